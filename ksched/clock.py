@@ -1,0 +1,49 @@
+"""The only place that asks for time.
+
+Durations and deadlines use ``now`` (monotonic, the event loop's own clock, so that virtual time in
+tests moves everything at once); ``wall`` is for timestamps that other people read.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from datetime import UTC, datetime
+from typing import Protocol
+
+
+class Clock(Protocol):
+    """A monotonic clock, a wall clock and a way to wait."""
+
+    def now(self) -> float:
+        """Seconds on a clock that never goes back."""
+        ...
+
+    def wall(self) -> float:
+        """Seconds since the epoch, for timestamps only."""
+        ...
+
+    async def sleep(self, seconds: float) -> None: ...
+
+
+class LoopClock:
+    """The running event loop's clock and the machine's wall clock."""
+
+    def now(self) -> float:
+        return asyncio.get_running_loop().time()
+
+    def wall(self) -> float:
+        return time.time()
+
+    async def sleep(self, seconds: float) -> None:
+        await asyncio.sleep(seconds)
+
+
+def rfc3339(wall_seconds: float) -> str:
+    """Format a wall time as Kubernetes' ``metav1.Time`` (whole seconds, UTC)."""
+    return datetime.fromtimestamp(int(wall_seconds), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def rfc3339_micro(wall_seconds: float) -> str:
+    """Format a wall time as Kubernetes' ``metav1.MicroTime`` (microseconds, UTC)."""
+    return datetime.fromtimestamp(wall_seconds, UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
