@@ -34,7 +34,9 @@ class ConfigError(KschedError):
 class ApiError(KschedError):
     """The API server answered a request with a failure."""
 
-    def __init__(self, code: int, reason: str, message: str, retry_after: float | None = None) -> None:
+    def __init__(
+        self, code: int, reason: str, message: str, retry_after: float | None = None
+    ) -> None:
         self.code, self.reason, self.message, self.retry_after = code, reason, message, retry_after
         super().__init__(f"{code} {reason}: {message}" if reason else f"{code}: {message}")
 

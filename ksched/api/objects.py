@@ -27,7 +27,7 @@ class Object(Struct, frozen=True, kw_only=True, gc=False, rename="camel", omit_d
 # -- metadata -----------------------------------------------------------------------------------
 
 
-class OwnerReference(Object):
+class OwnerReference(Object, frozen=True):
     api_version: str = ""
     kind: str = ""
     name: str = ""
@@ -35,7 +35,7 @@ class OwnerReference(Object):
     controller: bool = False
 
 
-class ObjectMeta(Object):
+class ObjectMeta(Object, frozen=True):
     name: str = ""
     namespace: str = ""
     uid: str = ""
@@ -53,13 +53,13 @@ class ObjectMeta(Object):
         return f"{self.namespace}/{self.name}" if self.namespace else self.name
 
 
-class LabelSelectorRequirement(Object):
+class LabelSelectorRequirement(Object, frozen=True):
     key: str
     operator: str
     values: list[str] = []
 
 
-class LabelSelector(Object):
+class LabelSelector(Object, frozen=True):
     match_labels: Labels = {}
     match_expressions: list[LabelSelectorRequirement] = []
 
@@ -67,22 +67,22 @@ class LabelSelector(Object):
 # -- pod ----------------------------------------------------------------------------------------
 
 
-class ResourceRequirements(Object):
+class ResourceRequirements(Object, frozen=True):
     requests: Quantities = {}
     limits: Quantities = {}
 
 
-class ContainerPort(Object):
+class ContainerPort(Object, frozen=True):
     host_port: int = 0
     host_ip: str = field(name="hostIP", default="")
     protocol: str = ""
 
 
-class ContainerRestartRule(Object):
+class ContainerRestartRule(Object, frozen=True):
     action: str = ""
 
 
-class Container(Object):
+class Container(Object, frozen=True):
     name: str = ""
     image: str = ""
     resources: ResourceRequirements = ResourceRequirements()
@@ -91,64 +91,64 @@ class Container(Object):
     restart_policy_rules: list[ContainerRestartRule] = []
 
 
-class NodeSelectorRequirement(Object):
+class NodeSelectorRequirement(Object, frozen=True):
     key: str
     operator: str
     values: list[str] = []
 
 
-class NodeSelectorTerm(Object):
+class NodeSelectorTerm(Object, frozen=True):
     match_expressions: list[NodeSelectorRequirement] = []
     match_fields: list[NodeSelectorRequirement] = []
 
 
-class NodeSelector(Object):
+class NodeSelector(Object, frozen=True):
     node_selector_terms: list[NodeSelectorTerm] = []
 
 
-class PreferredSchedulingTerm(Object):
+class PreferredSchedulingTerm(Object, frozen=True):
     weight: int
     preference: NodeSelectorTerm
 
 
-class NodeAffinity(Object):
+class NodeAffinity(Object, frozen=True):
     required: NodeSelector | None = field(name=_REQUIRED, default=None)
     preferred: list[PreferredSchedulingTerm] | None = field(name=_PREFERRED, default=None)
 
 
-class PodAffinityTerm(Object):
+class PodAffinityTerm(Object, frozen=True):
     topology_key: str
     label_selector: LabelSelector | None = None
     namespaces: list[str] = []
     namespace_selector: LabelSelector | None = None
 
 
-class WeightedPodAffinityTerm(Object):
+class WeightedPodAffinityTerm(Object, frozen=True):
     weight: int
     pod_affinity_term: PodAffinityTerm
 
 
-class PodAffinity(Object):
+class PodAffinity(Object, frozen=True):
     """Shape of both ``podAffinity`` and ``podAntiAffinity``."""
 
     required: list[PodAffinityTerm] = field(name=_REQUIRED, default_factory=list)
     preferred: list[WeightedPodAffinityTerm] = field(name=_PREFERRED, default_factory=list)
 
 
-class Affinity(Object):
+class Affinity(Object, frozen=True):
     node_affinity: NodeAffinity | None = None
     pod_affinity: PodAffinity | None = None
     pod_anti_affinity: PodAffinity | None = None
 
 
-class Toleration(Object):
+class Toleration(Object, frozen=True):
     key: str = ""
     operator: str = ""
     value: str = ""
     effect: str = ""
 
 
-class TopologySpreadConstraint(Object):
+class TopologySpreadConstraint(Object, frozen=True):
     max_skew: int
     topology_key: str
     when_unsatisfiable: str
@@ -159,66 +159,66 @@ class TopologySpreadConstraint(Object):
     match_label_keys: list[str] = []
 
 
-class PodSchedulingGate(Object):
+class PodSchedulingGate(Object, frozen=True):
     name: str
 
 
-class PodResourceClaim(Object):
+class PodResourceClaim(Object, frozen=True):
     name: str
     resource_claim_name: str | None = None
     resource_claim_template_name: str | None = None
 
 
-class PersistentVolumeClaimVolumeSource(Object):
+class PersistentVolumeClaimVolumeSource(Object, frozen=True):
     claim_name: str
     read_only: bool = False
 
 
-class EphemeralVolumeSource(Object):
+class EphemeralVolumeSource(Object, frozen=True):
     """Only its presence counts: the claim it stands for is named after pod and volume."""
 
 
-class GCEPersistentDiskVolumeSource(Object):
+class GCEPersistentDiskVolumeSource(Object, frozen=True):
     pd_name: str
     read_only: bool = False
 
 
-class AWSElasticBlockStoreVolumeSource(Object):
+class AWSElasticBlockStoreVolumeSource(Object, frozen=True):
     volume_id: str = field(name="volumeID")
     read_only: bool = False
 
 
-class ISCSIVolumeSource(Object):
+class ISCSIVolumeSource(Object, frozen=True):
     iqn: str
     read_only: bool = False
 
 
-class RBDVolumeSource(Object):
+class RBDVolumeSource(Object, frozen=True):
     image: str
     monitors: list[str] = []
     pool: str = ""
     read_only: bool = False
 
 
-class AzureDiskVolumeSource(Object):
+class AzureDiskVolumeSource(Object, frozen=True):
     disk_name: str = ""
     disk_uri: str = field(name="diskURI", default="")
 
 
-class CinderVolumeSource(Object):
+class CinderVolumeSource(Object, frozen=True):
     volume_id: str = field(name="volumeID", default="")
 
 
-class CSIVolumeSource(Object):
+class CSIVolumeSource(Object, frozen=True):
     driver: str = ""
     volume_handle: str = ""
 
 
-class ImageVolumeSource(Object):
+class ImageVolumeSource(Object, frozen=True):
     reference: str = ""
 
 
-class Volume(Object):
+class Volume(Object, frozen=True):
     name: str = ""
     persistent_volume_claim: PersistentVolumeClaimVolumeSource | None = None
     ephemeral: EphemeralVolumeSource | None = None
@@ -232,8 +232,8 @@ class Volume(Object):
     image: ImageVolumeSource | None = None
 
 
-class PodSpec(Object):
-    """What decides where a pod may go. Equal specs are indistinguishable to every in-tree plugin."""
+class PodSpec(Object, frozen=True):
+    """What decides where a pod may go; no in-tree plugin can tell equal specs apart."""
 
     node_name: str = ""
     scheduler_name: str = "default-scheduler"
@@ -254,25 +254,25 @@ class PodSpec(Object):
     host_users: bool | None = None
 
 
-class PodCondition(Object):
+class PodCondition(Object, frozen=True):
     type: str
     status: str
     reason: str = ""
     message: str = ""
 
 
-class ContainerStatus(Object):
+class ContainerStatus(Object, frozen=True):
     name: str = ""
     resources: ResourceRequirements | None = None
     allocated_resources: Quantities = {}
 
 
-class PodResourceClaimStatus(Object):
+class PodResourceClaimStatus(Object, frozen=True):
     name: str
     resource_claim_name: str | None = None
 
 
-class PodStatus(Object):
+class PodStatus(Object, frozen=True):
     phase: str = ""
     nominated_node_name: str = ""
     start_time: str | None = None
@@ -284,7 +284,7 @@ class PodStatus(Object):
     resource_claim_statuses: list[PodResourceClaimStatus] = []
 
 
-class Pod(Object):
+class Pod(Object, frozen=True):
     metadata: ObjectMeta
     spec: PodSpec = PodSpec()
     status: PodStatus = PodStatus()
@@ -293,35 +293,35 @@ class Pod(Object):
 # -- node ---------------------------------------------------------------------------------------
 
 
-class Taint(Object):
+class Taint(Object, frozen=True):
     key: str
     effect: str
     value: str = ""
 
 
-class NodeSpec(Object):
+class NodeSpec(Object, frozen=True):
     unschedulable: bool = False
     taints: list[Taint] = []
 
 
-class ContainerImage(Object):
+class ContainerImage(Object, frozen=True):
     names: list[str] | None = None
     size_bytes: int = 0
 
 
-class NodeCondition(Object):
+class NodeCondition(Object, frozen=True):
     type: str
     status: str
 
 
-class NodeStatus(Object):
+class NodeStatus(Object, frozen=True):
     allocatable: Quantities = {}
     conditions: list[NodeCondition] = []
     images: list[ContainerImage] | None = None
     declared_features: list[str] = []
 
 
-class Node(Object):
+class Node(Object, frozen=True):
     metadata: ObjectMeta
     spec: NodeSpec = NodeSpec()
     status: NodeStatus = NodeStatus()
@@ -330,52 +330,52 @@ class Node(Object):
 # -- listings that plugins ask for ---------------------------------------------------------------
 
 
-class Namespace(Object):
+class Namespace(Object, frozen=True):
     metadata: ObjectMeta
 
 
-class ServiceSpec(Object):
+class ServiceSpec(Object, frozen=True):
     selector: Labels | None = None
 
 
-class Service(Object):
+class Service(Object, frozen=True):
     metadata: ObjectMeta
     spec: ServiceSpec = ServiceSpec()
 
 
-class ReplicationControllerSpec(Object):
+class ReplicationControllerSpec(Object, frozen=True):
     selector: Labels | None = None
 
 
-class ReplicationController(Object):
+class ReplicationController(Object, frozen=True):
     metadata: ObjectMeta
     spec: ReplicationControllerSpec = ReplicationControllerSpec()
 
 
-class WorkloadSpec(Object):
+class WorkloadSpec(Object, frozen=True):
     selector: LabelSelector | None = None
 
 
-class ReplicaSet(Object):
+class ReplicaSet(Object, frozen=True):
     metadata: ObjectMeta
     spec: WorkloadSpec = WorkloadSpec()
 
 
-class StatefulSet(Object):
+class StatefulSet(Object, frozen=True):
     metadata: ObjectMeta
     spec: WorkloadSpec = WorkloadSpec()
 
 
-class PodDisruptionBudgetSpec(Object):
+class PodDisruptionBudgetSpec(Object, frozen=True):
     selector: LabelSelector | None = None
 
 
-class PodDisruptionBudgetStatus(Object):
+class PodDisruptionBudgetStatus(Object, frozen=True):
     disruptions_allowed: int = 0
     disrupted_pods: dict[str, str] = {}
 
 
-class PodDisruptionBudget(Object):
+class PodDisruptionBudget(Object, frozen=True):
     metadata: ObjectMeta
     spec: PodDisruptionBudgetSpec = PodDisruptionBudgetSpec()
     status: PodDisruptionBudgetStatus = PodDisruptionBudgetStatus()

@@ -1,0 +1,68 @@
+"""An event loop whose clock jumps.
+
+When every task waits for time to pass, the clock is moved to the next timer instead of sleeping, so
+five minutes of backoff cost nothing and happen at exact, repeatable seconds. A loop that waits with
+no timer set is a deadlock and raises instead of hanging. Sockets and threads live in real time: use
+the in-process API server with this loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import selectors
+from collections.abc import Coroutine
+from typing import Any, TypeVar
+
+T = TypeVar("T")
+
+EPOCH = 1_700_000_000.0
+"""Wall-clock second at which every virtual loop starts."""
+
+
+class VirtualSelector(selectors.DefaultSelector):
+    """Advance ``now`` instead of sleeping when no file descriptor is ready."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.now = 0.0
+
+    def select(self, timeout: float | None = None) -> list[Any]:
+        ready = super().select(0)
+        if ready or timeout == 0:
+            return ready
+        if timeout is None:
+            raise AssertionError("deadlock: every task waits and no timer is set")
+        self.now += max(timeout, 0.0)
+        return []
+
+
+class VirtualLoop(asyncio.SelectorEventLoop):
+    """A selector event loop on virtual time; ``time()`` starts at 0."""
+
+    def __init__(self) -> None:
+        self._virtual = VirtualSelector()
+        super().__init__(self._virtual)
+        # Without this a timer due at t may see t minus one clock tick and spin.
+        self._clock_resolution = 1e-9
+
+    def time(self) -> float:
+        return self._virtual.now
+
+
+class VirtualClock:
+    """The ``Clock`` of code that runs on a ``VirtualLoop``."""
+
+    def now(self) -> float:
+        return asyncio.get_running_loop().time()
+
+    def wall(self) -> float:
+        return EPOCH + asyncio.get_running_loop().time()
+
+    async def sleep(self, seconds: float) -> None:
+        await asyncio.sleep(seconds)
+
+
+def run(main: Coroutine[Any, Any, T]) -> T:
+    """Run a coroutine to its end on a fresh virtual loop."""
+    with asyncio.Runner(loop_factory=VirtualLoop) as runner:
+        return runner.run(main)

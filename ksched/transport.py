@@ -1,0 +1,62 @@
+"""The wire as one small interface: HTTP over a socket, or a call into the embedded API server.
+
+Does not belong here: an implementation. ``ksched.client`` speaks HTTP, ``ksched.apiserver`` answers
+in process, and everything above them cannot tell the difference.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping
+from contextlib import AbstractAsyncContextManager
+from typing import NamedTuple, Protocol
+
+JSON = "application/json"
+MERGE_PATCH = "application/merge-patch+json"
+STRATEGIC_MERGE_PATCH = "application/strategic-merge-patch+json"
+
+
+class Response(NamedTuple):
+    """A complete answer. Any status is an answer; only a lost connection is an exception."""
+
+    status: int
+    headers: Mapping[str, str]
+    body: bytes
+
+
+class StreamResponse(NamedTuple):
+    """An answer whose body arrives line by line (a watch).
+
+    With a status other than 200 ``lines`` yields the error body. The iterator ends when the server
+    closes the stream in good order and raises ``Unavailable`` when the connection breaks.
+    """
+
+    status: int
+    headers: Mapping[str, str]
+    lines: AsyncIterator[bytes]
+
+
+class Transport(Protocol):
+    """A way to reach one API server. ``path`` starts with a slash and carries the query."""
+
+    async def request(
+        self,
+        method: str,
+        path: str,
+        body: bytes | None = None,
+        *,
+        content_type: str = JSON,
+        timeout: float = 30.0,
+    ) -> Response:
+        """Send one request and return the complete answer.
+
+        Raises ``Unavailable`` when there is none within ``timeout`` seconds.
+        """
+        ...
+
+    def stream(
+        self, path: str, *, idle_timeout: float | None = None
+    ) -> AbstractAsyncContextManager[StreamResponse]:
+        """Open a watch. A silence longer than ``idle_timeout`` seconds raises ``Unavailable``."""
+        ...
+
+    async def aclose(self) -> None: ...

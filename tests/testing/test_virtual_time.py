@@ -1,0 +1,33 @@
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from ksched.testing import virtual_time
+
+
+async def test_an_hour_of_sleep_ends_at_the_exact_second() -> None:
+    loop = asyncio.get_running_loop()
+    await asyncio.sleep(3600)
+    assert loop.time() == 3600.0
+
+
+async def test_timeouts_follow_the_virtual_clock() -> None:
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(300):
+            await asyncio.sleep(301)
+    assert asyncio.get_running_loop().time() == 300.0
+
+
+def test_waiting_for_nothing_is_an_error_instead_of_a_hang() -> None:
+    async def wait_for_ever() -> None:
+        await asyncio.get_running_loop().create_future()
+
+    with pytest.raises(AssertionError, match="deadlock"):
+        virtual_time.run(wait_for_ever())
+
+
+@pytest.mark.real_time
+async def test_real_time_tests_run_on_uvloop() -> None:
+    assert type(asyncio.get_running_loop()).__module__.startswith("uvloop")
