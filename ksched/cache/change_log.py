@@ -1,0 +1,43 @@
+"""Which rows of the node table changed, in order, for readers that catch up at their own pace."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+
+class ChangeLog:
+    """A bounded list of row numbers.
+
+    A reader remembers the position it has read up to and asks for the rows since. A reader that
+    fell behind the bound is told to look at everything.
+    """
+
+    __slots__ = ("_dropped", "_rows", "limit")
+
+    def __init__(self, limit: int = 4096) -> None:
+        self.limit = limit
+        self._rows: list[int] = []
+        self._dropped = 0
+
+    @property
+    def position(self) -> int:
+        """The position after the newest entry."""
+        return self._dropped + len(self._rows)
+
+    def append(self, row: int) -> None:
+        self._rows.append(row)
+        if len(self._rows) > 2 * self.limit:
+            surplus = len(self._rows) - self.limit
+            del self._rows[:surplus]
+            self._dropped += surplus
+
+    def since(self, position: int) -> NDArray[np.intp] | None:
+        """Distinct rows changed after ``position``; ``None`` if that is too long ago to tell."""
+        start = position - self._dropped
+        if start < 0:
+            return None
+        tail = self._rows[start:]
+        if len(tail) <= 1:
+            return np.array(tail, np.intp)
+        return np.array(sorted(set(tail)), np.intp)

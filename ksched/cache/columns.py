@@ -1,0 +1,316 @@
+"""The node table: one row per node, one column per fact, changed rows in a log.
+
+Rows are dense: removing a node moves the last row into the gap and logs both. Columns are NumPy
+arrays; labels and taints are numbers into a vocabulary, and a label column exists only for keys
+that some selector asked for. A small table of the same shape, made of a few copied nodes with pods
+added or removed, is an overlay: plugins cannot tell it from the real one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Generic, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ksched.api.objects import Taint
+from ksched.cache.change_log import ChangeLog
+from ksched.cache.interning import ResourceAxis, Vocabulary
+from ksched.cache.node_info import NodeInfo
+
+V = TypeVar("V")
+Ints = NDArray[np.int64]
+Bools = NDArray[np.bool_]
+
+
+class ImageState:
+    """How widely an image is spread: its size, as first reported, and the number of its nodes."""
+
+    __slots__ = ("num_nodes", "size_bytes")
+
+    def __init__(self, size_bytes: int) -> None:
+        self.size_bytes = size_bytes
+        self.num_nodes = 0
+
+
+class NodeTable:
+    """Columns of all nodes of a snapshot, or of the few nodes of an overlay.
+
+    The single writer is the cache while it publishes, between two cycles. ``node_log`` lists rows
+    whose node object changed, ``row_log`` rows where anything changed that a pod-dependent verdict
+    may read; every entry of the first is also in the second.
+    """
+
+    def __init__(self, axis: ResourceAxis, capacity: int = 64) -> None:
+        self.axis = axis
+        self.infos: list[NodeInfo] = []
+        self.rows: dict[str, int] = {}
+        self.node_log = ChangeLog()
+        self.row_log = ChangeLog()
+        self.images: dict[str, ImageState] = {}
+        self.images_generation = 0
+        self._taint_sets: Vocabulary[tuple[Taint, ...]] = Vocabulary([()])
+        self._labels: dict[str, _LabelColumn] = {}
+        self._allocate(capacity)
+
+    def _allocate(self, capacity: int) -> None:
+        width = max(len(self.axis), 4)
+        self.allocatable = np.zeros((width, capacity), np.int64)
+        self.requested = np.zeros((width, capacity), np.int64)
+        self.non_zero = np.zeros((2, capacity), np.int64)
+        self.pod_count = np.zeros(capacity, np.int64)
+        self.allowed_pods = np.zeros(capacity, np.int64)
+        self.unschedulable = np.zeros(capacity, np.bool_)
+        self.uses_host_ports = np.zeros(capacity, np.bool_)
+        self.taint_ids = np.zeros(capacity, np.int32)
+
+    @classmethod
+    def of(cls, infos: Sequence[NodeInfo], axis: ResourceAxis) -> NodeTable:
+        """Build an overlay of a few (changed copies of) nodes."""
+        table = cls(axis, capacity=max(len(infos), 1))
+        for info in infos:
+            table.put(info)
+        return table
+
+    def __len__(self) -> int:
+        return len(self.infos)
+
+    # -- writing --------------------------------------------------------------------------------
+
+    def put(self, info: NodeInfo) -> int:
+        """Add a node, or replace it after its node object changed."""
+        row = self.rows.get(info.name)
+        if row is None:
+            row = self.rows[info.name] = len(self.infos)
+            self._reserve(row + 1)
+            self.infos.append(info)
+            self._count_images(info.images, 1)
+            self.images_generation += 1
+        elif self.infos[row].images != info.images:
+            self._count_images(self.infos[row].images, -1)
+            self._count_images(info.images, 1)
+            self.images_generation += 1
+        self._write_node(row, info)
+        self.put_pods(row, info)
+        self.node_log.append(row)
+        return row
+
+    def put_pods(self, row: int, info: NodeInfo) -> None:
+        """Replace a node of which only the pods changed."""
+        self._reserve(row)
+        self.infos[row] = info
+        requested = info.requested
+        self.requested[: len(requested), row] = requested
+        self.non_zero[0, row] = info.non_zero_cpu
+        self.non_zero[1, row] = info.non_zero_memory
+        self.pod_count[row] = len(info.pods)
+        self.uses_host_ports[row] = bool(info.used_ports)
+        self.row_log.append(row)
+
+    def put_info(self, row: int, info: NodeInfo) -> None:
+        """Replace a node of which nothing changed that a column holds."""
+        self.infos[row] = info
+
+    def remove(self, name: str) -> None:
+        row = self.rows.pop(name)
+        self._count_images(self.infos[row].images, -1)
+        self.images_generation += 1
+        last = self.infos.pop()
+        if row < len(self.infos):
+            self.infos[row] = last
+            self.rows[last.name] = row
+            self._write_node(row, last)
+            self.put_pods(row, last)
+            self.node_log.append(row)
+
+    def _write_node(self, row: int, info: NodeInfo) -> None:
+        node = info.node
+        assert node is not None
+        self.allocatable[:, row] = 0
+        self.allocatable[: len(info.allocatable), row] = info.allocatable
+        self.requested[:, row] = 0
+        self.allowed_pods[row] = info.allowed_pods
+        self.unschedulable[row] = node.spec.unschedulable
+        self.taint_ids[row] = self._taint_sets.intern(tuple(node.spec.taints))
+        for key, column in self._labels.items():
+            column.write(row, node.metadata.labels.get(key))
+
+    def _reserve(self, rows: int) -> None:
+        capacity = self.pod_count.shape[0]
+        width = self.allocatable.shape[0]
+        if rows <= capacity and len(self.axis) <= width:
+            return
+        capacity = capacity if rows <= capacity else max(rows, 2 * capacity)
+        width = max(width, len(self.axis))
+        old = dict(self.__dict__)
+        self._allocate(capacity)
+        for name in _ARRAYS:
+            source, target = old[name], self.__dict__[name]
+            target[tuple(slice(0, size) for size in source.shape)] = source
+        for column in self._labels.values():
+            column.reserve(capacity)
+
+    def _count_images(self, images: dict[str, int], sign: int) -> None:
+        for name, size_bytes in images.items():
+            state = self.images.get(name)
+            if state is None:
+                state = self.images[name] = ImageState(size_bytes)
+            state.num_nodes += sign
+            if not state.num_nodes:
+                del self.images[name]
+
+    # -- reading --------------------------------------------------------------------------------
+
+    def all(self) -> NodeRows:
+        return NodeRows(self, None)
+
+    def some(self, rows: NDArray[np.intp]) -> NodeRows:
+        return NodeRows(self, rows)
+
+    def _label_column(self, key: str) -> _LabelColumn:
+        column = self._labels.get(key)
+        if column is None:
+            column = self._labels[key] = _LabelColumn(self.pod_count.shape[0])
+            for row, info in enumerate(self.infos):
+                column.write(row, info.labels.get(key))
+        elif column.is_bloated(len(self.infos)):
+            column.rebuild([info.labels.get(key) for info in self.infos])
+        return column
+
+
+_ARRAYS = (
+    "allocatable",
+    "requested",
+    "non_zero",
+    "pod_count",
+    "allowed_pods",
+    "unschedulable",
+    "uses_host_ports",
+    "taint_ids",
+)
+
+
+class _LabelColumn:
+    """Values of one label key; number 0 stands for an absent label."""
+
+    __slots__ = ("ids", "vocabulary")
+
+    def __init__(self, capacity: int) -> None:
+        self.ids = np.zeros(capacity, np.int32)
+        self.vocabulary: Vocabulary[str | None] = Vocabulary([None])
+
+    def write(self, row: int, value: str | None) -> None:
+        self.ids[row] = self.vocabulary.intern(value)
+
+    def reserve(self, capacity: int) -> None:
+        if capacity > self.ids.shape[0]:
+            self.ids = np.concatenate([self.ids, np.zeros(capacity - self.ids.shape[0], np.int32)])
+
+    def is_bloated(self, rows: int) -> bool:
+        """Whether most values belong to nodes that are gone (host names of a churning cluster)."""
+        return len(self.vocabulary) > 1024 + 4 * rows
+
+    def rebuild(self, values: Iterable[str | None]) -> None:
+        self.vocabulary = Vocabulary([None])
+        for row, value in enumerate(values):
+            self.write(row, value)
+
+
+class ClassColumn(Generic[V]):
+    """A column of few distinct values: ask a question once per value, get an array by row."""
+
+    __slots__ = ("ids", "values")
+
+    def __init__(self, ids: NDArray[np.int32], values: list[V]) -> None:
+        self.ids = ids
+        self.values = values
+
+    def test(self, predicate: Callable[[V], bool]) -> Bools:
+        """Evaluate a predicate for each row."""
+        return self._map(predicate, np.bool_)
+
+    def count(self, measure: Callable[[V], int]) -> Ints:
+        """Evaluate an integer-valued function for each row."""
+        return self._map(measure, np.int64)
+
+    def _map(self, function: Callable[[V], bool | int], dtype: type) -> NDArray[np.generic]:
+        if len(self.ids) < len(self.values):
+            present, inverse = np.unique(self.ids, return_inverse=True)
+            answers = [function(self.values[number]) for number in present]
+            return np.array(answers, dtype)[inverse]
+        return np.array([function(value) for value in self.values], dtype)[self.ids]
+
+
+class NodeRows:
+    """Some nodes as columns: the whole table, a few rows of it, or an overlay.
+
+    This is what a columnar plugin is given. Every array has one element per node, in the same
+    order, and must not be written to.
+    """
+
+    __slots__ = ("_index", "rows", "table")
+
+    def __init__(self, table: NodeTable, rows: NDArray[np.intp] | None) -> None:
+        self.table = table
+        self.rows = rows
+        """Row numbers in ``table``, or ``None`` for all of them."""
+        self._index: NDArray[np.intp] | slice = slice(0, len(table)) if rows is None else rows
+
+    def __len__(self) -> int:
+        return len(self.table) if self.rows is None else len(self.rows)
+
+    @property
+    def infos(self) -> list[NodeInfo]:
+        infos = self.table.infos
+        return infos if self.rows is None else [infos[row] for row in self.rows]
+
+    @property
+    def names(self) -> list[str]:
+        return [info.name for info in self.infos]
+
+    def allocatable(self, resource: str) -> Ints:
+        return self._amount(self.table.allocatable, resource)
+
+    def requested(self, resource: str) -> Ints:
+        """Sum of the requests of the pods on each node."""
+        return self._amount(self.table.requested, resource)
+
+    def non_zero_requested(self, resource: str) -> Ints:
+        """Like ``requested`` for cpu and memory, with defaults for pods that ask for nothing."""
+        return self.table.non_zero[self.table.axis.find(resource), self._index]
+
+    def _amount(self, columns: NDArray[np.int64], resource: str) -> Ints:
+        position = self.table.axis.find(resource)
+        if 0 <= position < columns.shape[0]:
+            return columns[position, self._index]
+        return np.zeros(len(self), np.int64)
+
+    @property
+    def pod_count(self) -> Ints:
+        return self.table.pod_count[self._index]
+
+    @property
+    def allowed_pods(self) -> Ints:
+        return self.table.allowed_pods[self._index]
+
+    @property
+    def unschedulable(self) -> Bools:
+        return self.table.unschedulable[self._index]
+
+    @property
+    def uses_host_ports(self) -> Bools:
+        return self.table.uses_host_ports[self._index]
+
+    @property
+    def taints(self) -> ClassColumn[tuple[Taint, ...]]:
+        table = self.table
+        return ClassColumn(table.taint_ids[self._index], table._taint_sets.values)
+
+    def label(self, key: str) -> ClassColumn[str | None]:
+        """Values of a label; ``None`` where a node does not have it."""
+        column = self.table._label_column(key)
+        return ClassColumn(column.ids[self._index], column.vocabulary.values)
+
+    def has_image(self, name: str) -> Bools:
+        return np.fromiter((name in info.images for info in self.infos), np.bool_, len(self))

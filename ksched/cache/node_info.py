@@ -1,0 +1,163 @@
+"""A node and the sum of what runs on it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TypeVar
+
+from ksched.api.objects import Node
+from ksched.api.pod_resources import is_scalar_resource_name
+from ksched.api.quantity import milli_value, value
+from ksched.cache.interning import CPU, MEMORY, ResourceAxis
+from ksched.cache.pod_info import ANY_ADDRESS, HostPort, PodInfo
+from ksched.errors import InvalidObject
+
+K = TypeVar("K")
+
+
+class NodeInfo:
+    """One node, its pods, and their sums, kept up to date pod by pod.
+
+    ``node`` is ``None`` for a ghost: pods are known to run on a node that is not (or no longer)
+    there. Ghosts never reach a snapshot.
+    """
+
+    __slots__ = (
+        "allocatable",
+        "allowed_pods",
+        "axis",
+        "claims",
+        "images",
+        "name",
+        "node",
+        "non_zero_cpu",
+        "non_zero_memory",
+        "pods",
+        "pods_with_affinity",
+        "pods_with_required_anti_affinity",
+        "requested",
+        "used_ports",
+    )
+
+    def __init__(self, name: str, axis: ResourceAxis) -> None:
+        self.name = name
+        self.axis = axis
+        self.node: Node | None = None
+        self.allocatable: list[int] = []
+        self.allowed_pods = 0
+        self.images: dict[str, int] = {}
+        """Size in bytes of every image name present on the node."""
+        self.pods: dict[str, PodInfo] = {}
+        self.requested: list[int] = [0] * len(axis)
+        self.non_zero_cpu = 0
+        self.non_zero_memory = 0
+        self.used_ports: dict[HostPort, int] = {}
+        self.claims: dict[str, int] = {}
+        self.pods_with_affinity: dict[str, PodInfo] = {}
+        self.pods_with_required_anti_affinity: dict[str, PodInfo] = {}
+
+    @property
+    def labels(self) -> dict[str, str]:
+        return self.node.metadata.labels if self.node is not None else {}
+
+    def allocatable_of(self, resource: str) -> int:
+        return _at(self.allocatable, self.axis.find(resource))
+
+    def requested_of(self, resource: str) -> int:
+        return _at(self.requested, self.axis.find(resource))
+
+    def set_node(self, node: Node) -> None:
+        """Take over a node object. Raises ``InvalidObject`` for a nonsense quantity."""
+        allocatable = [0] * len(self.axis)
+        allowed_pods = 0
+        for resource, quantity in node.status.allocatable.items():
+            try:
+                if resource == "pods":
+                    allowed_pods = value(quantity)
+                    continue
+                amount = milli_value(quantity) if resource == "cpu" else value(quantity)
+            except ValueError as problem:
+                path = f"status.allocatable[{resource}]: {problem}"
+                raise InvalidObject("Node", self.name, path) from None
+            if self.axis.find(resource) >= 0 or is_scalar_resource_name(resource):
+                position = self.axis.intern(resource)
+                allocatable.extend([0] * (position + 1 - len(allocatable)))
+                allocatable[position] = amount
+        self.node, self.allocatable, self.allowed_pods = node, allocatable, allowed_pods
+        self.images = {
+            name: image.size_bytes
+            for image in node.status.images or ()
+            for name in image.names or ()
+        }
+
+    def add_pod(self, pod: PodInfo) -> None:
+        self._count(pod, 1)
+        self.pods[pod.uid] = pod
+        if pod.template.has_pod_affinity:
+            self.pods_with_affinity[pod.uid] = pod
+        if pod.template.has_required_anti_affinity:
+            self.pods_with_required_anti_affinity[pod.uid] = pod
+
+    def remove_pod(self, uid: str) -> PodInfo:
+        pod = self.pods.pop(uid)
+        self._count(pod, -1)
+        self.pods_with_affinity.pop(uid, None)
+        self.pods_with_required_anti_affinity.pop(uid, None)
+        return pod
+
+    def _count(self, pod: PodInfo, sign: int) -> None:
+        requested = self.requested
+        for position, amount in pod.demand:
+            if position >= len(requested):
+                requested.extend([0] * (position + 1 - len(requested)))
+            requested[position] += sign * amount
+        self.non_zero_cpu += sign * pod.non_zero[CPU]
+        self.non_zero_memory += sign * pod.non_zero[MEMORY]
+        template = pod.template
+        if template.host_ports:
+            _count_each(self.used_ports, template.host_ports, sign)
+        if template.claim_names:
+            keys = [f"{template.namespace}/{name}" for name in template.claim_names]
+            _count_each(self.claims, keys, sign)
+
+    def has_port_conflict(self, wanted: tuple[HostPort, ...]) -> bool:
+        """Whether one of the wanted host ports is taken: on the same, or on every, address."""
+        for protocol, address, port in wanted:
+            for used_protocol, used_address, used_port in self.used_ports:
+                if port != used_port or protocol != used_protocol:
+                    continue
+                if address == used_address or ANY_ADDRESS in (address, used_address):
+                    return True
+        return False
+
+    def clone(self) -> NodeInfo:
+        """Return a copy that later changes of this one do not reach."""
+        copy = NodeInfo.__new__(NodeInfo)
+        copy.name, copy.axis, copy.node = self.name, self.axis, self.node
+        # Replaced as a whole by set_node, never changed in place.
+        copy.allocatable, copy.allowed_pods = self.allocatable, self.allowed_pods
+        copy.images = self.images
+        copy.pods = self.pods.copy()
+        copy.requested = self.requested.copy()
+        copy.non_zero_cpu, copy.non_zero_memory = self.non_zero_cpu, self.non_zero_memory
+        copy.used_ports = self.used_ports.copy()
+        copy.claims = self.claims.copy()
+        copy.pods_with_affinity = self.pods_with_affinity.copy()
+        copy.pods_with_required_anti_affinity = self.pods_with_required_anti_affinity.copy()
+        return copy
+
+    def __repr__(self) -> str:
+        return f"<NodeInfo {self.name} pods={len(self.pods)}>"
+
+
+def _at(amounts: list[int], position: int) -> int:
+    return amounts[position] if 0 <= position < len(amounts) else 0
+
+
+def _count_each(counts: dict[K, int], keys: Iterable[K], sign: int) -> None:
+    for key in keys:
+        count = counts.get(key, 0) + sign
+        if count:
+            counts[key] = count
+        else:
+            del counts[key]

@@ -1,0 +1,235 @@
+"""A pod as the scheduler sees it: the object, and the template it shares with its twins.
+
+Two pods that no plugin can tell apart share a ``PodTemplate``: same namespace, labels, controller
+and spec (the node a pod was bound to set aside). A ReplicaSet's ten thousand pods are one template,
+so whatever depends only on template and node is computed once. Templates are interned when a pod is
+decoded and live as long as a pod refers to them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import cached_property, wraps
+from typing import Any, TypeVar
+from weakref import WeakValueDictionary
+
+import msgspec
+
+from ksched.api.objects import Labels, OwnerReference, Pod, PodAffinity, PodSpec
+from ksched.api.pod_resources import (
+    is_scalar_resource_name,
+    non_missing_requests,
+    non_missing_requests_with_status,
+    pod_requests,
+    pod_requests_with_status,
+)
+from ksched.cache.interning import ResourceAxis
+
+T = TypeVar("T")
+
+Demand = tuple[tuple[int, int], ...]
+"""Amounts of resources as pairs of (position on the resource axis, amount)."""
+
+HostPort = tuple[str, str, int]
+"""Protocol, address, port. The address 0.0.0.0 stands for every address."""
+
+ANY_ADDRESS = "0.0.0.0"  # noqa: S104  (the wildcard of hostIP, nothing listens here)
+
+_FIXED_RESOURCES = frozenset(("cpu", "memory", "ephemeral-storage"))
+
+
+class PodTemplate:
+    """What plugins may know of a pod, shared by all pods that are equal in it."""
+
+    def __init__(
+        self,
+        number: int,
+        namespace: str,
+        labels: Labels,
+        spec: PodSpec,
+        controller: OwnerReference | None,
+        axis: ResourceAxis,
+    ) -> None:
+        self.number = number
+        self.namespace = namespace
+        self.labels = labels
+        self.spec = spec
+        self.controller = controller
+        self.requests: Mapping[str, int] = pod_requests(spec)
+        """Effective requests by resource name: cpu in millis, the rest in units."""
+        self.demand = demand_of(self.requests, axis)
+        self.non_zero = non_missing_requests(spec)
+        """(cpu millis, memory bytes) with defaults for containers that ask for nothing."""
+        self.host_ports = host_ports_of(spec)
+        self.facts: dict[Callable[..., Any], Any] = {}
+
+    @property
+    def priority(self) -> int:
+        return self.spec.priority or 0
+
+    @cached_property
+    def claim_names(self) -> tuple[str, ...]:
+        """PersistentVolumeClaims named by the pod's volumes."""
+        return tuple(
+            volume.persistent_volume_claim.claim_name
+            for volume in self.spec.volumes
+            if volume.persistent_volume_claim is not None
+        )
+
+    @cached_property
+    def has_pod_affinity(self) -> bool:
+        affinity = self.spec.affinity
+        return affinity is not None and (
+            affinity.pod_affinity is not None or affinity.pod_anti_affinity is not None
+        )
+
+    @cached_property
+    def has_required_anti_affinity(self) -> bool:
+        affinity = self.spec.affinity
+        terms: PodAffinity | None = affinity.pod_anti_affinity if affinity else None
+        return terms is not None and bool(terms.required)
+
+    def __repr__(self) -> str:
+        return f"<PodTemplate {self.number} in {self.namespace}>"
+
+
+def template_fact(compute: Callable[[PodTemplate], T]) -> Callable[[PodTemplate], T]:
+    """Make a function of a template remember its answer for as long as the template lives."""
+
+    @wraps(compute)
+    def fact(template: PodTemplate) -> T:
+        facts = template.facts
+        if fact not in facts:
+            facts[fact] = compute(template)
+        answer: T = facts[fact]
+        return answer
+
+    return fact
+
+
+def demand_of(requests: Mapping[str, int], axis: ResourceAxis) -> Demand:
+    """Place requests on the resource axis; names that no node can offer are left out."""
+    return tuple(
+        (axis.intern(name), amount)
+        for name, amount in requests.items()
+        if name in _FIXED_RESOURCES or is_scalar_resource_name(name)
+    )
+
+
+def host_ports_of(spec: PodSpec) -> tuple[HostPort, ...]:
+    """Ports on the node asked for by containers and sidecars."""
+    containers = [
+        *spec.containers,
+        *(one for one in spec.init_containers if one.restart_policy == "Always"),
+    ]
+    return tuple(
+        (port.protocol or "TCP", port.host_ip or ANY_ADDRESS, port.host_port)
+        for container in containers
+        for port in container.ports
+        if port.host_port > 0
+    )
+
+
+class PodInfo:
+    """A pod, its template, and what it takes of a node."""
+
+    __slots__ = ("demand", "non_zero", "pod", "template")
+
+    def __init__(
+        self, pod: Pod, template: PodTemplate, demand: Demand, non_zero: tuple[int, int]
+    ) -> None:
+        self.pod = pod
+        self.template = template
+        self.demand = demand
+        """What the pod takes of its node; differs from the template's while it is resized."""
+        self.non_zero = non_zero
+
+    @property
+    def uid(self) -> str:
+        return self.pod.metadata.uid
+
+    @property
+    def name(self) -> str:
+        return self.pod.metadata.name
+
+    @property
+    def namespace(self) -> str:
+        return self.template.namespace
+
+    @property
+    def key(self) -> str:
+        return self.pod.metadata.key
+
+    @property
+    def labels(self) -> Labels:
+        return self.template.labels
+
+    @property
+    def spec(self) -> PodSpec:
+        return self.pod.spec
+
+    @property
+    def node_name(self) -> str:
+        return self.pod.spec.node_name
+
+    @property
+    def priority(self) -> int:
+        return self.template.spec.priority or 0
+
+    @property
+    def is_terminating(self) -> bool:
+        return self.pod.metadata.deletion_timestamp is not None
+
+    def on_node(self, node_name: str) -> PodInfo:
+        """Return the same pod as it will look once it is bound to a node."""
+        spec = msgspec.structs.replace(self.pod.spec, node_name=node_name)
+        pod = msgspec.structs.replace(self.pod, spec=spec)
+        return PodInfo(pod, self.template, self.demand, self.non_zero)
+
+    def __repr__(self) -> str:
+        return f"<PodInfo {self.key}>"
+
+
+class TemplateRegistry:
+    """Interns templates, so that being equal is being the same object."""
+
+    def __init__(self, axis: ResourceAxis) -> None:
+        self.axis = axis
+        self._templates: WeakValueDictionary[bytes, PodTemplate] = WeakValueDictionary()
+        self._encode = msgspec.msgpack.Encoder(order="deterministic").encode
+        self._made = 0
+
+    def pod_info(self, pod: Pod) -> PodInfo:
+        """Give a decoded pod its template. Raises ``InvalidObject`` for nonsense quantities."""
+        template = self._intern(pod)
+        status = pod.status
+        if not (
+            status.resources
+            or status.container_statuses
+            or status.init_container_statuses
+            or status.allocated_resources
+        ):
+            return PodInfo(pod, template, template.demand, template.non_zero)
+        requests = pod_requests_with_status(pod)
+        if requests == template.requests:
+            return PodInfo(pod, template, template.demand, template.non_zero)
+        non_zero = non_missing_requests_with_status(pod)
+        return PodInfo(pod, template, demand_of(requests, self.axis), non_zero)
+
+    def _intern(self, pod: Pod) -> PodTemplate:
+        meta, spec = pod.metadata, pod.spec
+        if spec.node_name:
+            spec = msgspec.structs.replace(spec, node_name="")
+        controller = next((owner for owner in meta.owner_references if owner.controller), None)
+        key = self._encode((meta.namespace, meta.labels, controller, spec))
+        template = self._templates.get(key)
+        if template is None:
+            self._made += 1
+            template = PodTemplate(
+                self._made, meta.namespace, meta.labels, spec, controller, self.axis
+            )
+            self._templates[key] = template
+        return template
+
+    def __len__(self) -> int:
+        return len(self._templates)

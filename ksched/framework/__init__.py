@@ -1,0 +1,77 @@
+"""The contract with plugins: everything a plugin author needs, and nothing else.
+
+``interface`` lists the extension points in pipeline order; ``status``, ``verdicts``,
+``cluster_events`` and ``cycle_state`` are the values that go through them. Does not belong here:
+how plugins are called (``ksched.framework.runtime``) and the in-tree plugins themselves
+(``ksched.framework.plugins``).
+"""
+
+from ksched.cache.columns import ClassColumn, NodeRows
+from ksched.cache.node_info import NodeInfo
+from ksched.cache.pod_info import PodInfo, PodTemplate, template_fact
+from ksched.cache.snapshot import Snapshot
+from ksched.framework.cluster_events import (
+    Action,
+    ClusterEvent,
+    ClusterEventWithHint,
+    QueueingHint,
+    Resource,
+)
+from ksched.framework.cycle_state import CycleState
+from ksched.framework.diagnosis import Diagnosis
+from ksched.framework.handle import Handle
+from ksched.framework.interface import (
+    MAX_NODE_SCORE,
+    MIN_NODE_SCORE,
+    PermitResult,
+    PostFilterResult,
+    PreFilterResult,
+)
+from ksched.framework.queued_pod import QueuedPodInfo
+from ksched.framework.status import (
+    SKIP,
+    SUCCESS,
+    Code,
+    Status,
+    error,
+    pending,
+    unresolvable,
+    unschedulable,
+    wait,
+)
+from ksched.framework.verdicts import Scope, Verdicts
+
+__all__ = [
+    "MAX_NODE_SCORE",
+    "MIN_NODE_SCORE",
+    "SKIP",
+    "SUCCESS",
+    "Action",
+    "ClassColumn",
+    "ClusterEvent",
+    "ClusterEventWithHint",
+    "Code",
+    "CycleState",
+    "Diagnosis",
+    "Handle",
+    "NodeInfo",
+    "NodeRows",
+    "PermitResult",
+    "PodInfo",
+    "PodTemplate",
+    "PostFilterResult",
+    "PreFilterResult",
+    "QueuedPodInfo",
+    "QueueingHint",
+    "Resource",
+    "Scope",
+    "Snapshot",
+    "Status",
+    "Verdicts",
+    "error",
+    "pending",
+    "template_fact",
+    "unresolvable",
+    "unschedulable",
+    "wait",
+]

@@ -1,0 +1,149 @@
+"""What happened in the cluster, and whether it may help a waiting pod.
+
+A plugin that rejects pods registers the events that could change its mind, each with an optional
+hint: a cheap look at the changed object that says whether *this* pod is worth another attempt. The
+numeric values and labels are kube-scheduler's (framework/types.go, v1.36): matching compares
+them, and the labels are metric label values.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from enum import Enum, IntFlag
+from typing import Any
+
+from msgspec import Struct
+
+from ksched.cache.pod_info import PodInfo
+
+
+class Resource(str, Enum):
+    """Kinds of objects whose changes can wake a pod."""
+
+    POD = "Pod"
+    ASSIGNED_POD = "AssignedPod"
+    UNSCHEDULABLE_POD = "UnschedulablePod"
+    NODE = "Node"
+    PERSISTENT_VOLUME = "PersistentVolume"
+    PERSISTENT_VOLUME_CLAIM = "PersistentVolumeClaim"
+    CSI_NODE = "storage.k8s.io/CSINode"
+    CSI_DRIVER = "storage.k8s.io/CSIDriver"
+    VOLUME_ATTACHMENT = "storage.k8s.io/VolumeAttachment"
+    CSI_STORAGE_CAPACITY = "storage.k8s.io/CSIStorageCapacity"
+    STORAGE_CLASS = "storage.k8s.io/StorageClass"
+    RESOURCE_CLAIM = "resource.k8s.io/ResourceClaim"
+    RESOURCE_SLICE = "resource.k8s.io/ResourceSlice"
+    DEVICE_CLASS = "resource.k8s.io/DeviceClass"
+    POD_GROUP = "scheduling.k8s.io/PodGroup"
+    WILDCARD = "*"
+
+
+class Action(IntFlag):
+    """What was done to the object."""
+
+    ADD = 1
+    DELETE = 2
+    UPDATE_NODE_ALLOCATABLE = 4
+    UPDATE_NODE_LABEL = 8
+    UPDATE_NODE_TAINT = 16
+    UPDATE_NODE_CONDITION = 32
+    UPDATE_NODE_ANNOTATION = 64
+    UPDATE_NODE_DECLARED_FEATURE = 128
+    UPDATE_POD_LABEL = 256
+    UPDATE_POD_SCALE_DOWN = 512
+    UPDATE_POD_TOLERATION = 1024
+    UPDATE_POD_SCHEDULING_GATES_ELIMINATED = 2048
+    UPDATE_POD_GENERATED_RESOURCE_CLAIM = 4096
+    UPDATE = 8188
+    ALL = 8191
+
+
+_ACTION_LABELS = {
+    Action.ADD: "Add",
+    Action.DELETE: "Delete",
+    Action.UPDATE_NODE_ALLOCATABLE: "UpdateNodeAllocatable",
+    Action.UPDATE_NODE_LABEL: "UpdateNodeLabel",
+    Action.UPDATE_NODE_TAINT: "UpdateNodeTaint",
+    Action.UPDATE_NODE_CONDITION: "UpdateNodeCondition",
+    Action.UPDATE_NODE_ANNOTATION: "UpdateNodeAnnotation",
+    Action.UPDATE_NODE_DECLARED_FEATURE: "UpdateNodeDeclaredFeature",
+    Action.UPDATE_POD_LABEL: "UpdatePodLabel",
+    Action.UPDATE_POD_SCALE_DOWN: "UpdatePodScaleDown",
+    Action.UPDATE_POD_TOLERATION: "UpdatePodToleration",
+    Action.UPDATE_POD_SCHEDULING_GATES_ELIMINATED: "UpdatePodSchedulingGatesEliminated",
+    Action.UPDATE_POD_GENERATED_RESOURCE_CLAIM: "UpdatePodGeneratedResourceClaim",
+    Action.UPDATE: "Update",
+    Action.ALL: "All",
+}
+
+
+class ClusterEvent(Struct, frozen=True):
+    """A kind of change: of what, and how."""
+
+    resource: Resource
+    action: Action
+    custom_label: str = ""
+
+    @property
+    def label(self) -> str:
+        return self.custom_label or f"{self.resource.value}{_ACTION_LABELS.get(self.action, '')}"
+
+    @property
+    def is_wildcard(self) -> bool:
+        return self.resource is Resource.WILDCARD and self.action is Action.ALL
+
+    def matches(self, incoming: ClusterEvent) -> bool:
+        """Whether a registration for ``self`` is interested in ``incoming``."""
+        if self.is_wildcard:
+            return True
+        same_resource = self.resource in (Resource.WILDCARD, incoming.resource) or (
+            self.resource is Resource.POD
+            and incoming.resource in (Resource.ASSIGNED_POD, Resource.UNSCHEDULABLE_POD)
+        )
+        # The numeric comparison is upstream's: a generic Update wakes only who asked for all.
+        return bool(
+            same_resource and self.action & incoming.action and incoming.action <= self.action
+        )
+
+
+def _wildcard(label: str) -> ClusterEvent:
+    return ClusterEvent(Resource.WILDCARD, Action.ALL, label)
+
+
+NODE_ADD = ClusterEvent(Resource.NODE, Action.ADD)
+NODE_DELETE = ClusterEvent(Resource.NODE, Action.DELETE)
+ASSIGNED_POD_ADD = ClusterEvent(Resource.ASSIGNED_POD, Action.ADD)
+ASSIGNED_POD_DELETE = ClusterEvent(Resource.ASSIGNED_POD, Action.DELETE)
+UNSCHEDULABLE_POD_ADD = ClusterEvent(Resource.UNSCHEDULABLE_POD, Action.ADD)
+UNSCHEDULABLE_POD_UPDATE = ClusterEvent(Resource.UNSCHEDULABLE_POD, Action.UPDATE)
+WILDCARD = _wildcard("")
+UNSCHEDULABLE_TIMEOUT = _wildcard("UnschedulableTimeout")
+FORCE_ACTIVATE = _wildcard("ForceActivate")
+BACKOFF_COMPLETE = _wildcard("BackoffComplete")
+POP_FROM_BACKOFF = _wildcard("PopFromBackoffQ")
+SCHEDULE_ATTEMPT_FAILURE = _wildcard("ScheduleAttemptFailure")
+
+
+class QueueingHint(Enum):
+    """Whether an event makes a pod worth another attempt."""
+
+    SKIP = "QueueSkip"
+    QUEUE = "Queue"
+
+
+HintFunction = Callable[[PodInfo, Any, Any], QueueingHint]
+"""``hint(pod, old, new)``: the waiting pod, and the changed API object before and after
+(``None`` before an addition and after a deletion). It must not look at anything else of the
+cluster: the cache already holds the change."""
+
+
+class ClusterEventWithHint(Struct, frozen=True):
+    """An event a plugin registers for. Without a hint every such event requeues.
+
+    ``per_pod`` says that the hint looks at the pod's identity (name, UID, status), not only at what
+    it shares with the other pods of its template. Other hints are asked once for a whole template.
+    """
+
+    event: ClusterEvent
+    hint: HintFunction | None = None
+    per_pod: bool = True

@@ -1,0 +1,59 @@
+"""Scratch space of one scheduling attempt."""
+
+from __future__ import annotations
+
+from typing import Any, Protocol, TypeVar, runtime_checkable
+
+T = TypeVar("T")
+
+
+@runtime_checkable
+class StateData(Protocol):
+    """State that changes when pods are added or removed in a dry run, and so must be copied."""
+
+    def clone(self) -> StateData: ...
+
+
+class CycleState:
+    """What plugins of one attempt tell each other; dies with the attempt.
+
+    Keys are the plugin's own (its name, by convention). Values that implement ``clone`` are copied
+    for dry runs, all others are shared and must not be changed after PreFilter.
+    """
+
+    __slots__ = ("_data", "pods_to_activate", "skip_filter", "skip_pre_bind", "skip_score")
+
+    def __init__(self) -> None:
+        self._data: dict[str, Any] = {}
+        self.skip_filter: set[str] = set()
+        self.skip_score: set[str] = set()
+        self.skip_pre_bind: set[str] = set()
+        self.pods_to_activate: dict[str, Any] = {}
+        """Pods, by key, that a plugin wants tried again once this attempt succeeded."""
+
+    def write(self, key: str, value: object) -> None:
+        self._data[key] = value
+
+    def read(self, key: str, kind: type[T]) -> T:
+        """Return what was written under ``key``; ``KeyError`` if nothing was."""
+        value = self._data[key]
+        if not isinstance(value, kind):
+            raise TypeError(
+                f"cycle state {key}: got {type(value).__name__}, wanted {kind.__name__}"
+            )
+        return value
+
+    def get(self, key: str, kind: type[T]) -> T | None:
+        return self.read(key, kind) if key in self._data else None
+
+    def clone(self) -> CycleState:
+        copy = CycleState()
+        copy._data = {
+            key: value.clone() if isinstance(value, StateData) else value
+            for key, value in self._data.items()
+        }
+        copy.skip_filter = set(self.skip_filter)
+        copy.skip_score = set(self.skip_score)
+        copy.skip_pre_bind = set(self.skip_pre_bind)
+        copy.pods_to_activate = self.pods_to_activate
+        return copy

@@ -1,0 +1,216 @@
+"""The extension points, in the order in which a pod passes them.
+
+A plugin is any object with a ``name`` and at least one of these methods; nothing is inherited. The
+runtime finds out which points a plugin implements by looking for the methods, when it is built.
+Filter and Score exist at two levels: per node (``filter``, ``score``: five lines, for most users)
+and columnar (``filter_nodes``, ``score_nodes``: one NumPy expression over all nodes). The points
+marked *async* may also be ``async def``; the scheduler then waits without holding up bindings, the
+watches or the lease.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
+
+import numpy as np
+from msgspec import Struct
+from numpy.typing import NDArray
+
+from ksched.cache.columns import NodeRows
+from ksched.cache.node_info import NodeInfo
+from ksched.cache.pod_info import PodInfo
+from ksched.framework.cluster_events import ClusterEventWithHint
+from ksched.framework.cycle_state import CycleState
+from ksched.framework.queued_pod import QueuedPodInfo
+from ksched.framework.status import SUCCESS, Status
+from ksched.framework.verdicts import Scope, Verdicts
+
+if TYPE_CHECKING:
+    from ksched.cache.snapshot import Snapshot
+    from ksched.framework.diagnosis import Diagnosis
+
+MAX_NODE_SCORE = 100
+MIN_NODE_SCORE = 0
+
+
+class Plugin(Protocol):
+    """What every plugin has."""
+
+    name: ClassVar[str]
+
+
+class EnqueueExtensions(Protocol):
+    """Says which events may make pods schedulable that this plugin rejected.
+
+    A plugin with PreEnqueue, PreFilter, Filter, Reserve or Permit and without this is woken by
+    every event.
+    """
+
+    def events_to_register(self) -> Sequence[ClusterEventWithHint]: ...
+
+
+class PreEnqueuePlugin(Plugin, Protocol):
+    """Called before a pod enters the active queue; a rejection keeps it gated. Must be quick."""
+
+    def pre_enqueue(self, pod: PodInfo) -> Status: ...
+
+
+class QueueSortPlugin(Plugin, Protocol):
+    """Orders the active queue: smaller keys first. Exactly one per scheduler."""
+
+    def sort_key(self, queued: QueuedPodInfo) -> Any: ...
+
+
+class PreFilterResult(Struct, frozen=True):
+    """PreFilter's answer: a status and, optionally, the only nodes worth looking at."""
+
+    status: Status = SUCCESS
+    node_names: frozenset[str] | None = None
+
+
+class PreFilterPlugin(Plugin, Protocol):
+    """Prepares the filters of one attempt (*async* allowed).
+
+    SKIP: this plugin's filter is not needed for this pod. A rejection rejects the pod on all nodes.
+    """
+
+    def pre_filter(
+        self, state: CycleState, pod: PodInfo, snapshot: Snapshot
+    ) -> Status | PreFilterResult | Awaitable[Status | PreFilterResult]: ...
+
+
+class PreFilterExtensions(Protocol):
+    """Keeps PreFilter's state true while a dry run adds or removes pods on a node."""
+
+    def add_pod(
+        self, state: CycleState, pod: PodInfo, added: PodInfo, node: NodeInfo
+    ) -> Status: ...
+
+    def remove_pod(
+        self, state: CycleState, pod: PodInfo, removed: PodInfo, node: NodeInfo
+    ) -> Status: ...
+
+
+class FilterPlugin(Plugin, Protocol):
+    """Says whether a pod may run on a node. SUCCESS or a rejection; anything else is an error."""
+
+    def filter(self, state: CycleState, pod: PodInfo, node: NodeInfo) -> Status: ...
+
+
+class ColumnarFilterPlugin(Plugin, Protocol):
+    """Says for many nodes at once whether a pod may run there.
+
+    ``filter_scope`` tells the runtime how long the answer holds; without it, never. With scope
+    CLUSTER a plugin may define ``filter_epoch(state, pod)``: while the value it returns stays the
+    same, its answers do too, and a pod that fitted nowhere is rejected again without asking.
+    """
+
+    filter_scope: ClassVar[Scope]
+
+    def filter_nodes(self, state: CycleState, pod: PodInfo, nodes: NodeRows) -> Verdicts: ...
+
+
+class PostFilterResult(Struct, frozen=True):
+    """PostFilter's answer; ``nominated_node_name`` of ``None`` keeps what the pod has."""
+
+    status: Status
+    nominated_node_name: str | None = None
+
+
+class PostFilterPlugin(Plugin, Protocol):
+    """Called when no node fits (*async* allowed); may nominate a node after making room."""
+
+    def post_filter(
+        self, state: CycleState, pod: PodInfo, diagnosis: Diagnosis
+    ) -> PostFilterResult | Awaitable[PostFilterResult]: ...
+
+
+class PreScorePlugin(Plugin, Protocol):
+    """Prepares scoring of the feasible nodes. SKIP: this plugin does not score this pod."""
+
+    def pre_score(self, state: CycleState, pod: PodInfo, nodes: NodeRows) -> Status: ...
+
+
+class ScorePlugin(Plugin, Protocol):
+    """Rates one feasible node; 0 to 100, unless ``normalize`` brings it there."""
+
+    def score(self, state: CycleState, pod: PodInfo, node: NodeInfo) -> int: ...
+
+
+class ColumnarScorePlugin(Plugin, Protocol):
+    """Rates many nodes at once; ``score_scope`` as ``filter_scope``.
+
+    With scope NODE a plugin may define ``score_epoch(snapshot)``: kept scores are dropped when the
+    value it returns changes.
+    """
+
+    score_scope: ClassVar[Scope]
+
+    def score_nodes(
+        self, state: CycleState, pod: PodInfo, nodes: NodeRows
+    ) -> NDArray[np.int64]: ...
+
+
+class ScoreExtensions(Protocol):
+    """Brings the raw scores of all feasible nodes into the range 0 to 100."""
+
+    def normalize(
+        self, state: CycleState, pod: PodInfo, nodes: NodeRows, scores: NDArray[np.int64]
+    ) -> NDArray[np.int64]: ...
+
+
+class ReservePlugin(Plugin, Protocol):
+    """Keeps a plugin's own books on the chosen node (*async* allowed).
+
+    ``unreserve`` is called in reverse order for every Reserve plugin when anything later fails,
+    also for those whose ``reserve`` did not run; it must be idempotent and must not fail.
+    """
+
+    def reserve(
+        self, state: CycleState, pod: PodInfo, node_name: str
+    ) -> Status | Awaitable[Status]: ...
+
+    def unreserve(self, state: CycleState, pod: PodInfo, node_name: str) -> None: ...
+
+
+class PermitResult(Struct, frozen=True):
+    """Permit's answer; with WAIT the pod is held for at most ``timeout_seconds``."""
+
+    status: Status = SUCCESS
+    timeout_seconds: float = 0.0
+
+
+class PermitPlugin(Plugin, Protocol):
+    """Last word before binding (*async* allowed): SUCCESS, a rejection, or WAIT."""
+
+    def permit(
+        self, state: CycleState, pod: PodInfo, node_name: str
+    ) -> Status | PermitResult | Awaitable[Status | PermitResult]: ...
+
+
+class PreBindPlugin(Plugin, Protocol):
+    """Work that must be done before the pod is bound (*async* allowed), such as volumes.
+
+    ``pre_bind_pre_flight`` is optional: SKIP says that there is nothing to do for this pod.
+    """
+
+    def pre_bind(
+        self, state: CycleState, pod: PodInfo, node_name: str
+    ) -> Status | Awaitable[Status]: ...
+
+
+class BindPlugin(Plugin, Protocol):
+    """Binds the pod (*async* allowed). SKIP leaves it to the next Bind plugin."""
+
+    def bind(
+        self, state: CycleState, pod: PodInfo, node_name: str
+    ) -> Status | Awaitable[Status]: ...
+
+
+class PostBindPlugin(Plugin, Protocol):
+    """Told that a pod was bound (*async* allowed)."""
+
+    def post_bind(
+        self, state: CycleState, pod: PodInfo, node_name: str
+    ) -> None | Awaitable[None]: ...

@@ -1,0 +1,57 @@
+"""A pending pod with the history of its attempts."""
+
+from __future__ import annotations
+
+from ksched.cache.pod_info import PodInfo
+
+
+class QueuedPodInfo:
+    """Book-keeping the scheduling queue has about one pending pod.
+
+    ``attempts`` counts every try and feeds only metrics. The backoff has its own counts: a
+    rejection (``unschedulable_count``) is charged for a wasted cycle, an error
+    (``consecutive_errors_count``) spares the API server; adding them up would make a pod pay for an
+    outage.
+    """
+
+    __slots__ = (
+        "attempts",
+        "backoff_expiration",
+        "consecutive_errors_count",
+        "flush_timestamp",
+        "gating_plugin",
+        "initial_attempt_timestamp",
+        "pending_plugins",
+        "pod",
+        "timestamp",
+        "unschedulable_count",
+        "unschedulable_plugins",
+    )
+
+    def __init__(self, pod: PodInfo, timestamp: float) -> None:
+        self.pod = pod
+        self.timestamp = timestamp
+        self.attempts = 0
+        self.unschedulable_count = 0
+        self.consecutive_errors_count = 0
+        self.backoff_expiration: float | None = None
+        self.initial_attempt_timestamp: float | None = None
+        self.flush_timestamp = float("-inf")
+        self.unschedulable_plugins: frozenset[str] = frozenset()
+        self.pending_plugins: frozenset[str] = frozenset()
+        self.gating_plugin = ""
+
+    @property
+    def uid(self) -> str:
+        return self.pod.uid
+
+    @property
+    def key(self) -> str:
+        return self.pod.key
+
+    @property
+    def is_gated(self) -> bool:
+        return bool(self.gating_plugin)
+
+    def __repr__(self) -> str:
+        return f"<QueuedPodInfo {self.key} attempts={self.attempts}>"

@@ -1,0 +1,56 @@
+"""The answer of a columnar filter: one small number per node, and what the numbers mean."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from enum import Enum
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ksched.framework.status import Status
+
+
+class Scope(Enum):
+    """What a columnar verdict or score of one node depends on, beside the pod's template.
+
+    The runtime keeps answers accordingly: ask for the narrowest scope that is true.
+    """
+
+    NODE = "node"
+    """The node object: labels, taints, allocatable, images. Asked again when the node changes."""
+    ROW = "row"
+    """Also the pods on that node. Asked again when the node or its pods change."""
+    CLUSTER = "cluster"
+    """Anything else. Asked in every cycle, for the nodes that are still feasible."""
+    POD = "pod"
+    """Also fields outside the template (name, annotations, status). Never kept. The default."""
+
+
+class Verdicts:
+    """``codes[i]`` is 0 where node i passes, otherwise k for ``statuses[k - 1]``."""
+
+    __slots__ = ("codes", "statuses")
+
+    def __init__(self, codes: NDArray[np.int16], statuses: Sequence[Status]) -> None:
+        self.codes = codes
+        self.statuses = statuses
+
+    @classmethod
+    def rejecting(cls, rejected: NDArray[np.bool_], status: Status) -> Verdicts:
+        """Reject the marked nodes, all for the same reason."""
+        return cls(rejected.astype(np.int16), (status,))
+
+    @classmethod
+    def passing(cls, count: int) -> Verdicts:
+        return cls(np.zeros(count, np.int16), ())
+
+    @classmethod
+    def of(cls, statuses: Sequence[Status]) -> Verdicts:
+        """Collect one status per node, as a per-node filter returns them."""
+        table: dict[Status, int] = {}
+        codes = [
+            0 if status.is_success else table.setdefault(status, len(table) + 1)
+            for status in statuses
+        ]
+        return cls(np.array(codes, np.int16), tuple(table))
