@@ -1,0 +1,143 @@
+"""From bytes to objects: single objects, watch events and pages of a list.
+
+Objects are decoded one by one, so that one that cannot be understood costs itself and not the list
+or the watch it came in. Go writes ``null`` where it means "empty"; an object that has such a null
+takes a slower way through plain dictionaries.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any, NamedTuple, TypeVar
+
+import msgspec
+from msgspec import Raw, Struct, field
+
+from ksched.api.objects import Node, Object, ObjectMeta, Pod
+from ksched.errors import InvalidObject
+
+T = TypeVar("T", bound=Struct)
+
+ADDED = "ADDED"
+MODIFIED = "MODIFIED"
+DELETED = "DELETED"
+BOOKMARK = "BOOKMARK"
+ERROR = "ERROR"
+
+
+class PartialObjectMetadata(Object, frozen=True):
+    """Any object, reduced to its metadata: what a bookmark carries."""
+
+    metadata: ObjectMeta = ObjectMeta()
+
+
+class StatusDetails(Object, frozen=True):
+    retry_after_seconds: int = 0
+
+
+class ApiStatus(Object, frozen=True):
+    """The ``Status`` object of a failed request or of an ``ERROR`` event."""
+
+    code: int = 0
+    reason: str = ""
+    message: str = ""
+    details: StatusDetails | None = None
+
+
+class WatchEvent(Struct, frozen=True, gc=False):
+    """One line of a watch; what ``object`` holds depends on ``type``."""
+
+    type: str
+    object: Raw = Raw(b"{}")
+
+
+class ListMeta(Object, frozen=True):
+    resource_version: str = ""
+    continue_token: str = field(name="continue", default="")
+    remaining_item_count: int | None = None
+
+
+class _Page(Struct, frozen=True):
+    metadata: ListMeta | None = None
+    items: list[Raw] | None = None
+
+
+class ListPage(NamedTuple):
+    """One page of a list; the items are still bytes."""
+
+    metadata: ListMeta
+    items: list[Raw]
+
+
+def decoder(kind: type[T]) -> Callable[[bytes | Raw], T]:
+    """Return the function that decodes one object of a kind; it raises ``InvalidObject``.
+
+    Building it is slow: make one per kind and keep it.
+    """
+    decode = msgspec.json.Decoder(kind).decode
+
+    def decode_object(data: bytes | Raw) -> T:
+        try:
+            return decode(data)
+        except msgspec.DecodeError as error:
+            return _decode_leniently(kind, data, error)
+
+    return decode_object
+
+
+decode_pod = decoder(Pod)
+decode_node = decoder(Node)
+decode_status = decoder(ApiStatus)
+decode_metadata = decoder(PartialObjectMetadata)
+decode_watch_event = decoder(WatchEvent)
+
+_decode_page = decoder(_Page)
+
+
+def decode_list(data: bytes) -> ListPage:
+    """Split a list into its metadata and undecoded items."""
+    page = _decode_page(data)
+    return ListPage(page.metadata or ListMeta(), page.items or [])
+
+
+def decode_items(
+    decode: Callable[[bytes | Raw], T], items: Iterable[bytes | Raw]
+) -> tuple[list[T], list[InvalidObject]]:
+    """Decode the items of a page and return those understood and the problems of the others."""
+    objects: list[T] = []
+    problems: list[InvalidObject] = []
+    for item in items:
+        try:
+            objects.append(decode(item))
+        except InvalidObject as problem:
+            problems.append(problem)
+    return objects, problems
+
+
+def _decode_leniently(kind: type[T], data: bytes | Raw, error: msgspec.DecodeError) -> T:
+    try:
+        value = msgspec.json.decode(data)
+    except msgspec.DecodeError:
+        raise InvalidObject(kind.__name__, "(unreadable)", str(error)) from error
+    try:
+        # Numbers in quotes are read as numbers: old API servers and hand-made objects have them.
+        return msgspec.convert(_without_nulls(value), kind, strict=False)
+    except msgspec.ValidationError as still:
+        raise InvalidObject(kind.__name__, _key_of(value), str(still)) from still
+
+
+def _without_nulls(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _without_nulls(item) for key, item in value.items() if item is not None}
+    if isinstance(value, list):
+        return [_without_nulls(item) for item in value if item is not None]
+    return value
+
+
+def _key_of(value: Any) -> str:
+    metadata = value.get("metadata") if isinstance(value, dict) else None
+    if not isinstance(metadata, dict) or not isinstance(metadata.get("name"), str):
+        return "(unnamed)"
+    namespace = metadata.get("namespace")
+    name: str = metadata["name"]
+    return f"{namespace}/{name}" if isinstance(namespace, str) and namespace else name

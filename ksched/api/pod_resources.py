@@ -1,0 +1,272 @@
+"""What a pod asks of a node, and the names of what can be asked for.
+
+Amounts are integers: cpu in thousandths of a core, everything else in units (bytes, pieces). Sums
+are made exactly and rounded up once, at the end. A name that is absent was not asked for; an
+explicit zero stays. Follows ``component-helpers/resource: PodRequests`` and
+``framework: calculateResource`` (v1.36).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from functools import lru_cache
+from typing import TypeAlias
+
+from ksched.api.label_syntax import qualified_name_problems
+from ksched.api.objects import Container, Pod, PodSpec, Quantities
+from ksched.api.quantity import millis_from_nanos, to_nanos, units_from_nanos
+from ksched.errors import InvalidObject
+
+CPU = "cpu"
+MEMORY = "memory"
+EPHEMERAL_STORAGE = "ephemeral-storage"
+PODS = "pods"
+HUGEPAGES_PREFIX = "hugepages-"
+ATTACHABLE_VOLUMES_PREFIX = "attachable-volumes-"
+
+DEFAULT_MILLI_CPU_REQUEST = 100
+DEFAULT_MEMORY_REQUEST = 200 * 1024 * 1024
+
+Nanos: TypeAlias = dict[str, int]
+"""Exact amounts by resource name, in nano units."""
+
+_DEFAULT_REQUESTS: Nanos = {
+    CPU: DEFAULT_MILLI_CPU_REQUEST * 10**6,
+    MEMORY: DEFAULT_MEMORY_REQUEST * 10**9,
+}
+
+
+# -- names ---------------------------------------------------------------------------------------
+
+
+@lru_cache(maxsize=1024)
+def is_extended_resource_name(name: str) -> bool:
+    """Tell whether the name is of a third party: ``vendor.example/thing``."""
+    if "/" not in name or "kubernetes.io/" in name or name.startswith("requests."):
+        return False
+    return not qualified_name_problems(f"requests.{name}")
+
+
+@lru_cache(maxsize=1024)
+def is_scalar_resource_name(name: str) -> bool:
+    """Tell whether nodes keep account of the name besides cpu, memory, ephemeral-storage, pods."""
+    return (
+        is_extended_resource_name(name)
+        or name.startswith((HUGEPAGES_PREFIX, ATTACHABLE_VOLUMES_PREFIX))
+        or "kubernetes.io/" in name
+    )
+
+
+def is_supported_pod_level_resource(name: str) -> bool:
+    """Tell whether ``spec.resources`` of a pod may set the name."""
+    return name in (CPU, MEMORY) or name.startswith(HUGEPAGES_PREFIX)
+
+
+# -- amounts -------------------------------------------------------------------------------------
+
+
+def amounts(quantities: Quantities) -> dict[str, int]:
+    """Convert a resource list (a node's allocatable) to amounts.
+
+    Raises ``ValueError`` naming the resource whose quantity is nonsense.
+    """
+    return _rounded(_exact(quantities, "resources"))
+
+
+def pod_requests(spec: PodSpec) -> dict[str, int]:
+    """Return what a pod with this spec asks for: containers, pod-level requests, overhead.
+
+    All names are kept, also those no node keeps account of. Raises ``ValueError`` naming container
+    and resource when a quantity is nonsense.
+    """
+    return _rounded(_total(spec, _spec_requests))
+
+
+def pod_requests_with_status(pod: Pod) -> dict[str, int]:
+    """Return what an assigned pod occupies while it may be in the middle of a resize.
+
+    The largest of what is wanted, allocated and in use counts, so that a pending growth reserves
+    room; a growth that the kubelet called infeasible does not. Raises ``InvalidObject``.
+    """
+    try:
+        return _rounded(_total_with_status(pod))
+    except ValueError as error:
+        raise InvalidObject("Pod", pod.metadata.key, str(error)) from error
+
+
+def non_missing_requests(spec: PodSpec) -> tuple[int, int]:
+    """Return cpu and memory with a default for every container that asks for none.
+
+    This is what the resource scorers of NodeResourcesFit count for the incoming pod. They do not
+    know pod-level requests, although the filter honours them.
+    """
+    total = _total(spec, _spec_requests, defaults=_DEFAULT_REQUESTS, pod_level=False)
+    return _cpu_and_memory(total)
+
+
+def non_missing_requests_with_status(pod: Pod) -> tuple[int, int]:
+    """Return cpu and memory of an assigned pod with defaults (``NonZeroRequested`` of a node).
+
+    With pod-level requests the defaults fill in only what is absent from the pod's total. Raises
+    ``InvalidObject``.
+    """
+    try:
+        total = _total_with_status(pod)
+        defaults = _DEFAULT_REQUESTS
+        if has_pod_level_requests(pod.spec):
+            defaults = {name: nanos for name, nanos in defaults.items() if name not in total}
+        if defaults:
+            total = _total_with_status(pod, defaults)
+        return _cpu_and_memory(total)
+    except ValueError as error:
+        raise InvalidObject("Pod", pod.metadata.key, str(error)) from error
+
+
+def has_pod_level_requests(spec: PodSpec) -> bool:
+    """Tell whether ``spec.resources`` overrides what the containers ask for."""
+    if spec.resources is None:
+        return False
+    return any(is_supported_pod_level_resource(name) for name in spec.resources.requests)
+
+
+def is_restartable_init_container(container: Container) -> bool:
+    """Tell whether an init container is a sidecar, which runs as long as the pod."""
+    return container.restart_policy == "Always"
+
+
+# -- exact sums ----------------------------------------------------------------------------------
+
+
+def _spec_requests(container: Container) -> Nanos:
+    return _exact(container.resources.requests, "container", container.name)
+
+
+def _total(
+    spec: PodSpec,
+    requests_of: Callable[[Container], Nanos],
+    *,
+    defaults: Nanos | None = None,
+    pod_level: bool = True,
+    pod_level_requests: Nanos | None = None,
+) -> Nanos:
+    """Add up a pod: containers or init containers, whichever need more, and overhead."""
+
+    def container_requests(container: Container) -> Nanos:
+        requests = requests_of(container)
+        return {**defaults, **requests} if defaults else requests
+
+    total: Nanos = {}
+    for container in spec.containers:
+        _add(total, container_requests(container))
+    if spec.init_containers:
+        _raise_to(total, _add_init_containers(total, spec.init_containers, container_requests))
+    if pod_level and has_pod_level_requests(spec):
+        assert spec.resources is not None
+        if pod_level_requests is None:
+            pod_level_requests = _exact(spec.resources.requests, "pod")
+        for name, nanos in pod_level_requests.items():
+            if is_supported_pod_level_resource(name):
+                total[name] = nanos
+    if spec.overhead:
+        _add(total, _exact(spec.overhead, "overhead"))
+    return total
+
+
+def _add_init_containers(
+    total: Nanos, containers: Iterable[Container], requests_of: Callable[[Container], Nanos]
+) -> Nanos:
+    """Add the sidecars to ``total`` and return the peak while the init containers run in turn."""
+    sidecars: Nanos = {}
+    peak: Nanos = {}
+    for container in containers:
+        requests = requests_of(container)
+        if is_restartable_init_container(container):
+            _add(total, requests)
+            _add(sidecars, requests)
+            _raise_to(peak, sidecars)
+        else:
+            running = dict(sidecars)
+            _add(running, requests)
+            _raise_to(peak, running)
+    return peak
+
+
+def _total_with_status(pod: Pod, defaults: Nanos | None = None) -> Nanos:
+    infeasible = _is_resize_infeasible(pod)
+    actual = _actual_requests(pod)
+
+    def container_requests(container: Container) -> Nanos:
+        floor = actual.get(container.name)
+        if floor is None:
+            return _spec_requests(container)
+        requests = {} if infeasible else _spec_requests(container)
+        _raise_to(requests, floor)
+        return requests
+
+    pod_level = None
+    if pod.status.resources is not None and pod.spec.resources is not None:
+        pod_level = {} if infeasible else _exact(pod.spec.resources.requests, "pod")
+        _raise_to(pod_level, _exact(pod.status.resources.requests, "pod status"))
+        _raise_to(pod_level, _exact(pod.status.allocated_resources, "pod status"))
+    return _total(pod.spec, container_requests, defaults=defaults, pod_level_requests=pod_level)
+
+
+def _actual_requests(pod: Pod) -> dict[str, Nanos]:
+    """Return what the kubelet reports as in use or allocated, by container.
+
+    Only containers that run as long as the pod can be resized, so ordinary init containers are not
+    among them.
+    """
+    actual: dict[str, Nanos] = {}
+    for status in (*pod.status.container_statuses, *pod.status.init_container_statuses):
+        if status.resources is not None:
+            requests = _exact(status.resources.requests, "container status", status.name)
+            _raise_to(requests, _exact(status.allocated_resources, "container status", status.name))
+            actual[status.name] = requests
+    for container in pod.spec.init_containers:
+        if not is_restartable_init_container(container):
+            actual.pop(container.name, None)
+    return actual
+
+
+def _is_resize_infeasible(pod: Pod) -> bool:
+    for condition in pod.status.conditions:
+        if condition.type == "PodResizePending":
+            return condition.reason == "Infeasible"
+    return False
+
+
+def _exact(quantities: Quantities, owner: str, name: str = "") -> Nanos:
+    """Return a fresh map of exact amounts."""
+    try:
+        return {resource: to_nanos(quantity) for resource, quantity in quantities.items()}
+    except ValueError:
+        who = f"{owner} {name}" if name else owner
+        for resource, quantity in quantities.items():
+            try:
+                to_nanos(quantity)
+            except ValueError as error:
+                raise ValueError(f"{who}: {resource}: {error}") from None
+        raise
+
+
+def _add(total: Nanos, requests: Mapping[str, int]) -> None:
+    for name, nanos in requests.items():
+        total[name] = total.get(name, 0) + nanos
+
+
+def _raise_to(total: Nanos, floor: Mapping[str, int]) -> None:
+    for name, nanos in floor.items():
+        if name not in total or nanos > total[name]:
+            total[name] = nanos
+
+
+def _rounded(total: Nanos) -> dict[str, int]:
+    return {
+        name: millis_from_nanos(nanos) if name == CPU else units_from_nanos(nanos)
+        for name, nanos in total.items()
+    }
+
+
+def _cpu_and_memory(total: Nanos) -> tuple[int, int]:
+    return millis_from_nanos(total.get(CPU, 0)), units_from_nanos(total.get(MEMORY, 0))

@@ -1,0 +1,119 @@
+"""Kubernetes quantities (``100m``, ``1.5Gi``, ``1e3``) as exact numbers.
+
+Accepts what apimachinery accepts (``resource.ParseQuantity``, v1.36) and rounds as it does: nothing
+is finer than a billionth, and whatever has to be rounded is rounded away from zero, because whoever
+asks for a little should get something. Amounts beyond an int64 are cut to the nearest int64.
+"""
+
+from __future__ import annotations
+
+import re
+from fractions import Fraction
+from functools import lru_cache
+
+from ksched.api.objects import Quantity
+
+MAX_INT64 = 2**63 - 1
+NANOS = 10**9
+"""Nano units in one unit: the finest step of a quantity."""
+
+_NANOS_PER_MILLI = 10**6
+_MAX_NANOS = MAX_INT64 * NANOS
+
+# The number may be empty: upstream reads "m" and "-" as zero.
+_SYNTAX = re.compile(r"([+-]?)([0-9]*)(?:\.([0-9]*))?([eEinumkKMGTP]*[-+]?[0-9]*)", re.ASCII)
+_EXPONENT = re.compile(r"[eE]([+-]?[0-9]+)", re.ASCII)
+_DECIMAL = {"n": -9, "u": -6, "m": -3, "": 0, "k": 3, "M": 6, "G": 9, "T": 12, "P": 15, "E": 18}
+_BINARY = {"Ki": 10, "Mi": 20, "Gi": 30, "Ti": 40, "Pi": 50, "Ei": 60}
+
+# Beyond these every number that fits in a message is saturated or rounded to one nano anyway;
+# without them "1e999999999" would fill the memory.
+_LARGEST_EXPONENT = 10_000
+
+
+def parse_quantity(quantity: Quantity) -> int | Fraction:
+    """Return the exact number of units; an int where it is whole.
+
+    Raises ``ValueError`` naming the text that is not a quantity.
+    """
+    nanos = to_nanos(quantity)
+    whole, rest = divmod(nanos, NANOS)
+    return Fraction(nanos, NANOS) if rest else whole
+
+
+def value(quantity: Quantity) -> int:
+    """Return whole units, rounded away from zero (``Quantity.Value``)."""
+    return units_from_nanos(to_nanos(quantity))
+
+
+def milli_value(quantity: Quantity) -> int:
+    """Return thousandths, rounded away from zero (``Quantity.MilliValue``)."""
+    return millis_from_nanos(to_nanos(quantity))
+
+
+def to_nanos(quantity: Quantity) -> int:
+    """Return the exact number of nano units, the form in which quantities are added up.
+
+    Sums must be made before rounding: two halves of a byte are one byte, not two.
+    """
+    if type(quantity) is str:
+        return _parse(quantity)
+    if isinstance(quantity, bool):
+        raise ValueError(f"{quantity!r} is not a quantity")
+    if isinstance(quantity, int):
+        return _saturate(quantity * NANOS)
+    return _parse(str(quantity))
+
+
+def units_from_nanos(nanos: int) -> int:
+    """Round a sum of nano units away from zero to an int64 number of units."""
+    return _clamp(_divide_away_from_zero(nanos, NANOS))
+
+
+def millis_from_nanos(nanos: int) -> int:
+    """Round a sum of nano units away from zero to an int64 number of thousandths."""
+    return _clamp(_divide_away_from_zero(nanos, _NANOS_PER_MILLI))
+
+
+@lru_cache(maxsize=16384)
+def _parse(text: str) -> int:
+    text = text.strip()
+    match = _SYNTAX.fullmatch(text)
+    if not text or match is None:
+        raise ValueError(f"{text!r} is not a quantity: wanted a number with a unit, such as 100m")
+    sign, whole, fraction, suffix = match.group(1), match.group(2), match.group(3) or "", match[4]
+    digits = int(whole + fraction or "0")
+    if suffix in _BINARY:
+        nanos = _scale(digits << _BINARY[suffix], 9 - len(fraction))
+    else:
+        nanos = _scale(digits, _exponent(text, suffix) + 9 - len(fraction))
+    return -_saturate(nanos) if sign == "-" else _saturate(nanos)
+
+
+def _exponent(text: str, suffix: str) -> int:
+    exponent = _DECIMAL.get(suffix)
+    if exponent is not None:
+        return exponent
+    match = _EXPONENT.fullmatch(suffix)
+    if match is None:
+        raise ValueError(f"{text!r} is not a quantity: unknown unit {suffix!r}")
+    return max(-_LARGEST_EXPONENT, min(int(match[1]), _LARGEST_EXPONENT))
+
+
+def _scale(digits: int, exponent: int) -> int:
+    """Return ``digits * 10**exponent``, rounded up."""
+    if exponent >= 0:
+        return digits * int(10**exponent)
+    return _divide_away_from_zero(digits, int(10**-exponent))
+
+
+def _divide_away_from_zero(dividend: int, divisor: int) -> int:
+    return -(-dividend // divisor) if dividend >= 0 else dividend // divisor
+
+
+def _saturate(nanos: int) -> int:
+    return max(-_MAX_NANOS, min(nanos, _MAX_NANOS))
+
+
+def _clamp(number: int) -> int:
+    return max(-MAX_INT64 - 1, min(number, MAX_INT64))
