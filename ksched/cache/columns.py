@@ -228,18 +228,17 @@ class ClassColumn(Generic[V]):
 
     def test(self, predicate: Callable[[V], bool]) -> Bools:
         """Evaluate a predicate for each row."""
-        return self._map(predicate, np.bool_)
+        if len(self.ids) < len(self.values):
+            present, inverse = np.unique(self.ids, return_inverse=True)
+            return np.array([predicate(self.values[i]) for i in present], np.bool_)[inverse]
+        return np.array([predicate(value) for value in self.values], np.bool_)[self.ids]
 
     def count(self, measure: Callable[[V], int]) -> Ints:
         """Evaluate an integer-valued function for each row."""
-        return self._map(measure, np.int64)
-
-    def _map(self, function: Callable[[V], bool | int], dtype: type) -> NDArray[np.generic]:
         if len(self.ids) < len(self.values):
             present, inverse = np.unique(self.ids, return_inverse=True)
-            answers = [function(self.values[number]) for number in present]
-            return np.array(answers, dtype)[inverse]
-        return np.array([function(value) for value in self.values], dtype)[self.ids]
+            return np.array([measure(self.values[i]) for i in present], np.int64)[inverse]
+        return np.array([measure(value) for value in self.values], np.int64)[self.ids]
 
 
 class NodeRows:

@@ -90,6 +90,10 @@ class NodeInfo:
             for name in image.names or ()
         }
 
+    def clear_node(self) -> None:
+        """Become a ghost."""
+        self.node, self.allocatable, self.allowed_pods, self.images = None, [], 0, {}
+
     def add_pod(self, pod: PodInfo) -> None:
         self._count(pod, 1)
         self.pods[pod.uid] = pod
@@ -97,6 +101,13 @@ class NodeInfo:
             self.pods_with_affinity[pod.uid] = pod
         if pod.template.has_required_anti_affinity:
             self.pods_with_required_anti_affinity[pod.uid] = pod
+
+    def replace_pod(self, pod: PodInfo) -> None:
+        """Take over a newer object of a pod that counts the same."""
+        self.pods[pod.uid] = pod
+        for subset in (self.pods_with_affinity, self.pods_with_required_anti_affinity):
+            if pod.uid in subset:
+                subset[pod.uid] = pod
 
     def remove_pod(self, uid: str) -> PodInfo:
         pod = self.pods.pop(uid)

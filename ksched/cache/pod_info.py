@@ -33,7 +33,7 @@ Demand = tuple[tuple[int, int], ...]
 HostPort = tuple[str, str, int]
 """Protocol, address, port. The address 0.0.0.0 stands for every address."""
 
-ANY_ADDRESS = "0.0.0.0"  # noqa: S104  (the wildcard of hostIP, nothing listens here)
+ANY_ADDRESS = "0.0.0.0"
 
 _FIXED_RESOURCES = frozenset(("cpu", "memory", "ephemeral-storage"))
 

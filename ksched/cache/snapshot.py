@@ -8,11 +8,12 @@ from numpy.typing import NDArray
 from ksched.cache.columns import NodeTable
 from ksched.cache.interning import ResourceAxis
 from ksched.cache.node_info import NodeInfo
+from ksched.cache.node_order import NodeTree
 from ksched.cache.pod_info import PodInfo
 
 
 class Snapshot:
-    """The published node table and the order in which nodes are visited.
+    """The published node table, and nodes by name.
 
     Updated in place by ``SchedulerCache.update_snapshot`` between cycles: a reference kept across
     cycles sees the future. Binding cycles get values, never the snapshot.
@@ -20,9 +21,8 @@ class Snapshot:
 
     def __init__(self, axis: ResourceAxis) -> None:
         self.table = NodeTable(axis)
-        self.generation = 0
-        self.order: NDArray[np.intp] = np.zeros(0, np.intp)
-        """Rows, nodes of different zones taking turns (only a partial search depends on it)."""
+        self._tree = NodeTree()
+        self._order: NDArray[np.intp] | None = None
 
     def __len__(self) -> int:
         return len(self.table)
@@ -31,11 +31,28 @@ class Snapshot:
         row = self.table.rows.get(node_name)
         return None if row is None else self.table.infos[row]
 
-    def row(self, node_name: str) -> int | None:
-        return self.table.rows.get(node_name)
+    @property
+    def order(self) -> NDArray[np.intp]:
+        """All rows, zones taking turns."""
+        if self._order is None:
+            rows = self.table.rows
+            self._order = np.array([rows[name] for name in self._tree.interleaved()], np.intp)
+        return self._order
+
+    def put(self, info: NodeInfo) -> None:
+        """Publish a node that is new or whose node object changed."""
+        if info.name not in self.table.rows:
+            self._order = None
+        self._tree.put(info.name, info.labels)
+        self.table.put(info)
+
+    def remove(self, node_name: str) -> None:
+        self._tree.remove(node_name)
+        self.table.remove(node_name)
+        self._order = None
 
     def assume(self, pod: PodInfo, row: int) -> None:
-        """Place a pod in this snapshot only; for trying several pods before committing to any."""
+        """Place a pod in this snapshot only: to try several pods before committing to any."""
         info = self.table.infos[row].clone()
         info.add_pod(pod)
         self.table.put_pods(row, info)

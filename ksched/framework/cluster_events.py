@@ -9,7 +9,7 @@ them, and the labels are metric label values.
 from __future__ import annotations
 
 from collections.abc import Callable
-from enum import Enum, IntFlag
+from enum import Enum, IntFlag, StrEnum
 from typing import Any
 
 from msgspec import Struct
@@ -17,7 +17,7 @@ from msgspec import Struct
 from ksched.cache.pod_info import PodInfo
 
 
-class Resource(str, Enum):
+class Resource(StrEnum):
     """Kinds of objects whose changes can wake a pod."""
 
     POD = "Pod"

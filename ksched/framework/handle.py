@@ -8,7 +8,6 @@ from typing import Any, Protocol
 from ksched.cache.pod_info import PodInfo
 from ksched.cache.snapshot import Snapshot
 from ksched.clock import Clock
-from ksched.framework.status import Status
 
 
 class PodClient(Protocol):

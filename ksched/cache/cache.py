@@ -1,0 +1,237 @@
+"""The single writer of what runs where."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from enum import IntEnum
+
+from msgspec import Struct
+
+from ksched.api.objects import Node, Pod
+from ksched.cache.interning import ResourceAxis
+from ksched.cache.node_info import NodeInfo
+from ksched.cache.pod_info import PodInfo, TemplateRegistry
+from ksched.cache.pod_states import CachedPod
+from ksched.cache.snapshot import Snapshot
+from ksched.errors import InvariantBroken
+
+log = logging.getLogger(__name__)
+
+
+class _Dirty(IntEnum):
+    """How much of a published node is out of date."""
+
+    OBJECTS = 0
+    """A pod object was replaced by one that counts the same."""
+    PODS = 1
+    NODE = 2
+
+
+class CacheStatistics(Struct, frozen=True):
+    """Sizes, for metrics and tests; ``nodes`` includes ghosts as upstream's metric does."""
+
+    nodes: int
+    pods: int
+    assumed_pods: int
+    templates: int
+
+
+class SchedulerCache:
+    """Nodes, the pods on them and the pods assumed to be; publishes them to one snapshot.
+
+    ``assume_ttl_seconds`` of 0 never gives up an assumed pod: the watch or ``forget_pod`` decides.
+    """
+
+    def __init__(self, now: Callable[[], float], assume_ttl_seconds: float = 0.0) -> None:
+        self._now = now
+        self._assume_ttl_seconds = assume_ttl_seconds
+        axis = ResourceAxis()
+        self._axis = axis
+        self._templates = TemplateRegistry(axis)
+        self._nodes: dict[str, NodeInfo] = {}
+        self._pods: dict[str, CachedPod] = {}
+        self._assumed: dict[str, CachedPod] = {}
+        self._dirty: dict[str, _Dirty] = {}
+        self.snapshot = Snapshot(axis)
+
+    def pod_info(self, pod: Pod) -> PodInfo:
+        """Give a decoded pod its template. Raises ``InvalidObject`` for nonsense quantities."""
+        return self._templates.pod_info(pod)
+
+    # -- pods -----------------------------------------------------------------------------------
+
+    def assume_pod(self, pod: PodInfo) -> None:
+        """Count a pod on its node (``pod.node_name``) before the API server knows."""
+        if pod.uid in self._pods:
+            raise InvariantBroken(f"pod {pod.key}: is in the cache, so it cannot be assumed")
+        cached = CachedPod(pod, is_assumed=True)
+        self._pods[pod.uid] = self._assumed[pod.uid] = cached
+        self._add_to_node(pod)
+
+    def finish_binding(self, uid: str) -> None:
+        """Start the clock of an assumed pod: its binding was answered, the watch must confirm."""
+        cached = self._assumed.get(uid)
+        if cached is not None and self._assume_ttl_seconds > 0:
+            cached.deadline = self._now() + self._assume_ttl_seconds
+
+    def forget_pod(self, pod: PodInfo) -> None:
+        """Take back ``assume_pod``. A pod the cache does not know is left alone."""
+        cached = self._pods.get(pod.uid)
+        if cached is None:
+            return
+        if not cached.is_assumed:
+            raise InvariantBroken(f"pod {pod.key}: was not assumed, so it cannot be forgotten")
+        self._drop(cached)
+
+    def expire_assumed(self) -> list[PodInfo]:
+        """Give up assumed pods past their deadline and return them."""
+        now = self._now()
+        expired = [
+            cached
+            for cached in self._assumed.values()
+            if cached.deadline is not None and cached.deadline <= now
+        ]
+        for cached in expired:
+            log.warning("assumed pod expired", extra={"pod": cached.info.key})
+            self._drop(cached)
+        return [cached.info for cached in expired]
+
+    def add_pod(self, pod: PodInfo) -> None:
+        """Take over an assigned pod from the watch, confirming it if it was assumed."""
+        cached = self._pods.get(pod.uid)
+        if cached is None:
+            self._pods[pod.uid] = CachedPod(pod, is_assumed=False)
+            self._add_to_node(pod)
+            return
+        if cached.info.node_name != pod.node_name:
+            if not cached.is_assumed:
+                raise InvariantBroken(
+                    f"pod {pod.key}: is on node {cached.info.node_name}, "
+                    f"but the API server now says {pod.node_name}"
+                )
+            log.warning(
+                "pod was added on another node than assumed",
+                extra={"pod": pod.key, "assumed": cached.info.node_name, "node": pod.node_name},
+            )
+        self._assumed.pop(pod.uid, None)
+        cached.is_assumed, cached.deadline = False, None
+        self._replace(cached, pod)
+
+    def update_pod(self, pod: PodInfo) -> None:
+        """Take over a new version of an assigned pod."""
+        self.add_pod(pod)
+
+    def remove_pod(self, uid: str) -> PodInfo | None:
+        """Drop a pod, assumed or not; returns what was known of it."""
+        cached = self._pods.get(uid)
+        if cached is None:
+            return None
+        self._drop(cached)
+        return cached.info
+
+    def is_assumed(self, uid: str) -> bool:
+        return uid in self._assumed
+
+    def get_pod(self, uid: str) -> PodInfo | None:
+        cached = self._pods.get(uid)
+        return cached.info if cached is not None else None
+
+    def pods(self) -> list[PodInfo]:
+        return [cached.info for cached in self._pods.values()]
+
+    def _replace(self, cached: CachedPod, pod: PodInfo) -> None:
+        old, cached.info = cached.info, pod
+        counts_the_same = (
+            old.node_name == pod.node_name
+            and old.template is pod.template
+            and old.demand == pod.demand
+            and old.is_terminating == pod.is_terminating
+        )
+        if counts_the_same:
+            self._nodes[pod.node_name].replace_pod(pod)
+            self._mark(pod.node_name, _Dirty.OBJECTS)
+            return
+        self._remove_from_node(old)
+        self._add_to_node(pod)
+
+    def _drop(self, cached: CachedPod) -> None:
+        del self._pods[cached.info.uid]
+        self._assumed.pop(cached.info.uid, None)
+        self._remove_from_node(cached.info)
+
+    def _add_to_node(self, pod: PodInfo) -> None:
+        self._node(pod.node_name).add_pod(pod)
+        self._mark(pod.node_name, _Dirty.PODS)
+
+    def _remove_from_node(self, pod: PodInfo) -> None:
+        info = self._nodes[pod.node_name]
+        info.remove_pod(pod.uid)
+        self._mark(pod.node_name, _Dirty.PODS)
+        if info.node is None and not info.pods:
+            del self._nodes[pod.node_name]
+
+    # -- nodes ----------------------------------------------------------------------------------
+
+    def add_node(self, node: Node) -> None:
+        """Add a node or take over a new version. Raises ``InvalidObject`` and keeps the old one."""
+        info = self._node(node.metadata.name)
+        try:
+            info.set_node(node)
+        finally:
+            if info.node is None and not info.pods:
+                del self._nodes[info.name]
+        self._mark(info.name, _Dirty.NODE)
+
+    def remove_node(self, name: str) -> None:
+        """Remove a node; while pods are still known on it, a ghost keeps count of them."""
+        info = self._nodes.get(name)
+        if info is None or info.node is None:
+            return
+        info.clear_node()
+        if not info.pods:
+            del self._nodes[name]
+        self._mark(name, _Dirty.NODE)
+
+    def get_node(self, name: str) -> NodeInfo | None:
+        info = self._nodes.get(name)
+        return info if info is not None and info.node is not None else None
+
+    def _node(self, name: str) -> NodeInfo:
+        info = self._nodes.get(name)
+        if info is None:
+            info = self._nodes[name] = NodeInfo(name, self._axis)
+        return info
+
+    # -- publishing -----------------------------------------------------------------------------
+
+    def _mark(self, node_name: str, dirty: _Dirty) -> None:
+        if dirty >= self._dirty.get(node_name, _Dirty.OBJECTS):
+            self._dirty[node_name] = dirty
+
+    def update_snapshot(self) -> Snapshot:
+        """Bring the snapshot up to date; only what changed is copied. Call between cycles only."""
+        snapshot = self.snapshot
+        table = snapshot.table
+        for name, dirty in self._dirty.items():
+            info = self._nodes.get(name)
+            row = table.rows.get(name)
+            if info is None or info.node is None:
+                if row is not None:
+                    snapshot.remove(name)
+            elif row is None or dirty is _Dirty.NODE:
+                snapshot.put(info.clone())
+            elif dirty is _Dirty.PODS:
+                table.put_pods(row, info.clone())
+            else:
+                table.put_info(row, info.clone())
+        self._dirty.clear()
+        return snapshot
+
+    def statistics(self) -> CacheStatistics:
+        return CacheStatistics(
+            nodes=len(self._nodes),
+            pods=len(self._pods),
+            assumed_pods=len(self._assumed),
+            templates=len(self._templates),
+        )

@@ -1,0 +1,52 @@
+"""The order in which nodes are visited: zones take turns.
+
+Only a search that stops early (``percentageOfNodesToScore``) depends on it: taking nodes zone by
+zone keeps such a search from seeing one zone only.
+"""
+
+from __future__ import annotations
+
+from itertools import zip_longest
+
+from ksched.api.objects import Labels
+
+_ZONE_KEYS = ("failure-domain.beta.kubernetes.io/zone", "topology.kubernetes.io/zone")
+_REGION_KEYS = ("failure-domain.beta.kubernetes.io/region", "topology.kubernetes.io/region")
+
+
+def zone_of(labels: Labels) -> str:
+    """Region and zone as one key; empty if a node has neither label."""
+    zone = next((labels[key] for key in _ZONE_KEYS if key in labels), "")
+    region = next((labels[key] for key in _REGION_KEYS if key in labels), "")
+    return f"{region}:\x00:{zone}" if zone or region else ""
+
+
+class NodeTree:
+    """Node names by zone, both in order of arrival."""
+
+    def __init__(self) -> None:
+        self._zones: dict[str, dict[str, None]] = {}
+        self._zone_of: dict[str, str] = {}
+
+    def put(self, name: str, labels: Labels) -> None:
+        zone = zone_of(labels)
+        if self._zone_of.get(name) == zone:
+            return
+        self.remove(name)
+        self._zone_of[name] = zone
+        self._zones.setdefault(zone, {})[name] = None
+
+    def remove(self, name: str) -> None:
+        zone = self._zone_of.pop(name, None)
+        if zone is None:
+            return
+        members = self._zones[zone]
+        del members[name]
+        if not members:
+            del self._zones[zone]
+
+    def interleaved(self) -> list[str]:
+        """The first node of each zone, then the second of each, and so on."""
+        return [
+            name for turn in zip_longest(*self._zones.values()) for name in turn if name is not None
+        ]

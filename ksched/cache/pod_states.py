@@ -1,0 +1,30 @@
+"""The life of a pod in the cache.
+
+              assume_pod                 add_pod (the watch confirms)
+   absent ──────────────► ASSUMED ─────────────────────────────────► ADDED
+     ▲                      │ │                                      │  ▲
+     │  forget_pod          │ │  finish_binding arms the deadline,   │  │ update_pod
+     ├──────────────────────┘ │  expire_assumed                      └──┘
+     ├────────────────────────┘                                      │
+     └───────────────────────────────────────────────────────────────┘
+                              remove_pod
+
+Assumptions: a pod is assumed only after it was popped from the queue; the watch may confirm it
+before, after, or on another node than the binding believed; what the watch says wins.
+"""
+
+from __future__ import annotations
+
+from ksched.cache.pod_info import PodInfo
+
+
+class CachedPod:
+    """A pod on a node, and whether the API server has confirmed it."""
+
+    __slots__ = ("deadline", "info", "is_assumed")
+
+    def __init__(self, info: PodInfo, is_assumed: bool) -> None:
+        self.info = info
+        self.is_assumed = is_assumed
+        self.deadline: float | None = None
+        """When an assumed pod whose binding finished is given up, if it ever is."""
