@@ -3,3 +3,7 @@
 Does not belong here: anything the scheduler needs to run. Nothing outside the tests and the command
 line imports this package.
 """
+
+from ksched.testing.builders import NodeBuilder, PodBuilder, make_node, make_pod
+
+__all__ = ["NodeBuilder", "PodBuilder", "make_node", "make_pod"]
