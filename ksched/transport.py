@@ -14,6 +14,12 @@ JSON = "application/json"
 MERGE_PATCH = "application/merge-patch+json"
 STRATEGIC_MERGE_PATCH = "application/strategic-merge-patch+json"
 
+NOT_SENT = "NotSent"
+"""The ``reason`` of an ``Unavailable`` whose request cannot have reached the server.
+
+With any other reason and code 0 the request may have taken effect.
+"""
+
 
 class Response(NamedTuple):
     """A complete answer. Any status is an answer; only a lost connection is an exception."""

@@ -1,0 +1,101 @@
+"""Who we are to the API server: a token or a certificate that may change while we run."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Protocol
+
+from ksched.clock import Clock
+from ksched.errors import Unavailable
+from ksched.transport import NOT_SENT
+
+log = logging.getLogger(__name__)
+
+TOKEN_FILE_PERIOD = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class Secret:
+    """One credential. It never shows itself in a log or a traceback."""
+
+    authorization: str = field(default="", repr=False)
+    certificate: str = field(default="", repr=False)
+    key: str = field(default="", repr=False)
+
+
+ANONYMOUS = Secret()
+
+
+class SecretSource(Protocol):
+    """Where the credential comes from."""
+
+    async def get(self) -> Secret:
+        """The credential to use now. Raises ``Unavailable`` when there is none to be had."""
+        ...
+
+    async def renew(self, rejected: Secret) -> Secret:
+        """The credential to use after the server answered 401 to ``rejected``."""
+        ...
+
+
+class FixedSecret:
+    """A credential written down in the configuration."""
+
+    def __init__(self, secret: Secret = ANONYMOUS) -> None:
+        self._secret = secret
+
+    async def get(self) -> Secret:
+        return self._secret
+
+    async def renew(self, rejected: Secret) -> Secret:
+        return self._secret
+
+
+class TokenFile:
+    """A bearer token in a file that somebody else keeps fresh (a kubelet, a sidecar).
+
+    Read again every minute and after a 401. When the file cannot be read for a moment the last
+    token goes on being used, as client-go does.
+    """
+
+    def __init__(self, path: Path, clock: Clock, *, period: float = TOKEN_FILE_PERIOD) -> None:
+        self._path = path
+        self._clock = clock
+        self._period = period
+        self._secret: Secret | None = None
+        self._read_at = 0.0
+
+    async def get(self) -> Secret:
+        now = self._clock.now()
+        if self._secret is not None and now - self._read_at < self._period:
+            return self._secret
+        return self._read(now)
+
+    async def renew(self, rejected: Secret) -> Secret:
+        return self._read(self._clock.now())
+
+    def _read(self, now: float) -> Secret:
+        try:
+            token = self._path.read_text().strip()
+            problem = "" if token else "the file is empty"
+        except (OSError, UnicodeDecodeError) as error:
+            token, problem = "", str(error)
+        if not problem:
+            self._secret, self._read_at = bearer(token), now
+        elif self._secret is None:
+            raise Unavailable(0, NOT_SENT, f"token file {self._path}: {problem}")
+        else:
+            log.warning(
+                "token file cannot be read",
+                extra={"path": str(self._path), "error": problem},
+            )
+        return self._secret
+
+
+def bearer(token: str) -> Secret:
+    """A bearer token, refused when it could smuggle anything else into the header."""
+    if not (token.isascii() and token.isprintable()):
+        raise Unavailable(0, NOT_SENT, "bearer token: contains characters that no header may hold")
+    return Secret(authorization=f"Bearer {token}")

@@ -1,0 +1,308 @@
+"""A small HTTP/1.1 client for small requests: the way of every bind, patch and event.
+
+One request at a time on a connection, connections kept and reused, one timer a request and no
+task. It does what an API server needs (TLS, chunked answers, keep-alive) and nothing else; lists,
+watches and proxies go another way.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from collections import deque
+from typing import Any, cast
+
+import httptools
+
+from ksched.errors import Unavailable
+from ksched.transport import NOT_SENT, Response
+
+_ANSWER_LIMIT = 64 << 20
+_CONNECT_SECONDS = 10.0
+
+
+class Dropped(Exception):
+    """A connection ended without a complete answer; ``untouched`` if there was none at all."""
+
+    def __init__(self, cause: str, *, untouched: bool = False) -> None:
+        super().__init__(cause)
+        self.untouched = untouched
+
+
+class Connection(asyncio.Protocol):
+    """One socket and the answer that is arriving on it. Belongs to a ``ConnectionPool``."""
+
+    def __init__(self, pool: ConnectionPool, ssl_context: ssl.SSLContext | None) -> None:
+        self._pool = pool
+        self.ssl_context = ssl_context
+        self.idle_since = 0.0
+        self._transport: asyncio.Transport | None = None
+        self._parser: httptools.HttpResponseParser | None = httptools.HttpResponseParser(self)
+        self._waiter: asyncio.Future[Response] | None = None
+        self._clear()
+
+    def _clear(self) -> None:
+        self._headers: dict[str, str] = {}
+        self._body: list[bytes] = []
+        self._size = 0
+        self._touched = self._has_head = self._complete = self._excess = False
+
+    @property
+    def is_open(self) -> bool:
+        return self._transport is not None and not self._transport.is_closing()
+
+    def send(self, request: bytes) -> asyncio.Future[Response]:
+        """Write a request; the future brings the answer or ``Dropped``."""
+        self._clear()
+        self._waiter = waiter = asyncio.get_running_loop().create_future()
+        if self._transport is None or self._transport.is_closing():
+            self._fail("closed by the server at once", untouched=True)
+        else:
+            self._transport.write(request)
+        return waiter
+
+    def drop(self, cause: str) -> None:
+        """Close at once; whoever waits for the answer gets ``Dropped``."""
+        self._fail(cause, untouched=False)
+        if self._transport is not None:
+            self._transport.abort()
+
+    def expire(self) -> None:
+        self.drop("timed out")
+
+    # -- asyncio.Protocol -----------------------------------------------------------------------
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        # uvloop's transports have the interface without the base class.
+        self._transport = cast(asyncio.Transport, transport)
+        self._pool.register(self)
+
+    def data_received(self, data: bytes) -> None:
+        if self._waiter is None or self._parser is None:
+            # Nothing was asked: what arrives now would be taken for the next answer.
+            self.drop("unexpected data")
+            return
+        self._touched = True
+        try:
+            self._parser.feed_data(data)
+        except (httptools.HttpParserError, httptools.HttpParserUpgrade) as error:
+            self.drop(f"not an HTTP answer: {error}")
+            return
+        if self._complete:
+            self._finish(reusable=self._parser.should_keep_alive() and not self._excess)
+        elif self._size > _ANSWER_LIMIT:
+            self.drop("answer too long")
+
+    def connection_lost(self, error: Exception | None) -> None:
+        self._pool.forget(self)
+        lengthless = "content-length" not in self._headers and (
+            "chunked" not in self._headers.get("transfer-encoding", "")
+        )
+        if self._has_head and not self._complete and lengthless and error is None:
+            self._finish(reusable=False)
+        self._fail(f"connection lost: {error or 'closed by the server'}", not self._touched)
+        # The parser holds our bound methods: without this the pair waits for the collector.
+        self._parser = None
+
+    # -- httptools ------------------------------------------------------------------------------
+
+    def on_message_begin(self) -> None:
+        self._excess = self._complete
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        self._headers[name.decode("latin-1").lower()] = value.decode("latin-1")
+
+    def on_headers_complete(self) -> None:
+        self._has_head = True
+
+    def on_body(self, body: bytes) -> None:
+        self._body.append(body)
+        self._size += len(body)
+
+    def on_message_complete(self) -> None:
+        assert self._parser is not None
+        if self._parser.get_status_code() < 200:
+            # 100 Continue and the like: the answer is yet to come.
+            self._clear()
+            self._touched = True
+        else:
+            self._complete = True
+
+    def _finish(self, *, reusable: bool) -> None:
+        waiter, self._waiter = self._waiter, None
+        assert self._parser is not None
+        status = self._parser.get_status_code()
+        body = self._body[0] if len(self._body) == 1 else b"".join(self._body)
+        if waiter is not None and not waiter.done():
+            waiter.set_result(Response(status, self._headers, body))
+        if reusable:
+            self._pool.give_back(self)
+        elif self._transport is not None:
+            self._transport.close()
+
+    def _fail(self, cause: str, untouched: bool) -> None:
+        waiter, self._waiter = self._waiter, None
+        if waiter is not None and not waiter.done():
+            waiter.set_exception(Dropped(cause, untouched=untouched))
+
+
+class ConnectionPool:
+    """At most ``limit`` connections to one server; callers beyond that wait in order."""
+
+    def __init__(
+        self, host: str, port: int, *, server_name: str, limit: int, idle_seconds: float
+    ) -> None:
+        self._host, self._port, self._server_name = host, port, server_name
+        self._limit = limit
+        self._idle_seconds = idle_seconds
+        self._idle: list[Connection] = []
+        self._open: set[Connection] = set()
+        self._opening = 0
+        self._waiters: deque[asyncio.Future[Connection | None]] = deque()
+        self._closed = False
+
+    async def exchange(
+        self,
+        request: bytes,
+        *,
+        deadline: float,
+        ssl_context: ssl.SSLContext | None,
+        repeatable: bool,
+    ) -> Response:
+        """Send one complete request and return its answer.
+
+        A kept connection may turn out to be dead when it is used. Then, if nothing was answered
+        and the request is ``repeatable``, it is sent once more on a new connection.
+        """
+        loop = asyncio.get_running_loop()
+        connection, reused = await self._acquire(ssl_context, deadline)
+        while True:
+            timer = loop.call_at(deadline, connection.expire)
+            try:
+                return await connection.send(request)
+            except Dropped as dropped:
+                if not (reused and repeatable and dropped.untouched):
+                    raise Unavailable(0, "AnswerLost", str(dropped)) from None
+            except asyncio.CancelledError:
+                connection.drop("cancelled")
+                raise
+            finally:
+                timer.cancel()
+            connection, reused = await self._connect(ssl_context, deadline), False
+
+    def close(self) -> None:
+        """Close every connection; answers under way are lost."""
+        self._closed = True
+        for connection in list(self._open):
+            connection.drop("transport closed")
+        while self._waiters:
+            self._wake(None)
+
+    # -- called by connections ------------------------------------------------------------------
+
+    def register(self, connection: Connection) -> None:
+        """Count a new connection."""
+        self._open.add(connection)
+
+    def give_back(self, connection: Connection) -> None:
+        """Keep a connection for the next request, or hand it to whoever waits."""
+        connection.idle_since = asyncio.get_running_loop().time()
+        if not self._wake(connection):
+            self._idle.append(connection)
+
+    def forget(self, connection: Connection) -> None:
+        """Take a dead connection out; its place is free."""
+        self._open.discard(connection)
+        if connection in self._idle:
+            self._idle.remove(connection)
+        self._wake(None)
+
+    # -- finding a connection -------------------------------------------------------------------
+
+    async def _acquire(
+        self, ssl_context: ssl.SSLContext | None, deadline: float
+    ) -> tuple[Connection, bool]:
+        """An open connection and whether it was used before."""
+        connection = self._take_idle(ssl_context)
+        if connection is not None:
+            return connection, True
+        while len(self._open) + self._opening >= self._limit:
+            connection = await self._wait(deadline)
+            if connection is not None and self._is_usable(connection, ssl_context):
+                return connection, True
+        return await self._connect(ssl_context, deadline), False
+
+    def _take_idle(self, ssl_context: ssl.SSLContext | None) -> Connection | None:
+        while self._idle:
+            connection = self._idle.pop()
+            if self._is_usable(connection, ssl_context):
+                return connection
+        return None
+
+    def _is_usable(self, connection: Connection, ssl_context: ssl.SSLContext | None) -> bool:
+        """Whether to trust a kept connection; one we do not is closed.
+
+        A connection that was silent for long may have been dropped by something in between, and
+        one opened with an older certificate speaks for an older identity.
+        """
+        now = asyncio.get_running_loop().time()
+        fresh = now - connection.idle_since < self._idle_seconds
+        if connection.is_open and fresh and connection.ssl_context is ssl_context:
+            return True
+        connection.drop("stale")
+        self._open.discard(connection)
+        return False
+
+    async def _wait(self, deadline: float) -> Connection | None:
+        """Wait in line for a connection, or for None: the right to look again."""
+        waiter: asyncio.Future[Connection | None] = asyncio.get_running_loop().create_future()
+        self._waiters.append(waiter)
+        try:
+            async with asyncio.timeout_at(deadline):
+                return await waiter
+        except TimeoutError:
+            raise Unavailable(0, NOT_SENT, "timed out waiting for a connection") from None
+        except asyncio.CancelledError:
+            if waiter.done() and not waiter.cancelled():
+                # It was our turn; let the next one have it.
+                connection = waiter.result()
+                if connection is None:
+                    self._wake(None)
+                else:
+                    self.give_back(connection)
+            raise
+
+    def _wake(self, connection: Connection | None) -> bool:
+        """Hand something to the first in line; False when nobody waits."""
+        while self._waiters:
+            waiter = self._waiters.popleft()
+            if not waiter.done():
+                waiter.set_result(connection)
+                return True
+        return False
+
+    async def _connect(self, ssl_context: ssl.SSLContext | None, deadline: float) -> Connection:
+        if self._closed:
+            raise Unavailable(0, NOT_SENT, "transport closed")
+        loop = asyncio.get_running_loop()
+        options: dict[str, Any] = {}
+        if ssl_context is not None:
+            options = {"ssl": ssl_context, "server_hostname": self._server_name}
+        self._opening += 1
+        try:
+            async with asyncio.timeout_at(min(deadline, loop.time() + _CONNECT_SECONDS)):
+                _, connection = await loop.create_connection(
+                    lambda: Connection(self, ssl_context), self._host, self._port, **options
+                )
+        except TimeoutError:
+            raise self._unreachable("timed out while connecting") from None
+        except (OSError, ssl.SSLError) as error:
+            raise self._unreachable(str(error)) from error
+        finally:
+            self._opening -= 1
+        return connection
+
+    def _unreachable(self, cause: str) -> Unavailable:
+        # The place that was reserved is free again: the next in line may try.
+        self._wake(None)
+        return Unavailable(0, NOT_SENT, f"cannot reach {self._host}:{self._port}: {cause}")

@@ -1,0 +1,45 @@
+"""How fast requests may leave: ``qps`` on average, ``burst`` at once."""
+
+from __future__ import annotations
+
+from ksched.clock import Clock
+
+
+class RateLimiter:
+    """A token bucket that starts full; callers pass in the order in which they asked.
+
+    Works by reservation, as client-go's flowcontrol: a caller that finds the bucket empty takes a
+    token that does not exist yet and waits until it does, so first come, first served needs no
+    queue. A negative ``qps`` means no limit.
+    """
+
+    def __init__(self, qps: float, burst: int, clock: Clock) -> None:
+        self._qps = qps
+        self._burst = max(burst, 1)
+        self._clock = clock
+        self._tokens = float(self._burst)
+        self._filled_at: float | None = None
+
+    def acquire_nowait(self) -> float:
+        """Take a token and return the seconds to wait before using it, 0 in the common case."""
+        if self._qps <= 0:
+            return 0.0
+        now = self._clock.now()
+        if self._filled_at is not None:
+            self._tokens += (now - self._filled_at) * self._qps
+            if self._tokens > self._burst:
+                self._tokens = float(self._burst)
+        self._filled_at = now
+        self._tokens -= 1.0
+        return -self._tokens / self._qps if self._tokens < 0 else 0.0
+
+    async def acquire(self) -> float:
+        """Wait for a token; return the seconds waited. A cancelled caller gives its token back."""
+        delay = self.acquire_nowait()
+        if delay > 0:
+            try:
+                await self._clock.sleep(delay)
+            except BaseException:
+                self._tokens += 1.0
+                raise
+        return delay

@@ -1,0 +1,301 @@
+"""A copy of one kind of object, kept up to date by list and watch.
+
+    list ──────────────► watch ──410 Gone──► list again, as a difference
+     ▲ pages or           │
+     │ WatchList          ├─ closed, broken, silent, garbled: watch again from the last version
+     └─ failed: wait      └─ refused or garbled again and again at one version: list again
+
+Every change reaches the handler exactly once (see ``store``). A server that refuses or closes at
+once is asked again after 0.8 s, doubling to 30 s, each lengthened at random up to twice.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+from collections.abc import AsyncIterator, Callable, Mapping
+from typing import Generic
+
+import msgspec
+
+from ksched.client.resources import Resource
+from ksched.client.rest import EVERYTHING, PAGE_LIMIT, ApiClient, Selection
+from ksched.client.retry import Backoff
+from ksched.client.status import error_from_status
+from ksched.client.store import Handler, Store, T, identify
+from ksched.clock import Clock
+from ksched.errors import ApiError, Gone, TooManyRequests, Unavailable
+
+log = logging.getLogger(__name__)
+
+_SLICE_SECONDS = 0.005
+_TRIES_AT_ONE_VERSION = 3
+_INITIAL_EVENTS_END = "k8s.io/initial-events-end"
+
+
+class WatchEvent(msgspec.Struct, gc=False):
+    type: str
+    object: msgspec.Raw
+
+
+_decode_event = msgspec.json.Decoder(WatchEvent).decode
+
+
+class _Garbled(Exception):
+    """A line of the watch is no event; what it said is unknown."""
+
+
+class Reflector(Generic[T]):
+    """Lists and watches one resource and tells a handler what changed.
+
+    ``idle_timeout`` is how long a watch may be silent before its connection is given up; servers
+    send a bookmark about once a minute. ``healthy_seconds`` is how long a watch must have lived to
+    be reopened without waiting.
+    """
+
+    def __init__(
+        self,
+        client: ApiClient,
+        resource: Resource,
+        decode: Callable[[msgspec.Raw], T],
+        handler: Handler[T],
+        clock: Clock,
+        *,
+        selection: Selection = EVERYTHING,
+        rng: random.Random | None = None,
+        use_watch_list: bool = True,
+        page_limit: int = PAGE_LIMIT,
+        idle_timeout: float = 120.0,
+        watch_list_idle_timeout: float = 10.0,
+        healthy_seconds: float = 30.0,
+        initial_backoff: float = 0.8,
+        max_backoff: float = 30.0,
+    ) -> None:
+        self._client = client
+        self._resource = resource
+        self._store = Store(resource.kind, decode, handler)
+        self._handler = handler
+        self._clock = clock
+        self._selection = selection
+        self._rng = rng or random.Random()
+        self._use_watch_list = use_watch_list
+        self._page_limit = page_limit
+        self._idle_timeout = idle_timeout
+        self._watch_list_idle_timeout = watch_list_idle_timeout
+        self._healthy_seconds = healthy_seconds
+        self._backoff = Backoff(self._rng, initial=initial_backoff, maximum=max_backoff)
+        self._version = ""
+        self._failures_at_version = 0
+        self._synced = asyncio.Event()
+        self._slice_began = 0.0
+
+    @property
+    def objects(self) -> Mapping[str, T]:
+        """The last known objects by key; read only."""
+        return self._store.objects
+
+    @property
+    def synced(self) -> bool:
+        """Whether a complete list has been handed over."""
+        return self._synced.is_set()
+
+    @property
+    def resource(self) -> Resource:
+        return self._resource
+
+    async def wait_synced(self) -> None:
+        await self._synced.wait()
+
+    async def run(self) -> None:
+        """List and watch until cancelled. Only a handler's own exception ends it."""
+        while True:
+            opened_at, version = self._clock.now(), self._version
+            try:
+                if version:
+                    await self._watch()
+                elif not (self._use_watch_list and await self._watch_list()):
+                    await self._list()
+                    continue
+            except (ApiError, _Garbled) as error:
+                self._after_failure(version, error)
+            await self._pause(opened_at, progressed=self._version not in ("", version))
+
+    def _after_failure(self, version: str, error: Exception) -> None:
+        """Decide between watching on from the last version and listing again."""
+        log.warning(
+            "list or watch failed",
+            extra={
+                "resource": str(self._resource),
+                "resource_version": self._version,
+                "error": str(error),
+            },
+        )
+        if self._version != version:
+            self._failures_at_version = 0
+        if isinstance(error, Gone):
+            self._version = ""
+        # A lost connection says nothing about the version. An answer that fails again and again
+        # does: the version may be one the server has never heard of (restored from a backup).
+        elif not isinstance(error, TooManyRequests) and getattr(error, "code", -1) != 0:
+            self._failures_at_version += 1
+            if self._failures_at_version >= _TRIES_AT_ONE_VERSION:
+                self._version = ""
+        if not self._version:
+            self._failures_at_version = 0
+
+    async def _pause(self, opened_at: float, *, progressed: bool) -> None:
+        """Wait before the next request, so that no failing server sees a storm of them."""
+        if self._clock.now() - opened_at >= self._healthy_seconds:
+            self._backoff.reset()
+            return
+        if progressed:
+            self._backoff.reset()
+        await self._clock.sleep(self._backoff.next())
+
+    # -- listing --------------------------------------------------------------------------------
+
+    async def _list(self) -> None:
+        """List in pages and hand over the differences."""
+        self._store.begin_list()
+        limit, token = self._page_limit, ""
+        while True:
+            try:
+                page = await self._client.list_page(
+                    self._resource, self._selection, limit=limit, continue_token=token
+                )
+            except Gone:
+                if not limit:
+                    raise
+                # The pages outlived the server's memory; one answer cannot.
+                limit, token = 0, ""
+                self._store.begin_list()
+                continue
+            self._slice_began = self._clock.now()
+            for raw in page.items:
+                self._store.list_item(raw)
+                await self._yield_if_long()
+            token = page.continue_token
+            if not token:
+                break
+        if not page.resource_version:
+            where = self._resource.path()
+            raise Unavailable(0, "InvalidAnswer", f"GET {where}: list without a resourceVersion")
+        self._finish_list(page.resource_version)
+
+    async def _watch_list(self) -> bool:
+        """Sync by a stream of initial events and stay on it as the watch.
+
+        Returns False when that did not get as far as a complete list, for any reason: some
+        servers refuse, some answer 200 and then an ERROR event, old ones ignore the wish and
+        never say that the initial events are over.
+        """
+        self._store.begin_list()
+        try:
+            async with (
+                asyncio.timeout(self._watch_list_idle_timeout) as patience,
+                self._client.watch(
+                    self._resource,
+                    self._selection,
+                    resource_version="",
+                    send_initial_events=True,
+                    timeout_seconds=self._watch_seconds(),
+                    idle_timeout=self._idle_timeout,
+                ) as lines,
+            ):
+                version = await self._initial_events(lines, patience)
+                patience.reschedule(None)
+                self._finish_list(version)
+                await self._events(lines)
+        except (ApiError, _Garbled, TimeoutError) as error:
+            if self._version:
+                raise
+            # A connection that broke may work the next time; an answer will stay the same.
+            if not isinstance(error, ApiError) or error.code:
+                self._use_watch_list = False
+            log.info(
+                "streaming list not available, listing in pages",
+                extra={"resource": str(self._resource), "error": str(error) or "timed out"},
+            )
+        return bool(self._version)
+
+    async def _initial_events(self, lines: AsyncIterator[bytes], patience: asyncio.Timeout) -> str:
+        """Take the objects that exist; return the version they stand for."""
+        self._slice_began = extended_at = self._clock.now()
+        async for line in lines:
+            event = self._event(line)
+            if event.type in ("ADDED", "MODIFIED"):
+                self._store.list_item(event.object)
+            elif event.type == "DELETED":
+                self._store.list_remove(event.object)
+            elif event.type == "BOOKMARK":
+                meta = identify(event.object)
+                if (meta.annotations or {}).get(_INITIAL_EVENTS_END) and meta.resource_version:
+                    return meta.resource_version
+            else:
+                raise _Garbled(f"event of unknown type {event.type[:40]!r}")
+            await self._yield_if_long()
+            if self._slice_began > extended_at:
+                extended_at = self._slice_began
+                loop = asyncio.get_running_loop()
+                patience.reschedule(loop.time() + self._watch_list_idle_timeout)
+        raise Unavailable(0, "", "stream closed before the end of the initial events")
+
+    def _finish_list(self, version: str) -> None:
+        self._store.end_list(version)
+        self._version = version
+        if not self._synced.is_set():
+            self._synced.set()
+            self._handler.synced()
+        log.debug(
+            "listed",
+            extra={"resource": str(self._resource), "objects": len(self.objects)},
+        )
+
+    # -- watching -------------------------------------------------------------------------------
+
+    async def _watch(self) -> None:
+        async with self._client.watch(
+            self._resource,
+            self._selection,
+            resource_version=self._version,
+            timeout_seconds=self._watch_seconds(),
+            idle_timeout=self._idle_timeout,
+        ) as lines:
+            await self._events(lines)
+
+    async def _events(self, lines: AsyncIterator[bytes]) -> None:
+        """Hand over changes until the server closes the stream."""
+        self._slice_began = self._clock.now()
+        async for line in lines:
+            event = self._event(line)
+            if event.type == "BOOKMARK":
+                version = identify(event.object).resource_version
+            elif event.type == "DELETED":
+                version = self._store.remove(event.object)
+            elif event.type in ("ADDED", "MODIFIED"):
+                version = self._store.put(event.object)
+            else:
+                raise _Garbled(f"event of unknown type {event.type[:40]!r}")
+            if version:
+                self._version = version
+            await self._yield_if_long()
+
+    def _event(self, line: bytes) -> WatchEvent:
+        try:
+            event = _decode_event(line)
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            raise _Garbled(f"{error} in a line of {len(line)} bytes") from error
+        if event.type == "ERROR":
+            raise error_from_status("WATCH", self._resource.path(), event.object)
+        return event
+
+    def _watch_seconds(self) -> int:
+        """How long the server may keep a watch open; spread, so that not all end together."""
+        return self._rng.randint(300, 600)
+
+    async def _yield_if_long(self) -> None:
+        """Let the loop breathe when decoding and handling took a slice of time."""
+        if self._clock.now() - self._slice_began >= _SLICE_SECONDS:
+            await asyncio.sleep(0)
+            self._slice_began = self._clock.now()

@@ -1,0 +1,332 @@
+"""Kubernetes' verbs over a transport: paths, bodies, rate limit, retries, typed errors."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from urllib.parse import quote, urlencode
+
+import msgspec
+
+from ksched.client.rate_limit import RateLimiter
+from ksched.client.resources import EVENTS, PODS, Resource
+from ksched.client.retry import (
+    NO_RETRY,
+    REPEATABLE,
+    STATUS_PATCH,
+    UNREPEATABLE,
+    RetryPolicy,
+)
+from ksched.client.status import error_from_response
+from ksched.clock import Clock
+from ksched.errors import ApiError, Unavailable
+from ksched.transport import JSON, STRATEGIC_MERGE_PATCH, Response, Transport
+
+DEFAULT_TIMEOUT = 30.0
+PAGE_LIMIT = 500
+_ERROR_BODY_LIMIT = 1 << 16
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """Which objects of a kind: one namespace or all, narrowed by selectors."""
+
+    namespace: str = ""
+    field_selector: str = ""
+    label_selector: str = ""
+
+
+EVERYTHING = Selection()
+
+
+class _ListMeta(msgspec.Struct, rename="camel", gc=False):
+    resource_version: str = ""
+    continue_token: str = msgspec.field(name="continue", default="")
+
+
+class _List(msgspec.Struct, gc=False):
+    metadata: _ListMeta = msgspec.field(default_factory=_ListMeta)
+    # Go writes an empty list as null.
+    items: list[msgspec.Raw] | None = None
+
+
+class ListPage(msgspec.Struct, frozen=True, gc=False):
+    """One page of a list: undecoded items, the list's version, the token of the next page."""
+
+    items: list[msgspec.Raw]
+    resource_version: str
+    continue_token: str
+
+
+class _BindingMeta(msgspec.Struct, gc=False):
+    name: str
+    namespace: str
+    uid: str
+
+
+class _Target(msgspec.Struct, gc=False):
+    name: str
+    kind: str = "Node"
+
+
+class _Binding(msgspec.Struct, rename="camel", gc=False):
+    metadata: _BindingMeta
+    target: _Target
+    api_version: str = "v1"
+    kind: str = "Binding"
+
+
+_list_decoder = msgspec.json.Decoder(_List)
+_encode = msgspec.json.Encoder().encode
+
+
+class ApiClient:
+    """One user of an API server, with a rate limit of its own.
+
+    Clients may share a transport: events get a client with a separate limiter, so that they never
+    take a token from a bind. Errors are those of ``ksched.errors`` and name verb, path and code.
+    """
+
+    def __init__(
+        self,
+        transport: Transport,
+        clock: Clock,
+        limiter: RateLimiter | None = None,
+        rng: random.Random | None = None,
+    ) -> None:
+        self._transport = transport
+        self._clock = clock
+        self._limiter = limiter
+        self._rng = rng or random.Random()
+
+    async def request(
+        self,
+        method: str,
+        path: str,
+        body: bytes | None = None,
+        *,
+        content_type: str = JSON,
+        timeout: float = DEFAULT_TIMEOUT,
+        retry: RetryPolicy = NO_RETRY,
+    ) -> bytes:
+        """Send one request, repeat it as ``retry`` allows, and return the body of the answer.
+
+        ``timeout`` bounds one try. Waiting for the rate limit is not counted against it.
+        """
+        backoff = None
+        give_up_at = 0.0
+        tried = 0
+        while True:
+            if self._limiter is not None:
+                await self._limiter.acquire()
+            try:
+                response = await self._transport.request(
+                    method, path, body, content_type=content_type, timeout=timeout
+                )
+                if response.status < 300:
+                    return response.body
+                error = error_from_response(method, path, response, self._clock.wall())
+            except Unavailable as unavailable:
+                error = unavailable
+            tried += 1
+            if tried >= retry.tries or not retry.applies_to(error):
+                raise error
+            if backoff is None:
+                backoff = retry.backoff(self._rng)
+                give_up_at = self._clock.now() + retry.deadline
+            delay = max(backoff.next(), error.retry_after or 0.0)
+            if self._clock.now() + delay > give_up_at:
+                raise error
+            await self._clock.sleep(delay)
+
+    # -- reading --------------------------------------------------------------------------------
+
+    async def list_page(
+        self,
+        resource: Resource,
+        selection: Selection = EVERYTHING,
+        *,
+        limit: int = PAGE_LIMIT,
+        continue_token: str = "",
+        timeout: float = DEFAULT_TIMEOUT,
+        retry: RetryPolicy = NO_RETRY,
+    ) -> ListPage:
+        """Fetch one page of a list, up to date at the time of the call; ``limit`` 0 means all."""
+        query = {
+            "limit": str(limit) if limit else "",
+            "continue": continue_token,
+            "fieldSelector": selection.field_selector,
+            "labelSelector": selection.label_selector,
+        }
+        path = _with_query(resource.path(selection.namespace), query)
+        body = await self.request("GET", path, timeout=timeout, retry=retry)
+        try:
+            page = _list_decoder.decode(body)
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            where = path.partition("?")[0]
+            raise Unavailable(0, "InvalidAnswer", f"GET {where}: not a list: {error}") from error
+        meta = page.metadata
+        return ListPage(page.items or [], meta.resource_version, meta.continue_token)
+
+    @asynccontextmanager
+    async def watch(
+        self,
+        resource: Resource,
+        selection: Selection = EVERYTHING,
+        *,
+        resource_version: str,
+        timeout_seconds: int = 0,
+        send_initial_events: bool = False,
+        idle_timeout: float | None = None,
+    ) -> AsyncIterator[AsyncIterator[bytes]]:
+        """Open a watch with bookmarks and give its lines, one undecoded event each.
+
+        Raises at once when the server refuses; the lines raise ``Unavailable`` when the connection
+        breaks or is silent for ``idle_timeout`` seconds.
+        """
+        query = {
+            "watch": "1",
+            "allowWatchBookmarks": "true",
+            "resourceVersion": resource_version,
+            "timeoutSeconds": str(timeout_seconds) if timeout_seconds else "",
+            "fieldSelector": selection.field_selector,
+            "labelSelector": selection.label_selector,
+        }
+        if send_initial_events:
+            query |= {"sendInitialEvents": "true", "resourceVersionMatch": "NotOlderThan"}
+        path = _with_query(resource.path(selection.namespace), query)
+        if self._limiter is not None:
+            await self._limiter.acquire()
+        async with self._transport.stream(path, idle_timeout=idle_timeout) as answer:
+            if answer.status != 200:
+                body = await _read_error(answer.lines)
+                response = Response(answer.status, answer.headers, body)
+                raise error_from_response("WATCH", path, response, self._clock.wall())
+            yield answer.lines
+
+    async def get(
+        self,
+        resource: Resource,
+        namespace: str,
+        name: str,
+        *,
+        timeout: float = DEFAULT_TIMEOUT,
+        retry: RetryPolicy = REPEATABLE,
+    ) -> bytes:
+        """Read one object; the answer is its JSON."""
+        path = resource.path(namespace, name)
+        return await self.request("GET", path, timeout=timeout, retry=retry)
+
+    async def is_served(self, resource: Resource) -> bool:
+        """Whether the server knows this kind in this version."""
+        try:
+            body = await self.request("GET", resource.root, retry=REPEATABLE)
+        except ApiError as error:
+            if error.code in (403, 404):
+                return False
+            raise
+        return f'"{resource.plural}"'.encode() in body
+
+    # -- writing --------------------------------------------------------------------------------
+
+    async def create(
+        self,
+        resource: Resource,
+        namespace: str,
+        body: bytes,
+        *,
+        timeout: float = DEFAULT_TIMEOUT,
+        retry: RetryPolicy = UNREPEATABLE,
+    ) -> bytes:
+        """Create one object; ``Conflict`` with reason AlreadyExists when it is there."""
+        path = resource.path(namespace)
+        return await self.request("POST", path, body, timeout=timeout, retry=retry)
+
+    async def update(
+        self,
+        resource: Resource,
+        namespace: str,
+        name: str,
+        body: bytes,
+        *,
+        subresource: str = "",
+        timeout: float = DEFAULT_TIMEOUT,
+        retry: RetryPolicy = UNREPEATABLE,
+    ) -> bytes:
+        """Replace one object; ``Conflict`` when somebody wrote since it was read."""
+        path = resource.path(namespace, name, subresource)
+        return await self.request("PUT", path, body, timeout=timeout, retry=retry)
+
+    async def patch(
+        self,
+        resource: Resource,
+        namespace: str,
+        name: str,
+        body: bytes,
+        *,
+        subresource: str = "",
+        content_type: str = STRATEGIC_MERGE_PATCH,
+        timeout: float = DEFAULT_TIMEOUT,
+        retry: RetryPolicy = REPEATABLE,
+    ) -> bytes:
+        """Change fields of one object."""
+        path = resource.path(namespace, name, subresource)
+        return await self.request(
+            "PATCH", path, body, content_type=content_type, timeout=timeout, retry=retry
+        )
+
+    async def bind(
+        self,
+        namespace: str,
+        name: str,
+        uid: str,
+        node_name: str,
+        *,
+        timeout: float = DEFAULT_TIMEOUT,
+    ) -> None:
+        """Assign a pod to a node.
+
+        ``Conflict``: the pod has a node already, or the uid is another pod's. When the answer was
+        lost the pod may be bound all the same: ``retry.may_have_happened(error)`` tells, and only
+        the caller can find out.
+        """
+        body = _encode(_Binding(_BindingMeta(name, namespace, uid), _Target(node_name)))
+        path = PODS.path(namespace, name, "binding")
+        await self.request("POST", path, body, timeout=timeout, retry=UNREPEATABLE)
+
+    async def patch_pod_status(self, namespace: str, name: str, body: bytes) -> None:
+        """Merge ``body`` strategically into a pod's status."""
+        await self.patch(PODS, namespace, name, body, subresource="status", retry=STATUS_PATCH)
+
+    async def delete_pod(self, namespace: str, name: str, uid: str = "") -> None:
+        """Delete a pod with its own grace period; with ``uid`` only that very pod."""
+        options: dict[str, object] = {"apiVersion": "v1", "kind": "DeleteOptions"}
+        if uid:
+            options["preconditions"] = {"uid": uid}
+        path = PODS.path(namespace, name)
+        await self.request("DELETE", path, _encode(options), retry=REPEATABLE)
+
+    async def create_event(self, namespace: str, body: bytes) -> None:
+        """Create an ``events.k8s.io/v1`` Event."""
+        await self.create(EVENTS, namespace, body)
+
+    async def patch_event(self, namespace: str, name: str, body: bytes) -> None:
+        """Merge ``body`` into an Event, to count its series."""
+        await self.patch(EVENTS, namespace, name, body)
+
+
+def _with_query(path: str, query: Mapping[str, str]) -> str:
+    pairs = [(name, value) for name, value in query.items() if value]
+    return f"{path}?{urlencode(pairs, quote_via=quote)}" if pairs else path
+
+
+async def _read_error(lines: AsyncIterator[bytes]) -> bytes:
+    """The body of a refused watch; a server that goes on for ever is cut short."""
+    body = b""
+    async for line in lines:
+        body += line
+        if len(body) > _ERROR_BODY_LIMIT:
+            break
+    return body

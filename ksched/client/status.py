@@ -1,0 +1,117 @@
+"""An unsuccessful answer turned into a typed error."""
+
+from __future__ import annotations
+
+import html
+import re
+from email.utils import parsedate_to_datetime
+
+import msgspec
+
+from ksched.errors import (
+    ApiError,
+    Conflict,
+    Gone,
+    NotFound,
+    TooManyRequests,
+    Unavailable,
+)
+from ksched.transport import Response
+
+_MESSAGE_LIMIT = 1000
+_TEXT_LIMIT = 200
+
+
+class StatusDetails(msgspec.Struct, rename="camel", gc=False):
+    retry_after_seconds: int | float = 0
+
+
+class Status(msgspec.Struct, rename="camel", gc=False):
+    """The part of ``metav1.Status`` that tells failures apart."""
+
+    kind: str = ""
+    code: int = 0
+    reason: str = ""
+    message: str = ""
+    details: StatusDetails | None = None
+
+
+_decoder = msgspec.json.Decoder(Status)
+
+
+def error_from_response(method: str, path: str, response: Response, wall: float) -> ApiError:
+    """Describe a failed request; ``wall`` resolves a Retry-After given as a date.
+
+    The body may be a Status, or whatever a proxy or a load balancer wrote in its place.
+    """
+    status = decode_status(response.body)
+    # The answer of another transport may be a plain dictionary, in either spelling.
+    headers = response.headers
+    retry_after = _retry_after(headers.get("retry-after") or headers.get("Retry-After", ""), wall)
+    if status is None:
+        message = _plain_text(response.body)
+        return _error(response.status, "", f"{method} {_bare(path)}: {message}", retry_after)
+    if retry_after is None and status.details and status.details.retry_after_seconds > 0:
+        retry_after = float(status.details.retry_after_seconds)
+    message = f"{method} {_bare(path)}: {status.message[:_MESSAGE_LIMIT]}"
+    return _error(response.status, status.reason, message, retry_after)
+
+
+def error_from_status(method: str, path: str, body: bytes | msgspec.Raw) -> ApiError:
+    """Describe the object of a watch event of type ERROR."""
+    status = decode_status(body)
+    if status is None or not status.code:
+        message = f"{method} {_bare(path)}: watch error without a status: {_plain_text(body)}"
+        return Unavailable(500, "", message)
+    message = f"{method} {_bare(path)}: {status.message[:_MESSAGE_LIMIT]}"
+    return _error(status.code, status.reason, message, None)
+
+
+def decode_status(body: bytes | msgspec.Raw) -> Status | None:
+    """The Status in ``body``, or None when it is something else."""
+    try:
+        status = _decoder.decode(body)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return None
+    return status if status.kind == "Status" else None
+
+
+def _error(code: int, reason: str, message: str, retry_after: float | None) -> ApiError:
+    kind: type[ApiError] = ApiError
+    if code == 404:
+        kind = NotFound
+    elif code == 409:
+        kind = Conflict
+    elif code == 410:
+        kind = Gone
+    elif code == 429:
+        kind = TooManyRequests
+    elif code >= 500:
+        kind = Unavailable
+    return kind(code, reason, message, retry_after)
+
+
+def _bare(path: str) -> str:
+    return path.partition("?")[0]
+
+
+def _plain_text(body: bytes | msgspec.Raw) -> str:
+    text = bytes(body)[: 20 * _TEXT_LIMIT].decode("utf-8", "replace")
+    if "<" in text:
+        text = html.unescape(re.sub(r"(?s)<(script|style).*?</\1>|<[^>]*>", " ", text))
+    text = " ".join(text.split())
+    return text[:_TEXT_LIMIT] if text else "empty answer"
+
+
+def _retry_after(value: str, wall: float) -> float | None:
+    """Seconds to wait, from either form of the Retry-After header."""
+    if not value:
+        return None
+    try:
+        return max(float(value), 0.0)
+    except ValueError:
+        pass
+    try:
+        return max(parsedate_to_datetime(value).timestamp() - wall, 0.0)
+    except ValueError:
+        return None

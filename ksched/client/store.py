@@ -1,0 +1,215 @@
+"""The last known state of one kind of object, and the rules that make every change count once.
+
+Whatever the network repeats, reorders or forgets, a handler sees for each key an alternation of
+``added``, any number of ``modified`` with a new resourceVersion, and ``deleted``.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+from typing import Generic, Protocol, TypeVar
+
+import msgspec
+
+from ksched.api.objects import ObjectMeta
+from ksched.errors import InvalidObject
+
+log = logging.getLogger(__name__)
+
+_TOMBSTONES_LIMIT = 10_000
+
+
+class HasMetadata(Protocol):
+    """Any API object."""
+
+    @property
+    def metadata(self) -> ObjectMeta: ...
+
+
+T = TypeVar("T", bound=HasMetadata)
+T_contra = TypeVar("T_contra", bound=HasMetadata, contravariant=True)
+
+
+class Handler(Protocol[T_contra]):
+    """Told of every change, synchronously and in order; an exception stops the reflector."""
+
+    def added(self, obj: T_contra) -> None: ...
+
+    def modified(self, old: T_contra, new: T_contra) -> None: ...
+
+    def deleted(self, obj: T_contra) -> None:
+        """Called with the object as it was last handed to ``added`` or ``modified``."""
+        ...
+
+    def synced(self) -> None:
+        """Called once, when everything that existed at the start has been handed over."""
+        ...
+
+
+class Meta(msgspec.Struct, rename="camel", gc=False):
+    name: str = ""
+    namespace: str = ""
+    resource_version: str = ""
+    annotations: dict[str, str] | None = None
+
+    @property
+    def key(self) -> str:
+        return f"{self.namespace}/{self.name}" if self.namespace else self.name
+
+
+class MetaOnly(msgspec.Struct, gc=False):
+    """Just enough of an object to know which one it is."""
+
+    metadata: Meta = msgspec.field(default_factory=Meta)
+
+
+_decode_meta = msgspec.json.Decoder(MetaOnly).decode
+
+
+def identify(raw: msgspec.Raw) -> Meta:
+    """Which object this is; an empty ``Meta`` when even that cannot be read."""
+    try:
+        return _decode_meta(raw).metadata
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return Meta()
+
+
+class Store(Generic[T]):
+    """Last known objects by key, told apart from news by resourceVersion."""
+
+    def __init__(self, kind: str, decode: Callable[[msgspec.Raw], T], handler: Handler[T]) -> None:
+        self._kind = kind
+        self._decode = decode
+        self._handler = handler
+        self._objects: dict[str, T] = {}
+        self.objects: Mapping[str, T] = MappingProxyType(self._objects)
+        # Version at which a key was last seen to vanish; a change at or before it is a replay.
+        self._tombstones: dict[str, str] = {}
+        # Version of the last complete list: keys it does not hold did not exist then.
+        self._floor = ""
+        # Keys that could not be decoded; each is logged once.
+        self._undecodable: set[str] = set()
+        self._listed: set[str] | None = None
+
+    # -- lists ----------------------------------------------------------------------------------
+
+    def begin_list(self) -> None:
+        """Start a complete list; an interrupted one is simply begun again."""
+        self._listed = set()
+
+    def list_item(self, raw: msgspec.Raw) -> None:
+        """Take one object of a list: it is the truth, whatever was seen before."""
+        assert self._listed is not None
+        obj = self._decoded(raw)
+        if obj is None:
+            return
+        key = obj.metadata.key
+        self._listed.add(key)
+        old = self._objects.get(key)
+        if old is None or old.metadata.resource_version != obj.metadata.resource_version:
+            self._set(key, old, obj)
+
+    def list_remove(self, raw: msgspec.Raw) -> None:
+        """Take back an object of a list that was deleted while the list was streamed."""
+        assert self._listed is not None
+        self._listed.discard(identify(raw).key)
+
+    def end_list(self, resource_version: str) -> None:
+        """Finish a list: what it did not hold is gone."""
+        assert self._listed is not None
+        for key in [key for key in self._objects if key not in self._listed]:
+            self._handler.deleted(self._objects.pop(key))
+        self._listed = None
+        self._tombstones.clear()
+        self._floor = resource_version
+
+    # -- watch events ---------------------------------------------------------------------------
+
+    def put(self, raw: msgspec.Raw) -> str:
+        """Take an ADDED or MODIFIED object unless it is old news; return its version."""
+        obj = self._decoded(raw)
+        if obj is None:
+            return identify(raw).resource_version
+        key, version = obj.metadata.key, obj.metadata.resource_version
+        old = self._objects.get(key)
+        if old is not None:
+            known = old.metadata.resource_version
+        else:
+            known = self._tombstones.get(key, self._floor)
+        if is_newer(version, known):
+            self._set(key, old, obj)
+        return version
+
+    def remove(self, raw: msgspec.Raw) -> str:
+        """Take a DELETED object unless it is old news; return its version."""
+        meta = identify(raw)
+        key, version = meta.key, meta.resource_version
+        self._undecodable.discard(key)
+        old = self._objects.get(key)
+        # Equal versions: some servers send the last stored state with a deletion.
+        if old is not None and (
+            version == old.metadata.resource_version
+            or is_newer(version, old.metadata.resource_version)
+        ):
+            self._vanish(key, version)
+        return version
+
+    def _set(self, key: str, old: T | None, new: T) -> None:
+        if old is not None and old.metadata.uid != new.metadata.uid:
+            # Deleted and created again while nobody looked.
+            del self._objects[key]
+            self._handler.deleted(old)
+            old = None
+        self._objects[key] = new
+        if old is None:
+            self._handler.added(new)
+        else:
+            self._handler.modified(old, new)
+
+    def _vanish(self, key: str, version: str) -> None:
+        self._tombstones.pop(key, None)
+        self._tombstones[key] = version
+        if len(self._tombstones) > _TOMBSTONES_LIMIT:
+            del self._tombstones[next(iter(self._tombstones))]
+        self._handler.deleted(self._objects.pop(key))
+
+    def _decoded(self, raw: msgspec.Raw) -> T | None:
+        """The object, or None when it makes no sense: then it is as if it did not exist."""
+        try:
+            obj = self._decode(raw)
+        except (msgspec.DecodeError, UnicodeDecodeError, InvalidObject) as error:
+            self._forget_undecodable(raw, error)
+            return None
+        if self._undecodable:
+            self._undecodable.discard(obj.metadata.key)
+        return obj
+
+    def _forget_undecodable(self, raw: msgspec.Raw, error: Exception) -> None:
+        meta = identify(raw)
+        if meta.key not in self._undecodable:
+            log.error(
+                "object cannot be decoded",
+                extra={"kind": self._kind, "key": meta.key, "error": str(error)},
+            )
+        self._undecodable.add(meta.key)
+        old = self._objects.get(meta.key)
+        # During a list the key stays unlisted and end_list lets it vanish.
+        if (
+            self._listed is None
+            and old is not None
+            and is_newer(meta.resource_version, old.metadata.resource_version)
+        ):
+            self._vanish(meta.key, meta.resource_version)
+
+
+def is_newer(version: str, known: str) -> bool:
+    """Whether a resourceVersion is later than another.
+
+    Versions are decimal numbers on every known server; one that is not cannot be ordered, and
+    then any difference is news.
+    """
+    if version.isdecimal() and known.isdecimal():
+        return int(version) > int(known)
+    return version != known

@@ -1,0 +1,97 @@
+"""TLS contexts that follow the files they are made of."""
+
+from __future__ import annotations
+
+import os
+import ssl
+import tempfile
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from ksched.client.authentication import Secret
+from ksched.errors import Unavailable
+from ksched.transport import NOT_SENT
+
+
+@dataclass(frozen=True, slots=True)
+class TlsSettings:
+    """What a kubeconfig says about TLS; files may be replaced while we run, data cannot."""
+
+    ca_file: Path | None = None
+    ca_data: str = ""
+    certificate_file: Path | None = None
+    key_file: Path | None = None
+    certificate_data: str = field(default="", repr=False)
+    key_data: str = field(default="", repr=False)
+    server_name: str = ""
+    insecure: bool = False
+
+    def files(self) -> list[Path]:
+        return [path for path in (self.ca_file, self.certificate_file, self.key_file) if path]
+
+
+class TlsContexts:
+    """Builds a context, and a new one when a file or the credential's certificate changed."""
+
+    def __init__(self, settings: TlsSettings) -> None:
+        self._settings = settings
+        self._context: ssl.SSLContext | None = None
+        self._made_of: object = None
+
+    def context(self, secret: Secret) -> ssl.SSLContext:
+        """The context to open connections with now; the same object while nothing changed.
+
+        A half-written or missing file keeps the last good context in use; without one it raises
+        ``Unavailable``.
+        """
+        made_of = (_signature(self._settings.files()), secret.certificate, secret.key)
+        if self._context is None or made_of != self._made_of:
+            try:
+                self._context = build_context(self._settings, secret)
+            except (OSError, ssl.SSLError, ValueError) as error:
+                if self._context is None:
+                    raise Unavailable(0, NOT_SENT, f"tls: {error}") from error
+                return self._context
+            self._made_of = made_of
+        return self._context
+
+
+def build_context(settings: TlsSettings, secret: Secret) -> ssl.SSLContext:
+    """A client context from the settings and, if it has one, the credential's certificate."""
+    context = ssl.create_default_context(cafile=settings.ca_file, cadata=settings.ca_data or None)
+    # Cluster authorities are often made without key identifiers; Go does not ask for them either.
+    context.verify_flags &= ~ssl.VERIFY_X509_STRICT
+    if settings.insecure:
+        context.check_hostname = False
+        context.verify_mode = ssl.CERT_NONE
+    if secret.certificate:
+        _load_pair(context, secret.certificate, secret.key)
+    elif settings.certificate_file or settings.certificate_data:
+        certificate = settings.certificate_data or _text(settings.certificate_file)
+        _load_pair(context, certificate, settings.key_data or _text(settings.key_file))
+    return context
+
+
+def _load_pair(context: ssl.SSLContext, certificate: str, key: str) -> None:
+    """Load a certificate and its key from memory, which ssl can do only through a file."""
+    with tempfile.NamedTemporaryFile("w", prefix="ksched-", suffix=".pem") as file:
+        file.write(f"{certificate}\n{key}\n")
+        file.flush()
+        context.load_cert_chain(file.name)
+
+
+def _text(path: Path | None) -> str:
+    return path.read_text() if path else ""
+
+
+def _signature(files: list[Path]) -> tuple[tuple[int, int, int] | None, ...]:
+    """Something that changes whenever one of the files does."""
+    return tuple(_stat(path) for path in files)
+
+
+def _stat(path: Path) -> tuple[int, int, int] | None:
+    try:
+        stat = os.stat(path)
+    except OSError:
+        return None
+    return stat.st_mtime_ns, stat.st_size, stat.st_ino

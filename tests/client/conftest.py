@@ -1,0 +1,251 @@
+"""A scripted API server for reflectors on virtual time."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections import deque
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
+
+import pytest
+
+from ksched.errors import Unavailable
+from ksched.testing.virtual_time import VirtualClock
+from ksched.transport import Response, StreamResponse
+
+END = object()
+
+
+def status(code: int, reason: str = "", message: str = "no") -> bytes:
+    return json.dumps(
+        {"kind": "Status", "code": code, "reason": reason, "message": message}
+    ).encode()
+
+
+class FakeCluster:
+    """Widgets with versions, pages, watches and a history that can be forgotten.
+
+    ``answers`` are used up, one a request, before the server answers by itself: a ``Response``, an
+    exception, or a list of lines to send on a watch before it ends.
+    """
+
+    def __init__(self) -> None:
+        self.version = 100
+        self.objects: dict[str, dict[str, Any]] = {}
+        self.history: list[tuple[int, str, dict[str, Any]]] = []
+        self.oldest = 0
+        self.offers_watch_list = False
+        self.answers: deque[Any] = deque()
+        self.requests: list[tuple[float, str]] = []
+        self.streams: list[asyncio.Queue[Any]] = []
+        self._pages: dict[str, tuple[int, list[dict[str, Any]]]] = {}
+
+    # -- the other side -------------------------------------------------------------------------
+
+    def put(self, name: str, *, uid: str = "", **fields: Any) -> None:
+        """Create or change a widget."""
+        self.version += 1
+        old = self.objects.get(name)
+        meta = {
+            "name": name,
+            "namespace": "default",
+            "uid": uid or (old["metadata"]["uid"] if old else f"uid-{self.version}"),
+            "resourceVersion": str(self.version),
+        }
+        obj = {"metadata": meta, **fields}
+        self.objects[name] = obj
+        self._tell("MODIFIED" if old else "ADDED", obj)
+
+    def delete(self, name: str) -> None:
+        self.version += 1
+        obj = self.objects.pop(name)
+        meta = {**obj["metadata"], "resourceVersion": str(self.version)}
+        self._tell("DELETED", {**obj, "metadata": meta})
+
+    def forget_history(self) -> None:
+        """From now on a watch from an older version is answered with 410."""
+        self.oldest = self.version
+        self._pages.clear()
+
+    def bookmark(self) -> None:
+        self._push(event("BOOKMARK", {"metadata": {"resourceVersion": str(self.version)}}))
+
+    def end_streams(self, last: Any = END) -> None:
+        """Finish every open watch: in good order, or by a line, or by an exception."""
+        streams, self.streams = self.streams, []
+        for stream in streams:
+            stream.put_nowait(last)
+            stream.put_nowait(END)
+
+    def _tell(self, kind: str, obj: dict[str, Any]) -> None:
+        self.history.append((self.version, kind, obj))
+        self._push(event(kind, obj))
+
+    def _push(self, line: bytes) -> None:
+        for stream in self.streams:
+            stream.put_nowait(line)
+
+    # -- Transport ------------------------------------------------------------------------------
+
+    async def request(
+        self,
+        method: str,
+        path: str,
+        body: bytes | None = None,
+        *,
+        content_type: str = "",
+        timeout: float = 30.0,
+    ) -> Response:
+        self.requests.append((asyncio.get_running_loop().time(), path))
+        await asyncio.sleep(0)
+        if self.answers:
+            answer = self.answers.popleft()
+            if isinstance(answer, Exception):
+                raise answer
+            assert isinstance(answer, Response)
+            return answer
+        query = parse_qs(urlsplit(path).query)
+        token = query.get("continue", [""])[0]
+        if token and token not in self._pages:
+            return Response(410, {}, status(410, "Expired"))
+        version, items = self._pages.pop(token, (self.version, list(self.objects.values())))
+        limit = int(query.get("limit", ["0"])[0]) or len(items)
+        meta = {"resourceVersion": str(version)}
+        if items[limit:]:
+            meta["continue"] = f"t{len(self.requests)}"
+            self._pages[meta["continue"]] = (version, items[limit:])
+        page = {"metadata": meta, "items": items[:limit] or None}
+        return Response(200, {}, json.dumps(page).encode())
+
+    @asynccontextmanager
+    async def stream(
+        self, path: str, *, idle_timeout: float | None = None
+    ) -> AsyncIterator[StreamResponse]:
+        self.requests.append((asyncio.get_running_loop().time(), path))
+        await asyncio.sleep(0)
+        queue: asyncio.Queue[Any] = asyncio.Queue()
+        code = 200
+        if self.answers:
+            answer = self.answers.popleft()
+            if isinstance(answer, Exception):
+                raise answer
+            if isinstance(answer, Response):
+                code = answer.status
+                answer = [answer.body]
+            for line in [*answer, END]:
+                queue.put_nowait(line)
+        else:
+            code = self._open(parse_qs(urlsplit(path).query), queue)
+        try:
+            yield StreamResponse(code, {}, _lines(queue, idle_timeout))
+        finally:
+            if queue in self.streams:
+                self.streams.remove(queue)
+
+    def _open(self, query: dict[str, list[str]], queue: asyncio.Queue[Any]) -> int:
+        if "sendInitialEvents" in query:
+            if not self.offers_watch_list:
+                queue.put_nowait(status(422, "Invalid"))
+                queue.put_nowait(END)
+                return 422
+            for obj in self.objects.values():
+                queue.put_nowait(event("ADDED", obj))
+            meta: dict[str, Any] = {"resourceVersion": str(self.version)}
+            meta["annotations"] = {"k8s.io/initial-events-end": "true"}
+            queue.put_nowait(event("BOOKMARK", {"metadata": meta}))
+        else:
+            since = int(query["resourceVersion"][0])
+            if since < self.oldest:
+                queue.put_nowait(event("ERROR", json.loads(status(410, "Expired"))))
+                queue.put_nowait(END)
+                return 200
+            for version, kind, obj in self.history:
+                if version > since:
+                    queue.put_nowait(event(kind, obj))
+        self.streams.append(queue)
+        return 200
+
+    async def aclose(self) -> None: ...
+
+
+async def _lines(queue: asyncio.Queue[Any], idle_timeout: float | None) -> AsyncIterator[bytes]:
+    while True:
+        try:
+            async with asyncio.timeout(idle_timeout):
+                line = await queue.get()
+        except TimeoutError:
+            raise Unavailable(0, "AnswerLost", "silent") from None
+        if line is END:
+            return
+        if isinstance(line, Exception):
+            raise line
+        yield line
+
+
+def event(kind: str, obj: dict[str, Any]) -> bytes:
+    return json.dumps({"type": kind, "object": obj}).encode() + b"\n"
+
+
+class Witness:
+    """A handler that checks the order of what it is told and keeps the result."""
+
+    def __init__(self) -> None:
+        self.view: dict[str, Any] = {}
+        self.told: list[str] = []
+        self.is_synced = False
+
+    def added(self, obj: Any) -> None:
+        key = obj.metadata.key
+        assert key not in self.view, f"{key} added twice"
+        self.view[key] = obj
+        self.told.append(f"added {obj.metadata.name}")
+
+    def modified(self, old: Any, new: Any) -> None:
+        key = new.metadata.key
+        assert self.view[key] is old, f"{key}: old is not what was told before"
+        assert old.metadata.uid == new.metadata.uid
+        assert old.metadata.resource_version != new.metadata.resource_version
+        self.view[key] = new
+        self.told.append(f"modified {new.metadata.name}")
+
+    def deleted(self, obj: Any) -> None:
+        assert self.view.pop(obj.metadata.key) is obj
+        self.told.append(f"deleted {obj.metadata.name}")
+
+    def synced(self) -> None:
+        assert not self.is_synced
+        self.is_synced = True
+        self.told.append("synced")
+
+    def take(self) -> list[str]:
+        """What was told since the last call."""
+        told, self.told = self.told, []
+        return told
+
+
+@pytest.fixture
+def cluster() -> FakeCluster:
+    return FakeCluster()
+
+
+@pytest.fixture
+def make_cluster() -> Callable[[], FakeCluster]:
+    return FakeCluster
+
+
+@pytest.fixture
+def witness() -> Witness:
+    return Witness()
+
+
+@pytest.fixture
+def make_witness() -> Callable[[], Witness]:
+    return Witness
+
+
+@pytest.fixture
+def clock() -> VirtualClock:
+    return VirtualClock()
