@@ -1,0 +1,31 @@
+"""KubeSchedulerConfiguration: what the user asked for, checked and made complete.
+
+The models are always *effective*: defaults are filled in and the default plugins are merged when a
+model is built, so that nobody downstream has a default of his own. Reading order: ``model``,
+``plugins``, ``plugin_args``, ``merging``, ``loading``.
+
+Does not belong here: building plugins, credentials, anything that knows a cluster.
+"""
+
+from ksched.configuration.dumping import configz, dump_config
+from ksched.configuration.loading import load_config
+from ksched.configuration.merging import (
+    PluginWeight,
+    expand_profile,
+    expand_profiles,
+    ignore_extender_resources,
+    plugin_args,
+)
+from ksched.configuration.model import SchedulerConfiguration
+
+__all__ = [
+    "PluginWeight",
+    "SchedulerConfiguration",
+    "configz",
+    "dump_config",
+    "expand_profile",
+    "expand_profiles",
+    "ignore_extender_resources",
+    "load_config",
+    "plugin_args",
+]

@@ -1,0 +1,253 @@
+"""Configuration files of retired versions, rewritten as v1.
+
+What an old file said keeps its meaning where v1 can say it: scoring plugins of their own became
+strategies of NodeResourcesFit, and the defaults of the old version are spelled out where v1's
+differ. What has no meaning any more is dropped with a warning; a removed *filter* is an error,
+because without it pods would go where they must not.
+
+The data are not checked yet: whatever does not have the expected shape is left for decoding to
+complain about.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from copy import deepcopy
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from ksched.configuration.field_errors import invalid
+from ksched.configuration.strict_model import API_VERSION, GROUP
+
+V1BETA1: Final = f"{GROUP}/v1beta1"
+V1BETA2: Final = f"{GROUP}/v1beta2"
+V1BETA3: Final = f"{GROUP}/v1beta3"
+OLD_VERSIONS: Final = (V1BETA3, V1BETA2, V1BETA1)
+
+# v1beta3 raised these to v1's 3, 2 and 2.
+_OLD_WEIGHTS: Final = ("TaintToleration", "NodeAffinity", "InterPodAffinity")
+
+_FIT: Final = "NodeResourcesFit"
+_LEAST: Final = "NodeResourcesLeastAllocated"
+_STRATEGIES: Final = {
+    _LEAST: "LeastAllocated",
+    "NodeResourcesMostAllocated": "MostAllocated",
+    "RequestedToCapacityRatio": "RequestedToCapacityRatio",
+}
+_REMOVED_SCORES: Final = {
+    "NodePreferAvoidPods": "nodes are no longer annotated with the pods they avoid; use taints",
+}
+_REMOVED_FILTERS: Final = {
+    "NodeLabel": "was removed in v1beta2, use addedAffinity of NodeAffinity",
+    "ServiceAffinity": "was removed in v1beta2, use inter-pod affinity",
+}
+
+
+@dataclass
+class Converted:
+    """The content of a v1 file, and what the conversion has to say about it."""
+
+    content: dict[str, Any]
+    warnings: list[str] = field(default_factory=list)
+    problems: list[str] = field(default_factory=list)
+
+
+def convert(version: str, content: dict[str, Any]) -> Converted:
+    """Rewrite the content of an old version's file as v1."""
+    converted = Converted(deepcopy(content))
+    data = converted.content
+    if version in (V1BETA1, V1BETA2):
+        for name in ("healthzBindAddress", "metricsBindAddress"):
+            if data.pop(name, None) is not None:
+                converted.warnings.append(
+                    f"{name}: has no effect, use --bind-address and --secure-port"
+                )
+        if not data.get("profiles"):
+            data["profiles"] = [{}]
+    no_preemption = version == V1BETA1 and data.pop("disablePreemption", None) is True
+    for path, profile in _objects(data, "profiles"):
+        _rewrite_args_version(version, profile)
+        if version == V1BETA3:
+            continue
+        _Profile(path, profile, converted).convert(version)
+        if no_preemption:
+            point = profile.setdefault("plugins", {}).setdefault("postFilter", {})
+            point.setdefault("disabled", []).append({"name": "DefaultPreemption"})
+    for path, extender in _objects(data, "extenders"):
+        _convert_extender(path, extender, converted)
+    return converted
+
+
+def _objects(data: Any, key: str, path: str = "") -> Iterator[tuple[str, dict[str, Any]]]:
+    """The objects of a list with their paths, if it is a list."""
+    items = data.get(key) if isinstance(data, dict) else None
+    for index, item in enumerate(items if isinstance(items, list) else ()):
+        if isinstance(item, dict):
+            yield f"{path}{key}[{index}]", item
+
+
+def _rewrite_args_version(version: str, profile: dict[str, Any]) -> None:
+    for _, config in _objects(profile, "pluginConfig"):
+        args = config.get("args")
+        if isinstance(args, dict) and args.get("apiVersion") == version:
+            args["apiVersion"] = API_VERSION
+
+
+def _convert_extender(path: str, extender: dict[str, Any], converted: Converted) -> None:
+    # The first v1beta1 shared its extender type with the Policy API, whose spelling and whose
+    # nanoseconds the published samples kept.
+    if "enableHttps" in extender:
+        extender.setdefault("enableHTTPS", extender.pop("enableHttps"))
+    timeout = extender.get("httpTimeout")
+    if isinstance(timeout, int) and not isinstance(timeout, bool):
+        extender["httpTimeout"] = f"{timeout}ns"
+    if extender.get("prioritizeVerb") and "weight" not in extender:
+        extender["weight"] = 1
+        converted.warnings.append(f"{path}.weight: not set, using 1")
+
+
+class _Profile:
+    """The conversion of one profile of v1beta1 or v1beta2."""
+
+    def __init__(self, path: str, profile: dict[str, Any], converted: Converted) -> None:
+        self._path, self._profile, self._converted = path, profile, converted
+        if not isinstance(profile.get("plugins"), dict):
+            # A list or a string stays for decoding to refuse; absent means defaults.
+            profile["plugins"] = profile.get("plugins") or {}
+        plugins = profile["plugins"]
+        self._plugins: dict[str, Any] = plugins if isinstance(plugins, dict) else {}
+
+    def convert(self, version: str) -> None:
+        if self._plugins.pop("unreserve", None) is not None:
+            self._warn("plugins.unreserve", "is part of reserve")
+        self._drop_removed()
+        self._convert_strategies(version)
+        self._keep_old_weights()
+        if version == V1BETA1:
+            self._keep_list_defaulting()
+
+    def _warn(self, path: str, text: str) -> None:
+        self._converted.warnings.append(f"{self._path}.{path}: {text}")
+
+    def _lists(self, which: str) -> Iterator[tuple[str, list[Any]]]:
+        """The ``enabled`` or ``disabled`` lists of all points, with their paths."""
+        for point, plugin_set in self._plugins.items():
+            if isinstance(plugin_set, dict) and isinstance(plugin_set.get(which), list):
+                yield f"plugins.{point}.{which}", plugin_set[which]
+
+    def _drop_removed(self) -> None:
+        for path, enabled in self._lists("enabled"):
+            for index, plugin in enumerate(enabled):
+                name = _name(plugin)
+                if name in _REMOVED_FILTERS:
+                    where = f"{self._path}.{path}[{index}]"
+                    self._converted.problems.append(invalid(where, name, _REMOVED_FILTERS[name]))
+                elif name in _REMOVED_SCORES:
+                    self._warn(f"{path}[{index}]", f"{name} is ignored: {_REMOVED_SCORES[name]}")
+        removed = _REMOVED_SCORES.keys() | _REMOVED_FILTERS.keys()
+        for which in ("enabled", "disabled"):
+            for _, plugins in self._lists(which):
+                plugins[:] = [plugin for plugin in plugins if _name(plugin) not in removed]
+        configs = self._profile.get("pluginConfig")
+        if isinstance(configs, list):
+            configs[:] = [config for config in configs if _name(config) not in removed]
+
+    # -- scoring strategies -----------------------------------------------------------------
+
+    def _convert_strategies(self, version: str) -> None:
+        enabled = self._take("enabled")
+        disabled = [_name(plugin) for plugin in self._take("disabled")]
+        args = self._take_args()
+        if len(enabled) > 1:
+            names = " and ".join(str(_name(plugin)) for plugin in enabled)
+            problem = f"NodeResourcesFit has one scoring strategy, got {names}"
+            self._converted.problems.append(f"{self._path}.plugins.score.enabled: {problem}")
+            return
+        if not enabled and version == V1BETA1 and not self._disables_all_scores():
+            # LeastAllocated was a default of v1beta1, as the strategy is today.
+            if _LEAST in disabled:
+                self._at("score", "disabled").append({"name": _FIT})
+                return
+            enabled = [{"name": _LEAST}]
+        if not enabled:
+            return
+        plugin = enabled[0]
+        name = _name(plugin)
+        assert name is not None
+        if plugin.get("weight") is not None or self._disables_all_scores():
+            self._at("score", "enabled").append({**plugin, "name": _FIT})
+        self._set_strategy(name, args)
+
+    def _disables_all_scores(self) -> bool:
+        score = self._plugins.get("score")
+        disabled = score.get("disabled") if isinstance(score, dict) else None
+        return isinstance(disabled, list) and any(_name(plugin) == "*" for plugin in disabled)
+
+    def _take(self, which: str) -> list[dict[str, Any]]:
+        """Remove the old scoring plugins from all lists and return those of Score."""
+        taken = []
+        for path, plugins in self._lists(which):
+            if path == f"plugins.score.{which}":
+                taken = [plugin for plugin in plugins if _name(plugin) in _STRATEGIES]
+            plugins[:] = [plugin for plugin in plugins if _name(plugin) not in _STRATEGIES]
+        return taken
+
+    def _take_args(self) -> dict[str, dict[str, Any]]:
+        configs = self._profile.get("pluginConfig")
+        if not isinstance(configs, list):
+            return {}
+        taken = {}
+        for config in configs:
+            name = _name(config)
+            if name in _STRATEGIES and isinstance(config.get("args"), dict):
+                taken[name] = config["args"]
+        configs[:] = [config for config in configs if _name(config) not in _STRATEGIES]
+        return taken
+
+    def _set_strategy(self, name: str, all_args: dict[str, dict[str, Any]]) -> None:
+        for unused in all_args.keys() - {name}:
+            self._warn("pluginConfig", f"args of {unused} are ignored: it does not score")
+        args = all_args.get(name, {})
+        strategy: dict[str, Any] = {"type": _STRATEGIES[name]}
+        # Fields that the old type did not have are kept and refused by decoding.
+        for key in args.keys() - {"apiVersion", "kind", "shape"}:
+            strategy[key] = args[key]
+        if "shape" in args:
+            strategy["requestedToCapacityRatio"] = {"shape": args["shape"]}
+        if strategy == {"type": _STRATEGIES[_LEAST]}:
+            return
+        configs = self._profile.setdefault("pluginConfig", [])
+        if not isinstance(configs, list):
+            return
+        fit = next((config for config in configs if _name(config) == _FIT), None)
+        if fit is None:
+            fit = {"name": _FIT}
+            configs.append(fit)
+        fit_args = fit.setdefault("args", {})
+        if isinstance(fit_args, dict):
+            fit_args.setdefault("scoringStrategy", strategy)
+
+    # -- defaults of the old versions -----------------------------------------------------------
+
+    def _keep_old_weights(self) -> None:
+        multi_point = self._at("multiPoint", "enabled")
+        multi_point += [{"name": name, "weight": 1} for name in _OLD_WEIGHTS]
+
+    def _keep_list_defaulting(self) -> None:
+        for _, config in _objects(self._profile, "pluginConfig"):
+            args = config.get("args")
+            if config.get("name") != "PodTopologySpread" or not isinstance(args, dict):
+                continue
+            if args.get("defaultConstraints"):
+                args.setdefault("defaultingType", "List")
+
+    def _at(self, point: str, which: str) -> list[Any]:
+        """A list of a point, made if absent; a throw-away one if the file has something else."""
+        plugin_set = self._plugins.setdefault(point, {})
+        plugins = plugin_set.setdefault(which, []) if isinstance(plugin_set, dict) else []
+        return plugins if isinstance(plugins, list) else []
+
+
+def _name(item: Any) -> str | None:
+    name = item.get("name") if isinstance(item, dict) else None
+    return name if isinstance(name, str) else None

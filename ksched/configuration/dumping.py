@@ -1,0 +1,47 @@
+"""A configuration written out: every default spelled, keys sorted, readable by ``loading``."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import yaml
+
+from ksched.configuration.loading import KIND
+from ksched.configuration.model import SchedulerConfiguration
+from ksched.configuration.strict_model import API_VERSION
+from ksched.configuration.yaml_reading import plain_value
+
+
+def configz(configuration: SchedulerConfiguration) -> dict[str, Any]:
+    """The versioned object, as ``/configz`` serves it under ``componentconfig``."""
+    content = configuration.model_dump(mode="json", exclude_none=True)
+    if not content["extenders"]:
+        del content["extenders"]
+    return {"apiVersion": API_VERSION, "kind": KIND, **content}
+
+
+def dump_config(configuration: SchedulerConfiguration) -> str:
+    """The configuration as YAML for ``--write-config-to``."""
+    return yaml.dump(
+        configz(configuration),
+        Dumper=_Dumper,
+        sort_keys=True,
+        default_flow_style=False,
+        allow_unicode=True,
+        width=1000,
+    )
+
+
+class _Dumper(yaml.SafeDumper):
+    """Writes shared values twice: anchors help nobody who reads a configuration."""
+
+    def ignore_aliases(self, data: Any) -> bool:
+        return True
+
+    def represent_text(self, text: str) -> yaml.ScalarNode:
+        # PyYAML would leave text plain that Kubernetes reads as something else: y, 1e3, 0o7.
+        style = None if plain_value(text) == text else '"'
+        return self.represent_scalar("tag:yaml.org,2002:str", text, style)
+
+
+_Dumper.add_representer(str, _Dumper.represent_text)

@@ -1,0 +1,65 @@
+"""HTTP extenders: processes outside the scheduler that take part in its decisions (KEP-1819)."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from pydantic import Field
+
+from ksched.configuration.durations import Seconds
+from ksched.configuration.strict_model import Int64, Listed, StrictModel, unless_zero
+
+
+class ExtenderManagedResource(StrictModel):
+    """An extended resource that an extender keeps account of."""
+
+    name: str = ""
+    ignored_by_scheduler: bool = False
+    """NodeResourcesFit does not check the resource: only the extender knows what is free."""
+
+
+class ExtenderTLSConfig(StrictModel):
+    """TLS settings of the connection to an extender; data win over files."""
+
+    insecure: bool = False
+    """Do not verify the extender's certificate. For tests; no CA may be given with it."""
+    server_name: str = ""
+    """Name expected in the certificate, if it is not the URL's host."""
+    cert_file: str = ""
+    key_file: str = ""
+    ca_file: str = ""
+    cert_data: str = ""
+    """Base64 of a PEM client certificate."""
+    key_data: str = ""
+    """Base64 of a PEM client key."""
+    ca_data: str = ""
+    """Base64 of PEM certificates to trust."""
+
+
+class Extender(StrictModel):
+    """How to reach an extender and what it offers; an empty verb means not offered."""
+
+    url_prefix: Annotated[str, Field(alias="urlPrefix")] = ""
+    """Address that verbs are appended to, scheme included."""
+    filter_verb: str = ""
+    """Verb that rules out nodes."""
+    preempt_verb: str = ""
+    """Verb that narrows down the victims of a preemption."""
+    prioritize_verb: str = ""
+    """Verb that scores nodes; needs a positive ``weight``."""
+    weight: Int64 = 0
+    """Factor of the extender's scores. No default: whoever scores must say how much it counts."""
+    bind_verb: str = ""
+    """Verb that binds pods in the scheduler's place; one extender at most."""
+    enable_https: Annotated[bool, Field(alias="enableHTTPS")] = False
+    """Use TLS settings; without a CA the certificate is not verified."""
+    tls_config: ExtenderTLSConfig | None = None
+    http_timeout_seconds: Annotated[Seconds, Field(alias="httpTimeout"), unless_zero(5.0)] = 5.0
+    """Seconds for one call. A filter that takes longer fails the pod's attempt, a prioritize is
+    left out. 5: the pods behind wait for it."""
+    node_cache_capable: bool = False
+    """The extender knows the nodes itself; send names instead of whole objects."""
+    managed_resources: Listed[ExtenderManagedResource] = ()
+    """Ask the extender only about pods that request one of these; about every pod if empty."""
+    ignorable: bool = False
+    """Schedule on when the extender fails or does not answer."""
