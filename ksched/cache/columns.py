@@ -311,5 +311,18 @@ class NodeRows:
         column = self.table._label_column(key)
         return ClassColumn(column.ids[self._index], column.vocabulary.values)
 
+    def named(self, name: str) -> Bools:
+        """Mark the node of that name; nothing if it is not among these."""
+        row = self.table.rows.get(name, -1)
+        if self.rows is not None:
+            mask: Bools = self.rows == row
+            return mask
+        marked = np.zeros(len(self), np.bool_)
+        if row >= 0:
+            marked[row] = True
+        return marked
+
     def has_image(self, name: str) -> Bools:
+        if name not in self.table.images:
+            return np.zeros(len(self), np.bool_)
         return np.fromiter((name in info.images for info in self.infos), np.bool_, len(self))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import TypeVar
 
 from ksched.api.objects import Node
@@ -133,13 +133,7 @@ class NodeInfo:
 
     def has_port_conflict(self, wanted: tuple[HostPort, ...]) -> bool:
         """Whether one of the wanted host ports is taken: on the same, or on every, address."""
-        for protocol, address, port in wanted:
-            for used_protocol, used_address, used_port in self.used_ports:
-                if port != used_port or protocol != used_protocol:
-                    continue
-                if address == used_address or ANY_ADDRESS in (address, used_address):
-                    return True
-        return False
+        return ports_conflict(wanted, self.used_ports)
 
     def clone(self) -> NodeInfo:
         """Return a copy that later changes of this one do not reach."""
@@ -159,6 +153,17 @@ class NodeInfo:
 
     def __repr__(self) -> str:
         return f"<NodeInfo {self.name} pods={len(self.pods)}>"
+
+
+def ports_conflict(wanted: Iterable[HostPort], used: Collection[HostPort]) -> bool:
+    """Whether two pods, or a pod and a node, want the same host port on a common address."""
+    for protocol, address, port in wanted:
+        for used_protocol, used_address, used_port in used:
+            if port != used_port or protocol != used_protocol:
+                continue
+            if address == used_address or ANY_ADDRESS in (address, used_address):
+                return True
+    return False
 
 
 def _at(amounts: list[int], position: int) -> int:

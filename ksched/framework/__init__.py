@@ -27,6 +27,7 @@ from ksched.framework.interface import (
     PostFilterResult,
     PreFilterResult,
 )
+from ksched.framework.normalizing import default_normalize
 from ksched.framework.queued_pod import QueuedPodInfo
 from ksched.framework.status import (
     SKIP,
@@ -68,6 +69,7 @@ __all__ = [
     "Snapshot",
     "Status",
     "Verdicts",
+    "default_normalize",
     "error",
     "pending",
     "template_fact",

@@ -1,0 +1,29 @@
+"""DefaultBinder: telling the API server."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from ksched.errors import ApiError
+from ksched.framework import SUCCESS, CycleState, Handle, PodInfo, Status, error
+from ksched.framework.plugins import names
+
+
+class DefaultBinder:
+    """Binds a pod by creating its ``binding`` subresource.
+
+    Whatever the API server answers instead becomes the text of an error, with which the attempt
+    fails and is repeated. No arguments.
+    """
+
+    name: ClassVar[str] = names.DEFAULT_BINDER
+
+    def __init__(self, handle: Handle) -> None:
+        self._handle = handle
+
+    async def bind(self, state: CycleState, pod: PodInfo, node_name: str) -> Status:
+        try:
+            await self._handle.client.bind(pod.namespace, pod.name, pod.uid, node_name)
+        except ApiError as problem:
+            return error(str(problem))
+        return SUCCESS

@@ -1,0 +1,75 @@
+"""ImageLocality: nodes that have the images already."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ksched.framework import (
+    MAX_NODE_SCORE,
+    CycleState,
+    NodeRows,
+    PodInfo,
+    PodTemplate,
+    Scope,
+    Snapshot,
+    template_fact,
+)
+from ksched.framework.plugins import names
+
+MIB = 1024 * 1024
+MIN_THRESHOLD = 23 * MIB
+"""Images that add up to less are fetched so fast that their place does not matter."""
+MAX_CONTAINER_THRESHOLD = 1000 * MIB
+"""What one container may contribute at most."""
+
+
+class ImageLocality:
+    """Prefers nodes that already have the images of the pod.
+
+    Sizes add up over containers, init containers and image volumes. Each image counts in proportion
+    to the share of nodes that have it, so that a pod does not follow its image to the only node
+    which has it. 23 MiB or less score 0; 1000 MiB per container, or more, score 100. No arguments.
+    """
+
+    name: ClassVar[str] = names.IMAGE_LOCALITY
+    score_scope: ClassVar[Scope] = Scope.NODE
+
+    def score_epoch(self, snapshot: Snapshot) -> int:
+        """Changes with every image that comes or goes somewhere, and with the number of nodes."""
+        return snapshot.table.images_generation
+
+    def score_nodes(self, state: CycleState, pod: PodInfo, nodes: NodeRows) -> NDArray[np.int64]:
+        present_bytes = np.zeros(len(nodes), np.int64)
+        known = nodes.table.images
+        for image in _image_names(pod.template):
+            if image in known:
+                spread = known[image].num_nodes / len(nodes.table)
+                counted_bytes = int(float(known[image].size_bytes) * spread)
+                present_bytes += counted_bytes * nodes.has_image(image)
+        return _score(present_bytes, _container_count(pod.template))
+
+
+def _score(present_bytes: NDArray[np.int64], containers: int) -> NDArray[np.int64]:
+    ceiling = MAX_CONTAINER_THRESHOLD * containers
+    bounded = np.clip(present_bytes, MIN_THRESHOLD, ceiling)
+    return MAX_NODE_SCORE * (bounded - MIN_THRESHOLD) // (ceiling - MIN_THRESHOLD)
+
+
+@template_fact
+def _image_names(template: PodTemplate) -> tuple[str, ...]:
+    spec = template.spec
+    containers = [container.image for container in (*spec.init_containers, *spec.containers)]
+    volumes = [volume.image.reference for volume in spec.volumes if volume.image is not None]
+    return tuple(_with_tag(image) for image in (*containers, *volumes))
+
+
+def _container_count(template: PodTemplate) -> int:
+    return len(template.spec.init_containers) + len(template.spec.containers)
+
+
+def _with_tag(image: str) -> str:
+    """Complete a name without a tag as the container runtime does; a colon may be of a port."""
+    return image if image.rfind(":") > image.rfind("/") else f"{image}:latest"

@@ -1,0 +1,53 @@
+"""The in-tree registry: every plugin that a configuration may name without registering it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+from typing import Any, Final
+
+from ksched.framework.handle import Handle, PluginFactory
+from ksched.framework.plugins import names
+from ksched.framework.plugins.default_binder import DefaultBinder
+from ksched.framework.plugins.image_locality import ImageLocality
+from ksched.framework.plugins.node_affinity import NodeAffinity
+from ksched.framework.plugins.node_name import NodeName
+from ksched.framework.plugins.node_ports import NodePorts
+from ksched.framework.plugins.node_resources.balanced_allocation import (
+    NodeResourcesBalancedAllocation,
+)
+from ksched.framework.plugins.node_resources.fit import NodeResourcesFit
+from ksched.framework.plugins.node_unschedulable import NodeUnschedulable
+from ksched.framework.plugins.priority_sort import PrioritySort
+from ksched.framework.plugins.scheduling_gates import SchedulingGates
+from ksched.framework.plugins.taint_toleration import TaintToleration
+
+
+def _plain(build: Callable[[], Any]) -> PluginFactory:
+    return lambda args, handle: build()
+
+
+def _with_args(build: Callable[[Any], Any]) -> PluginFactory:
+    return lambda args, handle: build(args)
+
+
+def _with_handle(build: Callable[[Handle], Any]) -> PluginFactory:
+    return lambda args, handle: build(handle)
+
+
+IN_TREE: Final[Mapping[str, PluginFactory]] = MappingProxyType(
+    {
+        names.PRIORITY_SORT: _plain(PrioritySort),
+        names.SCHEDULING_GATES: _plain(SchedulingGates),
+        names.NODE_UNSCHEDULABLE: _plain(NodeUnschedulable),
+        names.NODE_NAME: _plain(NodeName),
+        names.TAINT_TOLERATION: _plain(TaintToleration),
+        names.NODE_AFFINITY: _with_args(NodeAffinity),
+        names.NODE_PORTS: _plain(NodePorts),
+        names.NODE_RESOURCES_FIT: _with_args(NodeResourcesFit),
+        names.NODE_RESOURCES_BALANCED_ALLOCATION: _with_args(NodeResourcesBalancedAllocation),
+        names.IMAGE_LOCALITY: _plain(ImageLocality),
+        names.DEFAULT_BINDER: _with_handle(DefaultBinder),
+    }
+)
+"""Factories by plugin name; arguments of ``None`` are the defaults."""

@@ -1,0 +1,190 @@
+"""NodeAffinity: what a pod, or its profile, demands and prefers of a node's labels."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ksched.api.label_selectors import IN, InvalidSelector, aggregate
+from ksched.api.node_selectors import (
+    NODE_NAME_FIELD,
+    NodeTerms,
+    PreferredTerms,
+    RequiredNodeAffinity,
+    compile_node_selector,
+    compile_preferred,
+    compile_required,
+)
+from ksched.api.objects import Node, NodeSelectorTerm
+from ksched.api.objects import NodeAffinity as NodeAffinitySpec
+from ksched.configuration.plugin_args import NodeAffinityArgs
+from ksched.errors import ConfigError
+from ksched.framework import (
+    SKIP,
+    SUCCESS,
+    Action,
+    ClusterEvent,
+    ClusterEventWithHint,
+    CycleState,
+    NodeRows,
+    PodInfo,
+    PodTemplate,
+    PreFilterResult,
+    QueueingHint,
+    Resource,
+    Scope,
+    Snapshot,
+    Status,
+    Verdicts,
+    default_normalize,
+    error,
+    template_fact,
+    unresolvable,
+)
+from ksched.framework.plugins import names
+from ksched.framework.plugins.node_matching import matches_required, matches_terms, preference
+
+ENFORCED = unresolvable("node(s) didn't match scheduler-enforced node affinity")
+POD = unresolvable("node(s) didn't match Pod's node affinity/selector")
+CONFLICT = unresolvable("pod affinity terms conflict")
+
+
+class NodeAffinity:
+    """Keeps a pod to the nodes its ``nodeSelector`` and required node affinity allow.
+
+    The argument ``addedAffinity`` is a node affinity that every pod of the profile has to satisfy
+    besides its own. Reasons: ``node(s) didn't match scheduler-enforced node affinity`` for the
+    added one, ``node(s) didn't match Pod's node affinity/selector`` for the pod's own, and ``pod
+    affinity terms conflict`` when the pod's terms name nodes in ways that exclude each other.
+
+    The score is the sum of the weights of the preferred terms that match, the pod's and the added
+    ones, scaled so that the best node gets 100.
+    """
+
+    name: ClassVar[str] = names.NODE_AFFINITY
+    filter_scope: ClassVar[Scope] = Scope.NODE
+    score_scope: ClassVar[Scope] = Scope.NODE
+
+    def __init__(self, args: NodeAffinityArgs | None = None) -> None:
+        added = args.added_affinity if args is not None else None
+        self._added_required = _compile_added_required(added)
+        self._added_preferred = _compile_added_preferred(added)
+
+    def pre_filter(
+        self, state: CycleState, pod: PodInfo, snapshot: Snapshot
+    ) -> Status | PreFilterResult:
+        if self._added_required is None and _required(pod.template).empty:
+            return SKIP
+        node_names = _only_node_names(pod.template)
+        if node_names is None:
+            return SUCCESS
+        return PreFilterResult(node_names=node_names) if node_names else CONFLICT
+
+    def filter_nodes(self, state: CycleState, pod: PodInfo, nodes: NodeRows) -> Verdicts:
+        mismatched = ~matches_required(_required(pod.template), nodes)
+        codes = 2 * mismatched.astype(np.int16)
+        if self._added_required is not None:
+            codes[~matches_terms(self._added_required, nodes)] = 1
+        return Verdicts(codes, (ENFORCED, POD))
+
+    def pre_score(self, state: CycleState, pod: PodInfo, nodes: NodeRows) -> Status:
+        try:
+            preferred = _preferred(pod.template)
+        except InvalidSelector as problem:
+            return error(str(problem))
+        return SKIP if preferred is None and self._added_preferred is None else SUCCESS
+
+    def score_nodes(self, state: CycleState, pod: PodInfo, nodes: NodeRows) -> NDArray[np.int64]:
+        scores = np.zeros(len(nodes), np.int64)
+        for preferred in (self._added_preferred, _preferred(pod.template)):
+            if preferred is not None:
+                scores += preference(preferred, nodes)
+        return scores
+
+    def normalize(
+        self, state: CycleState, pod: PodInfo, nodes: NodeRows, scores: NDArray[np.int64]
+    ) -> NDArray[np.int64]:
+        return default_normalize(scores)
+
+    def events_to_register(self) -> Sequence[ClusterEventWithHint]:
+        event = ClusterEvent(Resource.NODE, Action.ADD | Action.UPDATE_NODE_LABEL)
+        return (ClusterEventWithHint(event, self._after_node_change, per_pod=False),)
+
+    def _after_node_change(self, pod: PodInfo, old: Node | None, new: Node) -> QueueingHint:
+        # The added affinity counts on both sides: a node that only now satisfies it is news, also
+        # for a pod whose own affinity the node satisfied all along.
+        matched_before = old is not None and self._allows(old, pod)
+        if self._allows(new, pod) and not matched_before:
+            return QueueingHint.QUEUE
+        return QueueingHint.SKIP
+
+    def _allows(self, node: Node, pod: PodInfo) -> bool:
+        labels, name = node.metadata.labels, node.metadata.name
+        if self._added_required is not None and not self._added_required.matches(labels, name):
+            return False
+        return _required(pod.template).matches(labels, name)
+
+
+@template_fact
+def _required(template: PodTemplate) -> RequiredNodeAffinity:
+    return compile_required(template.spec)
+
+
+@template_fact
+def _preferred(template: PodTemplate) -> PreferredTerms | None:
+    affinity = _node_affinity(template)
+    if affinity is None or affinity.preferred is None:
+        return None
+    return compile_preferred(affinity.preferred)
+
+
+@template_fact
+def _only_node_names(template: PodTemplate) -> frozenset[str] | None:
+    """The nodes that the required terms name; ``None`` if some term names none."""
+    affinity = _node_affinity(template)
+    if affinity is None or affinity.required is None or not affinity.required.node_selector_terms:
+        return None
+    found: frozenset[str] = frozenset()
+    for term in affinity.required.node_selector_terms:
+        named = _names_in_term(term)
+        if named is None:
+            return None
+        found |= named
+    return found
+
+
+def _names_in_term(term: NodeSelectorTerm) -> frozenset[str] | None:
+    value_sets = [
+        frozenset(wanted.values)
+        for wanted in term.match_fields
+        if wanted.key == NODE_NAME_FIELD and wanted.operator == IN
+    ]
+    return frozenset.intersection(*value_sets) if value_sets else None
+
+
+def _node_affinity(template: PodTemplate) -> NodeAffinitySpec | None:
+    affinity = template.spec.affinity
+    return None if affinity is None else affinity.node_affinity
+
+
+def _compile_added_required(added: NodeAffinitySpec | None) -> NodeTerms | None:
+    if added is None or added.required is None:
+        return None
+    path = "addedAffinity.requiredDuringSchedulingIgnoredDuringExecution"
+    selector = compile_node_selector(added.required, path)
+    if selector.problems:
+        raise ConfigError([f"parsing {path}: {aggregate(selector.problems)}"])
+    return selector
+
+
+def _compile_added_preferred(added: NodeAffinitySpec | None) -> PreferredTerms | None:
+    if added is None or added.preferred is None:
+        return None
+    path = "addedAffinity.preferredDuringSchedulingIgnoredDuringExecution"
+    try:
+        return compile_preferred(added.preferred, path)
+    except InvalidSelector as problem:
+        raise ConfigError([f"parsing {path}: {problem}"]) from problem

@@ -1,0 +1,72 @@
+"""NodePorts: ports of the host."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import ClassVar
+
+import numpy as np
+
+from ksched.api.objects import Pod
+from ksched.cache.node_info import ports_conflict
+from ksched.cache.pod_info import host_ports_of
+from ksched.framework import (
+    SKIP,
+    SUCCESS,
+    Action,
+    ClusterEvent,
+    ClusterEventWithHint,
+    CycleState,
+    NodeRows,
+    PodInfo,
+    QueueingHint,
+    Resource,
+    Scope,
+    Snapshot,
+    Status,
+    Verdicts,
+    unschedulable,
+)
+from ksched.framework.plugins import names
+
+NO_FREE_PORTS = unschedulable("node(s) didn't have free ports for the requested pod ports")
+
+
+class NodePorts:
+    """Rejects nodes on which a host port that the pod wants is taken.
+
+    Ports of containers and sidecars count; the address 0.0.0.0 (the default) stands for all
+    addresses of a node. Reason: ``node(s) didn't have free ports for the requested pod ports``. No
+    arguments.
+    """
+
+    name: ClassVar[str] = names.NODE_PORTS
+    filter_scope: ClassVar[Scope] = Scope.ROW
+
+    def pre_filter(self, state: CycleState, pod: PodInfo, snapshot: Snapshot) -> Status:
+        return SUCCESS if pod.template.host_ports else SKIP
+
+    def filter_nodes(self, state: CycleState, pod: PodInfo, nodes: NodeRows) -> Verdicts:
+        wanted = pod.template.host_ports
+        taken = nodes.uses_host_ports.copy()
+        if wanted and taken.any():
+            infos = nodes.infos
+            for position in np.flatnonzero(taken):
+                taken[position] = infos[position].has_port_conflict(wanted)
+        return Verdicts.rejecting(taken, NO_FREE_PORTS)
+
+    def events_to_register(self) -> Sequence[ClusterEventWithHint]:
+        deleted = ClusterEvent(Resource.POD, Action.DELETE)
+        node = ClusterEvent(Resource.NODE, Action.ADD)
+        return (
+            ClusterEventWithHint(deleted, self._after_pod_deleted, per_pod=False),
+            ClusterEventWithHint(node, per_pod=False),
+        )
+
+    def _after_pod_deleted(self, pod: PodInfo, old: Pod, new: None) -> QueueingHint:
+        if not old.spec.node_name and not old.status.nominated_node_name:
+            return QueueingHint.SKIP
+        freed = host_ports_of(old.spec)
+        if ports_conflict(pod.template.host_ports, freed):
+            return QueueingHint.QUEUE
+        return QueueingHint.SKIP

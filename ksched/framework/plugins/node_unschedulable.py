@@ -1,0 +1,72 @@
+"""NodeUnschedulable: cordoned nodes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import ClassVar
+
+from ksched.api.objects import Node, Pod, PodSpec
+from ksched.api.tolerations import UNSCHEDULABLE_TAINT, find_untolerated
+from ksched.framework import (
+    Action,
+    ClusterEvent,
+    ClusterEventWithHint,
+    CycleState,
+    NodeRows,
+    PodInfo,
+    PodTemplate,
+    QueueingHint,
+    Resource,
+    Scope,
+    Verdicts,
+    template_fact,
+    unresolvable,
+)
+from ksched.framework.plugins import names
+
+UNSCHEDULABLE = unresolvable("node(s) were unschedulable")
+
+
+class NodeUnschedulable:
+    """Rejects nodes with ``spec.unschedulable``, as ``kubectl cordon`` sets it.
+
+    A pod passes all the same if it tolerates the taint
+    ``node.kubernetes.io/unschedulable:NoSchedule``, whether or not the node carries it (daemon set
+    pods do). Reason: ``node(s) were unschedulable``. No arguments.
+    """
+
+    name: ClassVar[str] = names.NODE_UNSCHEDULABLE
+    filter_scope: ClassVar[Scope] = Scope.NODE
+
+    def filter_nodes(self, state: CycleState, pod: PodInfo, nodes: NodeRows) -> Verdicts:
+        if _template_tolerates(pod.template):
+            return Verdicts.passing(len(nodes))
+        return Verdicts.rejecting(nodes.unschedulable, UNSCHEDULABLE)
+
+    def events_to_register(self) -> Sequence[ClusterEventWithHint]:
+        node = ClusterEvent(Resource.NODE, Action.ADD | Action.UPDATE_NODE_TAINT)
+        toleration = ClusterEvent(Resource.POD, Action.UPDATE_POD_TOLERATION)
+        return (
+            ClusterEventWithHint(node, self._after_node_change, per_pod=False),
+            ClusterEventWithHint(toleration, self._after_toleration_change),
+        )
+
+    def _after_node_change(self, pod: PodInfo, old: Node | None, new: Node) -> QueueingHint:
+        was_unavailable = old is None or old.spec.unschedulable
+        if was_unavailable and not new.spec.unschedulable:
+            return QueueingHint.QUEUE
+        return QueueingHint.SKIP
+
+    def _after_toleration_change(self, pod: PodInfo, old: Pod, new: Pod) -> QueueingHint:
+        if new.metadata.uid == pod.uid and _tolerates_unschedulable(new.spec):
+            return QueueingHint.QUEUE
+        return QueueingHint.SKIP
+
+
+def _tolerates_unschedulable(spec: PodSpec) -> bool:
+    return find_untolerated((UNSCHEDULABLE_TAINT,), spec.tolerations) is None
+
+
+@template_fact
+def _template_tolerates(template: PodTemplate) -> bool:
+    return _tolerates_unschedulable(template.spec)

@@ -1,0 +1,87 @@
+"""TaintToleration: nodes that keep pods away unless they put up with it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ksched.api.objects import Node, Pod
+from ksched.api.tolerations import count_intolerable_prefer_no_schedule, find_untolerated
+from ksched.framework import (
+    SUCCESS,
+    Action,
+    ClusterEvent,
+    ClusterEventWithHint,
+    CycleState,
+    NodeRows,
+    PodInfo,
+    QueueingHint,
+    Resource,
+    Scope,
+    Status,
+    Verdicts,
+    default_normalize,
+    unresolvable,
+)
+from ksched.framework.plugins import names
+
+UNTOLERATED = unresolvable("node(s) had untolerated taint(s)")
+
+
+class TaintToleration:
+    """Rejects nodes with a taint that the pod does not tolerate, and prefers those with few.
+
+    Taints with the effects NoSchedule and NoExecute reject (reason: ``node(s) had untolerated
+    taint(s)``). The score counts untolerated PreferNoSchedule taints: the node with most of them
+    gets 0, a node with none 100. No arguments.
+    """
+
+    name: ClassVar[str] = names.TAINT_TOLERATION
+    filter_scope: ClassVar[Scope] = Scope.NODE
+    score_scope: ClassVar[Scope] = Scope.NODE
+
+    def filter_nodes(self, state: CycleState, pod: PodInfo, nodes: NodeRows) -> Verdicts:
+        tolerations = pod.template.spec.tolerations
+        untolerated = nodes.taints.test(
+            lambda taints: find_untolerated(taints, tolerations) is not None
+        )
+        return Verdicts.rejecting(untolerated, UNTOLERATED)
+
+    def pre_score(self, state: CycleState, pod: PodInfo, nodes: NodeRows) -> Status:
+        """Never skips: without any taint every node gets the full score."""
+        return SUCCESS
+
+    def score_nodes(self, state: CycleState, pod: PodInfo, nodes: NodeRows) -> NDArray[np.int64]:
+        tolerations = pod.template.spec.tolerations
+        return nodes.taints.count(
+            lambda taints: count_intolerable_prefer_no_schedule(taints, tolerations)
+        )
+
+    def normalize(
+        self, state: CycleState, pod: PodInfo, nodes: NodeRows, scores: NDArray[np.int64]
+    ) -> NDArray[np.int64]:
+        return default_normalize(scores, reverse=True)
+
+    def events_to_register(self) -> Sequence[ClusterEventWithHint]:
+        node = ClusterEvent(Resource.NODE, Action.ADD | Action.UPDATE_NODE_TAINT)
+        toleration = ClusterEvent(Resource.POD, Action.UPDATE_POD_TOLERATION)
+        return (
+            ClusterEventWithHint(node, self._after_node_change, per_pod=False),
+            ClusterEventWithHint(toleration, self._after_toleration_change),
+        )
+
+    def _after_node_change(self, pod: PodInfo, old: Node | None, new: Node) -> QueueingHint:
+        was_rejected = old is None or _rejects(old, pod)
+        if was_rejected and not _rejects(new, pod):
+            return QueueingHint.QUEUE
+        return QueueingHint.SKIP
+
+    def _after_toleration_change(self, pod: PodInfo, old: Pod, new: Pod) -> QueueingHint:
+        return QueueingHint.QUEUE if new.metadata.uid == pod.uid else QueueingHint.SKIP
+
+
+def _rejects(node: Node, pod: PodInfo) -> bool:
+    return find_untolerated(node.spec.taints, pod.template.spec.tolerations) is not None
