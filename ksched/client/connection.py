@@ -45,7 +45,7 @@ class Connection(asyncio.Protocol):
         self._headers: dict[str, str] = {}
         self._body: list[bytes] = []
         self._size = 0
-        self._touched = self._has_head = self._complete = self._excess = False
+        self._touched = self._has_head = self._complete = self._reusable = False
 
     @property
     def is_open(self) -> bool:
@@ -89,7 +89,7 @@ class Connection(asyncio.Protocol):
             self.drop(f"not an HTTP answer: {error}")
             return
         if self._complete:
-            self._finish(reusable=self._parser.should_keep_alive() and not self._excess)
+            self._finish()
         elif self._size > _ANSWER_LIMIT:
             self.drop("answer too long")
 
@@ -99,7 +99,7 @@ class Connection(asyncio.Protocol):
             "chunked" not in self._headers.get("transfer-encoding", "")
         )
         if self._has_head and not self._complete and lengthless and error is None:
-            self._finish(reusable=False)
+            self._finish()
         self._fail(f"connection lost: {error or 'closed by the server'}", not self._touched)
         # The parser holds our bound methods: without this the pair waits for the collector.
         self._parser = None
@@ -107,7 +107,8 @@ class Connection(asyncio.Protocol):
     # -- httptools ------------------------------------------------------------------------------
 
     def on_message_begin(self) -> None:
-        self._excess = self._complete
+        # A second answer to one question: there is no telling whose it is.
+        self._reusable = False
 
     def on_header(self, name: bytes, value: bytes) -> None:
         self._headers[name.decode("latin-1").lower()] = value.decode("latin-1")
@@ -127,15 +128,17 @@ class Connection(asyncio.Protocol):
             self._touched = True
         else:
             self._complete = True
+            # Only here: afterwards the parser has forgotten the headers.
+            self._reusable = self._parser.should_keep_alive()
 
-    def _finish(self, *, reusable: bool) -> None:
+    def _finish(self) -> None:
         waiter, self._waiter = self._waiter, None
         assert self._parser is not None
         status = self._parser.get_status_code()
         body = self._body[0] if len(self._body) == 1 else b"".join(self._body)
         if waiter is not None and not waiter.done():
             waiter.set_result(Response(status, self._headers, body))
-        if reusable:
+        if self._reusable:
             self._pool.give_back(self)
         elif self._transport is not None:
             self._transport.close()
