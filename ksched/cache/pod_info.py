@@ -15,15 +15,15 @@ from weakref import WeakValueDictionary
 
 import msgspec
 
-from ksched.api.objects import Labels, OwnerReference, Pod, PodAffinity, PodSpec
+from ksched.api.objects import Labels, ObjectMeta, OwnerReference, Pod, PodAffinity, PodSpec
 from ksched.api.pod_resources import (
     is_scalar_resource_name,
-    non_missing_requests,
     non_missing_requests_with_status,
     pod_requests,
     pod_requests_with_status,
 )
 from ksched.cache.interning import ResourceAxis
+from ksched.errors import InvalidObject
 
 T = TypeVar("T")
 
@@ -58,7 +58,7 @@ class PodTemplate:
         self.requests: Mapping[str, int] = pod_requests(spec)
         """Effective requests by resource name: cpu in millis, the rest in units."""
         self.demand = demand_of(self.requests, axis)
-        self.non_zero = non_missing_requests(spec)
+        self.non_zero = non_missing_requests_with_status(Pod(metadata=ObjectMeta(), spec=spec))
         """(cpu millis, memory bytes) with defaults for containers that ask for nothing."""
         self.host_ports = host_ports_of(spec)
         self.facts: dict[Callable[..., Any], Any] = {}
@@ -225,9 +225,12 @@ class TemplateRegistry:
         template = self._templates.get(key)
         if template is None:
             self._made += 1
-            template = PodTemplate(
-                self._made, meta.namespace, meta.labels, spec, controller, self.axis
-            )
+            try:
+                template = PodTemplate(
+                    self._made, meta.namespace, meta.labels, spec, controller, self.axis
+                )
+            except ValueError as problem:
+                raise InvalidObject("Pod", meta.key, str(problem)) from problem
             self._templates[key] = template
         return template
 

@@ -1,0 +1,78 @@
+"""Verdicts of many plugins as one number per node."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ksched.framework.runtime.guard import Hook, PluginFailure
+from ksched.framework.status import Code, Status
+from ksched.framework.verdicts import Verdicts
+
+Codes = NDArray[np.int32]
+
+NO_RANK = 1 << 14
+"""Rank of code 0: later than every plugin."""
+
+
+class CodeBook:
+    """Numbers for (plugin position, status) pairs; 0 stands for feasible.
+
+    The rank of a code is its plugin's position: of two rejections the one of lower rank owns the
+    node, because upstream stops at the first plugin that rejects.
+    """
+
+    __slots__ = ("_numbers", "_ranks", "statuses")
+
+    def __init__(self) -> None:
+        self.statuses: list[Status] = []
+        self._ranks = np.array([NO_RANK], np.int16)
+        self._numbers: dict[tuple[int, Status], int] = {}
+
+    def fork(self) -> CodeBook:
+        """A copy to which one attempt may add codes that are not worth keeping."""
+        copy = CodeBook()
+        copy.statuses = list(self.statuses)
+        copy._ranks = self._ranks
+        copy._numbers = dict(self._numbers)
+        return copy
+
+    def number(self, rank: int, status: Status) -> int:
+        key = (rank, status)
+        number = self._numbers.get(key)
+        if number is None:
+            self.statuses.append(status)
+            number = self._numbers[key] = len(self.statuses)
+            self._ranks = np.append(self._ranks, np.int16(rank))
+        return number
+
+    def ranks(self, codes: Codes) -> NDArray[np.int16]:
+        return self._ranks[codes]
+
+    def status(self, code: int) -> Status:
+        return self.statuses[code - 1]
+
+    def translate(self, hook: Hook, rank: int, verdicts: object, count: int) -> Codes | None:
+        """Turn a plugin's verdicts into codes of this book; ``None`` if it rejects nothing."""
+        if not isinstance(verdicts, Verdicts) or len(verdicts.codes) != count:
+            raise hook.nonsense(verdicts, f"Verdicts for {count} nodes")
+        if not verdicts.codes.any():
+            return None
+        numbers = [0]
+        for code, status in enumerate(verdicts.statuses, 1):
+            if status.is_rejected:
+                numbers.append(self.number(rank, status.by(hook.plugin)))
+            elif (verdicts.codes == code).any():
+                raise PluginFailure(_as_error(hook, status))
+            else:
+                numbers.append(0)
+        return np.array(numbers, np.int32)[verdicts.codes]
+
+    def first(self, one: Codes, other: Codes) -> Codes:
+        """Per node the code of lower rank."""
+        return np.where(self._ranks[one] <= self._ranks[other], one, other)
+
+
+def _as_error(hook: Hook, status: Status) -> Status:
+    """A filter may only accept or reject; any other answer ends the attempt."""
+    return Status(Code.ERROR, (f"{hook.activity}: {status.message}",), hook.plugin)

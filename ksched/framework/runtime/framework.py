@@ -1,0 +1,142 @@
+"""The plugins of one profile, sorted by extension point and ready to be called."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from ksched.configuration.merging import PluginWeight, expand_profile, plugin_args
+from ksched.configuration.model import Profile
+from ksched.errors import ConfigError
+from ksched.framework.handle import Handle
+from ksched.framework.runtime.filter_columns import FilterEntry
+from ksched.framework.runtime.guard import Hook
+from ksched.framework.runtime.registry import Registry
+from ksched.framework.runtime.score_columns import ScoreEntry
+from ksched.framework.verdicts import Scope
+
+METHODS: Mapping[str, tuple[str, ...]] = {
+    "preEnqueue": ("pre_enqueue",),
+    "queueSort": ("sort_key",),
+    "preFilter": ("pre_filter",),
+    "filter": ("filter_nodes", "filter"),
+    "postFilter": ("post_filter",),
+    "preScore": ("pre_score",),
+    "score": ("score_nodes", "score"),
+    "reserve": ("reserve",),
+    "permit": ("permit",),
+    "preBind": ("pre_bind",),
+    "bind": ("bind",),
+    "postBind": ("post_bind",),
+}
+"""The methods that make a plugin implement an extension point; the first one present counts."""
+
+
+def implementation(plugin: Any, point: str) -> Callable[..., Any] | None:
+    for name in METHODS.get(point, ()):
+        method: Callable[..., Any] | None = getattr(plugin, name, None)
+        if method is not None:
+            return method
+    return None
+
+
+class Framework:
+    """What a profile runs at each extension point, in calling order."""
+
+    def __init__(self, profile: Profile, registry: Registry, handle: Handle) -> None:
+        self.name = profile.scheduler_name
+        self.percentage_of_nodes_to_score = profile.percentage_of_nodes_to_score
+        self.plugins = _instantiate(profile, registry, handle)
+
+        def implements(name: str, point: str) -> bool:
+            plugin = self.plugins.get(name)
+            return plugin is not None and implementation(plugin, point) is not None
+
+        self.points = expand_profile(profile, registry.keys(), implements)
+        self.pre_enqueue = self._hooks("preEnqueue", "PreEnqueue")
+        self.queue_sort = self._hooks("queueSort", "QueueSort")[0]
+        self.pre_filter = self._hooks("preFilter", "PreFilter")
+        self.filters = [
+            self._filter_entry(rank, self.plugins[name])
+            for rank, (name, _) in enumerate(self.points["filter"])
+        ]
+        self.post_filter = self._hooks("postFilter", "PostFilter")
+        self.pre_score = self._hooks("preScore", "PreScore")
+        self.scores = [self._score_entry(weighted) for weighted in self.points["score"]]
+        self.reserve = self._hooks("reserve", "Reserve")
+        self.unreserve = [
+            Hook(self.plugins[name], self.plugins[name].unreserve, "Unreserve")
+            for name, _ in reversed(self.points["reserve"])
+        ]
+        self.permit = self._hooks("permit", "Permit")
+        self.pre_bind = self._hooks("preBind", "PreBind")
+        self.bind = self._hooks("bind", "Bind")
+        self.post_bind = self._hooks("postBind", "PostBind")
+        self.add_pod = self._extensions("add_pod", "PreFilterExtensionAddPod")
+        self.remove_pod = self._extensions("remove_pod", "PreFilterExtensionRemovePod")
+
+    def _hooks(self, point: str, label: str) -> list[Hook]:
+        hooks = []
+        for name, _ in self.points[point]:
+            plugin = self.plugins[name]
+            method = implementation(plugin, point)
+            assert method is not None
+            hooks.append(Hook(plugin, method, label))
+        return hooks
+
+    def _extensions(self, method: str, label: str) -> list[Hook]:
+        plugins = [self.plugins[name] for name, _ in self.points["preFilter"]]
+        return [
+            Hook(plugin, getattr(plugin, method), label)
+            for plugin in plugins
+            if hasattr(plugin, method)
+        ]
+
+    def _filter_entry(self, rank: int, plugin: Any) -> FilterEntry:
+        method = implementation(plugin, "filter")
+        assert method is not None
+        is_columnar = hasattr(plugin, "filter_nodes")
+        scope = getattr(plugin, "filter_scope", Scope.POD) if is_columnar else Scope.POD
+        epoch = getattr(plugin, "filter_epoch", None)
+        return FilterEntry(
+            rank,
+            Hook(plugin, method, "Filter"),
+            scope,
+            is_columnar,
+            Hook(plugin, epoch, "Filter") if epoch is not None else None,
+        )
+
+    def _score_entry(self, weighted: PluginWeight) -> ScoreEntry:
+        plugin = self.plugins[weighted.name]
+        method = implementation(plugin, "score")
+        assert method is not None
+        is_columnar = hasattr(plugin, "score_nodes")
+        normalize = getattr(plugin, "normalize", None)
+        epoch = getattr(plugin, "score_epoch", None)
+        return ScoreEntry(
+            Hook(plugin, method, "Score"),
+            weighted.weight,
+            getattr(plugin, "score_scope", Scope.POD) if is_columnar else Scope.POD,
+            is_columnar,
+            Hook(plugin, normalize, "Score") if normalize is not None else None,
+            Hook(plugin, epoch, "Score") if epoch is not None else None,
+        )
+
+
+def _instantiate(profile: Profile, registry: Registry, handle: Handle) -> dict[str, Any]:
+    names = dict.fromkeys(
+        plugin.name for _, points in profile.plugins.items() for plugin in points.enabled
+    )
+    plugins: dict[str, Any] = {}
+    problems: list[str] = []
+    for name in names:
+        factory = registry.get(name)
+        if factory is None:
+            continue
+        try:
+            plugins[name] = factory(plugin_args(profile, name), handle)
+        except (ValueError, TypeError, KeyError, ConfigError) as problem:
+            problems.append(f'initializing plugin "{name}": {problem}')
+    if problems:
+        raise ConfigError(problems)
+    return plugins

@@ -1,0 +1,107 @@
+"""The only ``except Exception``: a plugin that breaks fails its pod's attempt, nothing else."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import logging
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from ksched.errors import KschedError
+from ksched.framework.status import Code, Status
+
+log = logging.getLogger(__name__)
+
+DEFAULT_TIMEOUT_SECONDS = 30.0
+"""How long an async plugin may take at one extension point unless it says otherwise
+(``timeout_seconds``)."""
+
+
+class PluginFailure(KschedError):
+    """A plugin broke its contract; carries the ERROR status that the pod's attempt ends with."""
+
+    def __init__(self, status: Status) -> None:
+        self.status = status
+        super().__init__(status.message)
+
+
+def failure(plugin: str, activity: str, problem: str) -> PluginFailure:
+    """An ERROR naming what was going on, the plugin and the problem, in upstream's wording."""
+    return PluginFailure(Status(Code.ERROR, (f"{activity}: {problem}",), plugin))
+
+
+class Hook:
+    """One plugin's method at one extension point, called so that its faults stay its own."""
+
+    __slots__ = ("_complained", "activity", "is_async", "method", "plugin", "timeout_seconds")
+
+    def __init__(self, plugin: Any, method: Callable[..., Any], point: str) -> None:
+        self.plugin: str = plugin.name
+        self.method = method
+        self.activity = activity_of(point, self.plugin)
+        self.is_async = inspect.iscoroutinefunction(method)
+        self.timeout_seconds: float = getattr(plugin, "timeout_seconds", DEFAULT_TIMEOUT_SECONDS)
+        self._complained: set[str] = set()
+
+    def call(self, *args: Any) -> Any:
+        """Call a synchronous method; raises ``PluginFailure`` if it raises."""
+        try:
+            return self.method(*args)
+        except PluginFailure:
+            raise
+        except Exception as problem:
+            raise self._failed(problem) from problem
+
+    async def acall(self, *args: Any) -> Any:
+        """Call a method that may be async, within its deadline."""
+        result = self.call(*args)
+        if self.is_async or inspect.isawaitable(result):
+            return await self._finish(result)
+        return result
+
+    async def _finish(self, result: Awaitable[Any]) -> Any:
+        try:
+            async with asyncio.timeout(self.timeout_seconds) as deadline:
+                return await result
+        except PluginFailure:
+            raise
+        except TimeoutError as problem:
+            if not deadline.expired():
+                raise self._failed(problem) from problem
+            late = f"no answer within {self.timeout_seconds:g}s"
+            raise failure(self.plugin, self.activity, late) from None
+        except Exception as problem:
+            raise self._failed(problem) from problem
+
+    def _failed(self, problem: Exception) -> PluginFailure:
+        text = f"{type(problem).__name__}: {problem}"
+        if text not in self._complained:
+            # A broken plugin breaks for every pod: its traceback is worth reading once.
+            if len(self._complained) < 100:
+                self._complained.add(text)
+            log.error(
+                "plugin raised",
+                extra={"plugin": self.plugin, "activity": self.activity},
+                exc_info=problem,
+            )
+        return failure(self.plugin, self.activity, text)
+
+    def nonsense(self, got: object, wanted: str) -> PluginFailure:
+        """What to raise when a method returns something outside its contract."""
+        return failure(self.plugin, self.activity, f"returned {got!r:.100}, wanted {wanted}")
+
+    def status(self, got: object) -> Status:
+        """Check that a plugin returned a status, and sign it with the plugin's name."""
+        if not isinstance(got, Status):
+            raise self.nonsense(got, "a Status")
+        return got.by(self.plugin)
+
+
+def activity_of(point: str, plugin: str) -> str:
+    """Upstream's words for a failing plugin, which differ by extension point."""
+    if point == "Filter":
+        return f'running "{plugin}" filter plugin'
+    if point == "Score":
+        return f'running Score plugins: plugin "{plugin}" failed with'
+    return f'running {point} plugin "{plugin}"'

@@ -1,0 +1,469 @@
+"""The scheduling half of a cycle: from a pod and a snapshot to the feasible nodes and their scores.
+
+Columnar plugins answer for all nodes at once and most answers are kept per template (see
+``filter_columns``, ``score_columns``). Only async PreFilters and per-node plugins over many nodes
+let the event loop run in between; the snapshot does not change meanwhile.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import OrderedDict
+from collections.abc import Callable, Mapping, Sequence
+
+import numpy as np
+from msgspec import Struct
+
+from ksched.cache.columns import NodeRows, NodeTable
+from ksched.cache.node_info import NodeInfo
+from ksched.cache.pod_info import PodInfo, PodTemplate
+from ksched.cache.snapshot import Snapshot
+from ksched.framework.cycle_state import CycleState
+from ksched.framework.diagnosis import Diagnosis, NodeStatuses, count_reasons, rejectors
+from ksched.framework.interface import PreFilterResult
+from ksched.framework.runtime.codes import CodeBook, Codes
+from ksched.framework.runtime.filter_columns import FilterColumns, FilterEntry, Rows, Work
+from ksched.framework.runtime.framework import Framework
+from ksched.framework.runtime.guard import Hook, PluginFailure
+from ksched.framework.runtime.score_columns import ScoreColumns, ScoreEntry, Scores
+from ksched.framework.status import SUCCESS, Code, Status, unresolvable
+from ksched.framework.verdicts import Verdicts
+
+SLICE_SECONDS = 0.005
+"""How long per-node plugins may run before the event loop gets its turn."""
+
+KEPT_BYTES = 48 << 20
+"""Memory for kept columns of all templates of a profile."""
+
+
+class TemplateColumns:
+    """Everything kept for one template."""
+
+    __slots__ = ("filters", "scores")
+
+    def __init__(self, framework: Framework, snapshot: Snapshot, work: Work) -> None:
+        kept_filters = [entry for entry in framework.filters if entry.is_kept]
+        kept_scores = [entry for entry in framework.scores if entry.is_kept]
+        self.filters = FilterColumns(kept_filters, snapshot.table, work)
+        self.scores = ScoreColumns(kept_scores, snapshot, self.filters, work)
+
+
+class Search(Struct, frozen=True):
+    """Where to look for feasible nodes."""
+
+    only: Rows | None = None
+    """Rows to look at; the others get the status ``absent``. ``None``: all rows."""
+    absent: Status = SUCCESS
+    nominated: Mapping[int, Sequence[PodInfo]] = {}
+    """By row, the pods of at least this pod's priority that are expected there. The filters must
+    pass both with and without them."""
+    limit: int | None = None
+    """Stop after this many feasible nodes."""
+    start: int = 0
+    """Where in the visiting order a limited search begins."""
+
+
+EVERYWHERE = Search()
+NO_ROWS: Rows = np.zeros(0, np.intp)
+
+
+class Feasibility(Struct, frozen=True):
+    """Where a pod could go, and what the other nodes said.
+
+    ``columns`` is what is kept for the template, unless only a few rows were looked at directly.
+    ``is_kept`` tells that the rows are exactly those the kept verdicts leave, so that the kept
+    totals can be used as they are.
+    """
+
+    rows: Rows
+    evaluated: int
+    codes: Codes
+    book: CodeBook
+    columns: TemplateColumns | None = None
+    is_kept: bool = False
+    diagnosis: Diagnosis | None = None
+    """Why there are no rows, if there are none."""
+
+
+class Pipeline:
+    """Runs one profile's plugins over the snapshot."""
+
+    def __init__(self, framework: Framework, snapshot: Snapshot, now: Callable[[], float]) -> None:
+        self.framework = framework
+        self.snapshot = snapshot
+        self.work = Work()
+        self._now = now
+        self._columns: OrderedDict[PodTemplate, TemplateColumns] = OrderedDict()
+
+    # -- pre_filter -----------------------------------------------------------------------------
+
+    async def run_pre_filter(
+        self, state: CycleState, pod: PodInfo
+    ) -> tuple[Status, frozenset[str] | None, list[str]]:
+        """Run PreFilter: the status, the only nodes worth looking at, and who narrowed them."""
+        rejected: Status | None = None
+        nodes: frozenset[str] | None = None
+        narrowing: list[str] = []
+        for hook in self.framework.pre_filter:
+            result = await hook.acall(state, pod, self.snapshot)
+            if isinstance(result, PreFilterResult):
+                if result.node_names is not None:
+                    narrowing.append(hook.plugin)
+                    nodes = result.node_names if nodes is None else nodes & result.node_names
+                result = result.status
+            status = hook.status(result)
+            if status.is_skip:
+                state.skip_filter.add(hook.plugin)
+            elif status.code is Code.UNSCHEDULABLE_AND_UNRESOLVABLE:
+                return status, None, narrowing
+            elif status.is_rejected:
+                rejected = status
+            elif not status.is_success:
+                raise _refused(hook, status)
+            if nodes is not None and not nodes:
+                return _conflict(narrowing), None, narrowing
+        return rejected or SUCCESS, nodes, narrowing
+
+    # -- filter ---------------------------------------------------------------------------------
+
+    async def find_nodes_that_fit(
+        self, state: CycleState, pod: PodInfo, search: Search = EVERYWHERE
+    ) -> Feasibility:
+        """Run the filters over the snapshot."""
+        self.work.cycles += 1
+        if search.only is not None:
+            return await self._fit_directly(state, pod, search, search.only)
+        columns = self.columns(pod)
+        filters = columns.filters
+        filters.catch_up(state, pod)
+        asked = self._asked_every_cycle(state)
+        epochs = self._epochs(asked, state, pod, search)
+        if epochs is not None and filters.rejection and filters.rejection_epochs == epochs:
+            return _nowhere(filters.codes, filters.book, filters.rejection)
+        if search.limit is not None:
+            fit = await self._fit_some(columns, asked, state, pod, search, search.limit)
+        elif asked or search.nominated:
+            fit = await self._fit_now(columns, asked, state, pod, search)
+        else:
+            fit = Feasibility(
+                filters.feasible, len(filters.codes), filters.codes, filters.book, columns, True
+            )
+        if len(fit.rows):
+            return fit
+        diagnosis = diagnose(self.snapshot.table, fit.codes, fit.book)
+        if epochs is not None:
+            filters.rejection, filters.rejection_epochs = diagnosis, epochs
+        return _nowhere(fit.codes, fit.book, diagnosis)
+
+    def _asked_every_cycle(self, state: CycleState) -> list[FilterEntry]:
+        """Filters whose answers are not kept; per-node ones last, when fewest nodes are left."""
+        asked = [
+            entry
+            for entry in self.framework.filters
+            if not entry.is_kept and entry.name not in state.skip_filter
+        ]
+        return sorted(asked, key=lambda entry: not entry.is_columnar)
+
+    def _epochs(
+        self, asked: list[FilterEntry], state: CycleState, pod: PodInfo, search: Search
+    ) -> tuple[object, ...] | None:
+        """What a kept rejection hangs on besides kept verdicts; ``None`` if it cannot be kept."""
+        if search.nominated or any(entry.epoch is None for entry in asked):
+            return None
+        return tuple(entry.epoch.call(state, pod) for entry in asked if entry.epoch)
+
+    async def _fit_now(
+        self,
+        columns: TemplateColumns,
+        asked: list[FilterEntry],
+        state: CycleState,
+        pod: PodInfo,
+        search: Search,
+    ) -> Feasibility:
+        """Complete the kept verdicts by the filters that must be asked in every cycle."""
+        codes, book = columns.filters.codes.copy(), columns.filters.book.fork()
+        for entry in asked:
+            rows = np.flatnonzero(book.ranks(codes) > entry.rank)
+            await self._reject(entry, state, pod, rows, codes, book)
+        self._check_nominated(state, pod, search.nominated, codes, book)
+        return Feasibility(np.flatnonzero(codes == 0), len(codes), codes, book, columns)
+
+    async def _fit_some(
+        self,
+        columns: TemplateColumns,
+        asked: list[FilterEntry],
+        state: CycleState,
+        pod: PodInfo,
+        search: Search,
+        limit: int,
+    ) -> Feasibility:
+        """Stop at ``limit`` feasible nodes, visiting rows from ``search.start`` in zone order.
+
+        Per-node filters see no node beyond the last one found. A piece is never longer than what is
+        still wanted, so the search ends exactly at the node that completes it.
+        """
+        codes, book = columns.filters.codes.copy(), columns.filters.book.fork()
+        for entry in asked:
+            if entry.is_columnar:
+                rows = np.flatnonzero(book.ranks(codes) > entry.rank)
+                await self._reject(entry, state, pod, rows, codes, book)
+        order = np.roll(self.snapshot.order, -search.start)
+        pieces: list[Rows] = []
+        found = position = 0
+        while found < limit and position < len(order):
+            piece = order[position : position + limit - found]
+            position += len(piece)
+            for entry in asked:
+                if not entry.is_columnar:
+                    rows = piece[book.ranks(codes[piece]) > entry.rank]
+                    await self._reject(entry, state, pod, rows, codes, book)
+            visited = set(piece.tolist())
+            nominated = {row: pods for row, pods in search.nominated.items() if row in visited}
+            self._check_nominated(state, pod, nominated, codes, book)
+            pieces.append(piece[codes[piece] == 0])
+            found += len(pieces[-1])
+        return Feasibility(np.concatenate(pieces), position, codes, book, columns)
+
+    async def _fit_directly(
+        self, state: CycleState, pod: PodInfo, search: Search, only: Rows
+    ) -> Feasibility:
+        """Ask every filter about a few rows; nothing is kept, there may never be a twin."""
+        book = CodeBook()
+        codes = np.full(len(self.snapshot.table), book.number(0, search.absent), np.int32)
+        codes[only] = 0
+        for entry in self.framework.filters:
+            if entry.name not in state.skip_filter:
+                await self._reject(entry, state, pod, only[codes[only] == 0], codes, book)
+        chosen = set(only.tolist())
+        nominated = {row: pods for row, pods in search.nominated.items() if row in chosen}
+        self._check_nominated(state, pod, nominated, codes, book)
+        rows = only[codes[only] == 0]
+        if not len(rows):
+            return _nowhere(codes, book, diagnose(self.snapshot.table, codes, book))
+        return Feasibility(rows, len(only), codes, book)
+
+    async def _reject(
+        self,
+        entry: FilterEntry,
+        state: CycleState,
+        pod: PodInfo,
+        rows: Rows,
+        codes: Codes,
+        book: CodeBook,
+    ) -> None:
+        """Ask one filter about some rows and write its rejections into ``codes``."""
+        if not len(rows):
+            return
+        nodes = NodeRows(self.snapshot.table, rows)
+        self.work.rows_filtered += len(nodes)
+        if entry.is_columnar:
+            verdicts = entry.hook.call(state, pod, nodes)
+        else:
+            verdicts = await self._filter_one_by_one(entry, state, pod, nodes)
+        rejected = book.translate(entry.hook, entry.rank, verdicts, len(nodes))
+        if rejected is not None:
+            hit = rejected != 0
+            codes[rows[hit]] = rejected[hit]
+
+    async def _filter_one_by_one(
+        self, entry: FilterEntry, state: CycleState, pod: PodInfo, nodes: NodeRows
+    ) -> Verdicts:
+        statuses = []
+        turn = self._now()
+        for info in nodes.infos:
+            statuses.append(entry.hook.status(entry.hook.call(state, pod, info)))
+            if self._now() - turn > SLICE_SECONDS:
+                await asyncio.sleep(0)
+                turn = self._now()
+        return Verdicts.of(statuses)
+
+    # -- nominated pods, dry runs ---------------------------------------------------------------
+
+    def _check_nominated(
+        self,
+        state: CycleState,
+        pod: PodInfo,
+        nominated: Mapping[int, Sequence[PodInfo]],
+        codes: Codes,
+        book: CodeBook,
+    ) -> None:
+        for row, pods in nominated.items():
+            status = self.filter_with_nominated(state, pod, self.snapshot.table.infos[row], pods)
+            rank = next((e.rank for e in self.framework.filters if e.name == status.plugin), 0)
+            codes[row] = 0 if status.is_success else book.number(rank, status)
+
+    def filter_with_nominated(
+        self, state: CycleState, pod: PodInfo, node: NodeInfo, nominated: Sequence[PodInfo]
+    ) -> Status:
+        """Run the filters on one node, first with the nominated pods on it, then without.
+
+        With them, because they will come; without, because they may not, and a pod must not count
+        on an affinity to them.
+        """
+        if nominated:
+            crowded, crowded_state = node.clone(), state.clone()
+            for other in nominated:
+                self.add_pod(crowded_state, pod, other, crowded)
+            status = self.filter_node(crowded_state, pod, crowded)
+            if not status.is_success:
+                return status
+        return self.filter_node(state, pod, node)
+
+    def filter_node(self, state: CycleState, pod: PodInfo, node: NodeInfo) -> Status:
+        """Run the filters on one node, real or changed; the first rejection wins."""
+        nodes = NodeTable.of([node], self.snapshot.table.axis).all()
+        book = CodeBook()
+        for entry in self.framework.filters:
+            if entry.name in state.skip_filter:
+                continue
+            self.work.rows_filtered += 1
+            if not entry.is_columnar:
+                verdicts = Verdicts.of([entry.hook.status(entry.hook.call(state, pod, node))])
+            else:
+                verdicts = entry.hook.call(state, pod, nodes)
+            codes = book.translate(entry.hook, entry.rank, verdicts, 1)
+            if codes is not None:
+                return book.status(int(codes[0]))
+        return SUCCESS
+
+    def add_pod(self, state: CycleState, pod: PodInfo, added: PodInfo, node: NodeInfo) -> None:
+        """Put a pod on a copied node, keeping the plugins' state true."""
+        node.add_pod(added)
+        self._extend(self.framework.add_pod, state, pod, added, node)
+
+    def remove_pod(self, state: CycleState, pod: PodInfo, removed: PodInfo, node: NodeInfo) -> None:
+        """Take a pod off a copied node, keeping the plugins' state true."""
+        node.remove_pod(removed.uid)
+        self._extend(self.framework.remove_pod, state, pod, removed, node)
+
+    def _extend(
+        self, hooks: list[Hook], state: CycleState, pod: PodInfo, other: PodInfo, node: NodeInfo
+    ) -> None:
+        for hook in hooks:
+            if hook.plugin in state.skip_filter:
+                continue
+            status = hook.status(hook.call(state, pod, other, node))
+            if not status.is_success:
+                raise _refused(hook, status)
+
+    # -- score ----------------------------------------------------------------------------------
+
+    async def prioritize_nodes(
+        self, state: CycleState, pod: PodInfo, fit: Feasibility
+    ) -> tuple[Rows | None, Scores]:
+        """Score the feasible nodes: rows and totals; ``None`` for all rows, -1 if infeasible."""
+        nodes = NodeRows(self.snapshot.table, fit.rows)
+        self._run_pre_score(state, pod, nodes)
+        asked = self._scored_every_cycle(state, fit)
+        if fit.columns is None:
+            totals = np.zeros(len(nodes), np.int64)
+        else:
+            kept = fit.columns.scores
+            kept.catch_up(state, pod)
+            if fit.is_kept and not asked:
+                return None, kept.best(state, pod)
+            totals = kept.totals(state, pod, fit.rows)
+        for entry in asked:
+            totals += await self._score(entry, state, pod, nodes)
+        return fit.rows, totals
+
+    async def scores_by_plugin(
+        self, state: CycleState, pod: PodInfo, fit: Feasibility
+    ) -> dict[str, Scores]:
+        """Weighted scores plugin by plugin, in the order of ``fit.rows``; for explanations.
+
+        Call after ``prioritize_nodes`` of the same attempt.
+        """
+        nodes = NodeRows(self.snapshot.table, fit.rows)
+        scores = {} if fit.columns is None else fit.columns.scores.by_plugin(state, pod, fit.rows)
+        for entry in self._scored_every_cycle(state, fit):
+            scores[entry.name] = await self._score(entry, state, pod, nodes)
+        return scores
+
+    def _scored_every_cycle(self, state: CycleState, fit: Feasibility) -> list[ScoreEntry]:
+        return [
+            entry
+            for entry in self.framework.scores
+            if entry.name not in state.skip_score and not (entry.is_kept and fit.columns)
+        ]
+
+    def _run_pre_score(self, state: CycleState, pod: PodInfo, nodes: NodeRows) -> None:
+        for hook in self.framework.pre_score:
+            status = hook.status(hook.call(state, pod, nodes))
+            if status.is_skip:
+                state.skip_score.add(hook.plugin)
+            elif not status.is_success:
+                raise _refused(hook, status)
+
+    async def _score(
+        self, entry: ScoreEntry, state: CycleState, pod: PodInfo, nodes: NodeRows
+    ) -> Scores:
+        self.work.rows_scored += len(nodes)
+        if entry.is_columnar:
+            raw = entry.ask(state, pod, nodes)
+        else:
+            raw = await self._score_one_by_one(entry, state, pod, nodes)
+        return entry.finish(state, pod, nodes, raw)
+
+    async def _score_one_by_one(
+        self, entry: ScoreEntry, state: CycleState, pod: PodInfo, nodes: NodeRows
+    ) -> Scores:
+        scores = []
+        turn = self._now()
+        for info in nodes.infos:
+            score = entry.hook.call(state, pod, info)
+            if not isinstance(score, int):
+                raise entry.hook.nonsense(score, "a whole number")
+            scores.append(score)
+            if self._now() - turn > SLICE_SECONDS:
+                await asyncio.sleep(0)
+                turn = self._now()
+        return np.array(scores, np.int64)
+
+    # -- kept columns ---------------------------------------------------------------------------
+
+    def columns(self, pod: PodInfo) -> TemplateColumns:
+        """What is kept for the pod's template; the template unused for longest makes room."""
+        columns = self._columns.get(pod.template)
+        if columns is None:
+            columns = TemplateColumns(self.framework, self.snapshot, self.work)
+            self._columns[pod.template] = columns
+            per_node = 8 * (len(self.framework.scores) + 5)
+            room = KEPT_BYTES // (per_node * max(len(self.snapshot), 1))
+            while len(self._columns) > max(room, 8):
+                self._columns.popitem(last=False)
+        else:
+            self._columns.move_to_end(pod.template)
+        return columns
+
+
+def _nowhere(codes: Codes, book: CodeBook, diagnosis: Diagnosis) -> Feasibility:
+    return Feasibility(NO_ROWS, len(codes), codes, book, diagnosis=diagnosis)
+
+
+def diagnose(table: NodeTable, codes: Codes, book: CodeBook) -> Diagnosis:
+    """Explain an attempt that found no node."""
+    statuses = NodeStatuses(table, codes, book.statuses)
+    counted = list(statuses.counted())
+    unschedulable, pending = rejectors(status for status, _ in counted)
+    return Diagnosis(
+        num_all_nodes=len(table),
+        reasons=count_reasons(counted),
+        unschedulable_plugins=unschedulable,
+        pending_plugins=pending,
+        node_statuses=statuses,
+    )
+
+
+def _refused(hook: Hook, status: Status) -> PluginFailure:
+    """An answer that the extension point does not allow ends the attempt."""
+    return PluginFailure(Status(Code.ERROR, (f"{hook.activity}: {status.message}",), hook.plugin))
+
+
+def _conflict(narrowing: list[str]) -> Status:
+    """What upstream says when PreFilter plugins leave no node between them."""
+    names = sorted(narrowing)
+    if len(names) == 1:
+        return unresolvable(f"node(s) didn't satisfy plugin {names[0]}").by(names[0])
+    text = f"node(s) didn't satisfy plugin(s) [{' '.join(names)}] simultaneously"
+    return unresolvable(text).by(names[0])

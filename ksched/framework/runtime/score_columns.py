@@ -1,0 +1,203 @@
+"""Scores that are kept between cycles, and the choice of the best node.
+
+Raw scores of a template are kept per plugin and renewed for changed rows. Normalisation looks at
+all feasible nodes, so its result is kept only while neither the feasible set nor a raw score it
+read has changed; in a steady cluster that is nearly always.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ksched.cache.columns import NodeRows
+from ksched.cache.pod_info import PodInfo
+from ksched.cache.snapshot import Snapshot
+from ksched.framework.cycle_state import CycleState
+from ksched.framework.interface import MAX_NODE_SCORE, MIN_NODE_SCORE
+from ksched.framework.runtime.filter_columns import FilterColumns, Rows, Work
+from ksched.framework.runtime.guard import Hook, failure
+from ksched.framework.verdicts import Scope
+
+Scores = NDArray[np.int64]
+
+
+class ScoreEntry:
+    """A score plugin with its weight."""
+
+    __slots__ = ("epoch", "hook", "is_columnar", "name", "normalize", "scope", "weight")
+
+    def __init__(
+        self,
+        hook: Hook,
+        weight: int,
+        scope: Scope,
+        is_columnar: bool,
+        normalize: Hook | None,
+        epoch: Hook | None,
+    ) -> None:
+        self.name = hook.plugin
+        self.hook = hook
+        self.weight = weight
+        self.scope = scope
+        self.is_columnar = is_columnar
+        self.normalize = normalize
+        self.epoch = epoch
+
+    @property
+    def is_kept(self) -> bool:
+        return self.scope in (Scope.NODE, Scope.ROW)
+
+    def ask(self, state: CycleState, pod: PodInfo, nodes: NodeRows) -> Scores:
+        """Raw scores of some nodes from a columnar plugin."""
+        scores = self.hook.call(state, pod, nodes)
+        if not isinstance(scores, np.ndarray) or scores.shape != (len(nodes),):
+            raise self.hook.nonsense(scores, f"an array of {len(nodes)} scores")
+        if scores.dtype != np.int64:
+            if scores.dtype.kind not in "iub":
+                raise self.hook.nonsense(scores.dtype, "whole numbers")
+            return scores.astype(np.int64)
+        raw: Scores = scores
+        return raw
+
+    def finish(self, state: CycleState, pod: PodInfo, nodes: NodeRows, raw: Scores) -> Scores:
+        """Normalise, check the range, apply the weight."""
+        scores: Scores = raw
+        if self.normalize is not None:
+            scores = self.normalize.call(state, pod, nodes, raw)
+            if not isinstance(scores, np.ndarray) or scores.shape != raw.shape:
+                raise self.normalize.nonsense(scores, f"an array of {len(raw)} scores")
+        self.check(scores)
+        return scores * self.weight
+
+    def check(self, scores: Scores) -> None:
+        if not len(scores):
+            return
+        low, high = int(scores.min()), int(scores.max())
+        if low < MIN_NODE_SCORE or high > MAX_NODE_SCORE:
+            wrong = low if low < MIN_NODE_SCORE else high
+            raise failure(
+                self.name,
+                "running Score plugins",
+                f'plugin "{self.name}" returns an invalid score {wrong}, '
+                f"it should in the range of [{MIN_NODE_SCORE}, {MAX_NODE_SCORE}] after normalizing",
+            )
+
+
+class ScoreColumns:
+    """The kept scores of one template, for all nodes."""
+
+    def __init__(
+        self, entries: list[ScoreEntry], snapshot: Snapshot, filters: FilterColumns, work: Work
+    ) -> None:
+        self._entries = entries
+        self._snapshot = snapshot
+        self._filters = filters
+        self._work = work
+        self._skipped: frozenset[str] | None = None
+        self._node_position = -1
+        self._row_position = -1
+        self._epochs: dict[str, object] = {}
+        self._count = 0
+        self._raw: dict[str, Scores] = {}
+        self._fixed = np.zeros(0, np.int64)
+        """Weighted sum of the scores that need no normalisation."""
+        self._total: Scores | None = None
+        """Fixed and normalised, -1 where infeasible; ``None`` when it must be made anew."""
+        self._total_version = -1
+        self._normalized = np.zeros(0, np.int64)
+
+    def catch_up(self, state: CycleState, pod: PodInfo) -> None:
+        """Renew raw scores of changed rows; call after the filters caught up."""
+        table = self._snapshot.table
+        skipped = frozenset(entry.name for entry in self._entries) & state.skip_score
+        node_rows = table.node_log.since(self._node_position)
+        rows = table.row_log.since(self._row_position)
+        count = len(table)
+        if (
+            skipped != self._skipped
+            or count != self._count
+            or node_rows is None
+            or rows is None
+            or len(rows) > count // 2
+        ):
+            self._reset(skipped, count)
+            node_rows = rows = None
+        for entry in self._entries:
+            if entry.name not in skipped:
+                self._renew(entry, state, pod, node_rows if entry.scope is Scope.NODE else rows)
+        self._add_up(rows)
+        self._node_position, self._row_position = table.node_log.position, table.row_log.position
+
+    def best(self, state: CycleState, pod: PodInfo) -> Scores:
+        """Totals of all rows, -1 where a kept verdict rejects; for the kept feasible set."""
+        version = self._filters.version
+        if self._total is None or self._total_version != version:
+            feasible = self._filters.feasible
+            self._normalized = np.zeros(self._count, np.int64)
+            self._normalized[feasible] = self._normalize(state, pod, feasible)
+            self._total = self._fixed + self._normalized
+            self._total[self._filters.codes != 0] = -1
+            self._total_version = version
+        return self._total
+
+    def totals(self, state: CycleState, pod: PodInfo, rows: Rows) -> Scores:
+        """Totals of some rows, normalised among themselves."""
+        return self._fixed[rows] + self._normalize(state, pod, rows)
+
+    def by_plugin(self, state: CycleState, pod: PodInfo, rows: Rows) -> dict[str, Scores]:
+        """Weighted scores of some rows, plugin by plugin; for explanations."""
+        nodes = NodeRows(self._snapshot.table, rows)
+        return {
+            entry.name: entry.finish(state, pod, nodes, self._raw[entry.name][rows])
+            for entry in self._active()
+        }
+
+    def _active(self) -> list[ScoreEntry]:
+        skipped = self._skipped or frozenset()
+        return [entry for entry in self._entries if entry.name not in skipped]
+
+    def _reset(self, skipped: frozenset[str], count: int) -> None:
+        self._skipped = skipped
+        self._count = count
+        self._raw = {entry.name: np.zeros(count, np.int64) for entry in self._entries}
+        self._fixed = np.zeros(count, np.int64)
+        self._total = None
+
+    def _renew(self, entry: ScoreEntry, state: CycleState, pod: PodInfo, rows: Rows | None) -> None:
+        if entry.epoch is not None:
+            epoch = entry.epoch.call(self._snapshot)
+            if epoch != self._epochs.get(entry.name):
+                self._epochs[entry.name] = epoch
+                rows = None
+        if rows is not None and not len(rows):
+            return
+        nodes = NodeRows(self._snapshot.table, rows)
+        self._work.rows_scored += len(nodes)
+        scores = entry.ask(state, pod, nodes)
+        where: Rows | slice = slice(None) if rows is None else rows
+        raw = self._raw[entry.name]
+        if entry.normalize is None:
+            entry.check(scores[self._filters.codes[where] == 0])
+            self._fixed[where] += (scores - raw[where]) * entry.weight
+            if rows is None:
+                self._total = None
+        elif not np.array_equal(raw[where], scores):
+            self._total = None
+        raw[where] = scores
+
+    def _add_up(self, rows: Rows | None) -> None:
+        """Refresh the totals of changed rows; a changed feasible set makes them anew anyway."""
+        if self._total is None or rows is None or self._total_version != self._filters.version:
+            return
+        total = self._fixed[rows] + self._normalized[rows]
+        total[self._filters.codes[rows] != 0] = -1
+        self._total[rows] = total
+
+    def _normalize(self, state: CycleState, pod: PodInfo, rows: Rows) -> Scores:
+        total = np.zeros(len(rows), np.int64)
+        nodes = NodeRows(self._snapshot.table, rows)
+        for entry in self._active():
+            if entry.normalize is not None:
+                total += entry.finish(state, pod, nodes, self._raw[entry.name][rows])
+        return total
