@@ -183,7 +183,6 @@ def _add_init_containers(
         if is_restartable_init_container(container):
             _add(total, requests)
             _add(sidecars, requests)
-            _raise_to(peak, sidecars)
         else:
             running = dict(sidecars)
             _add(running, requests)
