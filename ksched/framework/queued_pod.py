@@ -50,6 +50,13 @@ class QueuedPodInfo:
         return self.pod.key
 
     @property
+    def rejector_plugins(self) -> frozenset[str]:
+        """Plugins that rejected the pod last; none if it is new or its attempt met an error."""
+        if not self.pending_plugins:
+            return self.unschedulable_plugins
+        return self.unschedulable_plugins | self.pending_plugins
+
+    @property
     def is_gated(self) -> bool:
         return bool(self.gating_plugin)
 

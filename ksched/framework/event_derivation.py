@@ -1,0 +1,84 @@
+"""From two versions of an object to the events that describe the change.
+
+Specific events let hints say no quickly; a change that nobody can name is a generic Update for pods
+and nothing at all for nodes, whose heartbeats would otherwise wake everybody
+(framework/events.go, v1.36).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ksched.api.objects import Node, NodeCondition, Pod
+from ksched.api.pod_resources import pod_requests_with_status
+from ksched.framework.cluster_events import Action, ClusterEvent, Resource
+
+
+def pod_update_events(old: Pod, new: Pod) -> list[ClusterEvent]:
+    """Name what changed in a pod; never empty."""
+    assigned = bool(new.spec.node_name)
+    resource = Resource.ASSIGNED_POD if assigned else Resource.UNSCHEDULABLE_POD
+    actions = []
+    if old.metadata.labels != new.metadata.labels:
+        actions.append(Action.UPDATE_POD_LABEL)
+    if _is_scaled_down(old, new):
+        actions.append(Action.UPDATE_POD_SCALE_DOWN)
+    if old.spec.scheduling_gates and not new.spec.scheduling_gates:
+        actions.append(Action.UPDATE_POD_SCHEDULING_GATES_ELIMINATED)
+    # Tolerations of an existing pod can only be added, so their number tells.
+    if len(old.spec.tolerations) != len(new.spec.tolerations):
+        actions.append(Action.UPDATE_POD_TOLERATION)
+    if old.status.resource_claim_statuses != new.status.resource_claim_statuses:
+        actions.append(Action.UPDATE_POD_GENERATED_RESOURCE_CLAIM)
+    return [ClusterEvent(resource, action) for action in actions or [Action.UPDATE]]
+
+
+def node_update_events(old: Node, new: Node) -> list[ClusterEvent]:
+    """Name what changed in a node; empty if nothing did that a plugin could register for."""
+    actions = []
+    if old.spec.unschedulable and not new.spec.unschedulable:
+        actions.append(Action.UPDATE_NODE_TAINT)
+    if old.status.allocatable != new.status.allocatable:
+        actions.append(Action.UPDATE_NODE_ALLOCATABLE)
+    if old.metadata.labels != new.metadata.labels:
+        actions.append(Action.UPDATE_NODE_LABEL)
+    if old.spec.taints != new.spec.taints and Action.UPDATE_NODE_TAINT not in actions:
+        actions.append(Action.UPDATE_NODE_TAINT)
+    if _statuses(old.status.conditions) != _statuses(new.status.conditions):
+        actions.append(Action.UPDATE_NODE_CONDITION)
+    if old.metadata.annotations != new.metadata.annotations:
+        actions.append(Action.UPDATE_NODE_ANNOTATION)
+    if old.status.declared_features != new.status.declared_features:
+        actions.append(Action.UPDATE_NODE_DECLARED_FEATURE)
+    return [ClusterEvent(Resource.NODE, action) for action in actions]
+
+
+def _is_scaled_down(old: Pod, new: Pod) -> bool:
+    # Most updates are of the status of a running pod and leave these alone; adding requests up
+    # costs ten times as much as comparing.
+    if _requests_follow_from(old) == _requests_follow_from(new):
+        return False
+    requested = pod_requests_with_status(new)
+    return any(
+        name not in requested or requested[name] < amount
+        for name, amount in pod_requests_with_status(old).items()
+    )
+
+
+def _requests_follow_from(pod: Pod) -> tuple[Any, ...]:
+    spec, status = pod.spec, pod.status
+    return (
+        spec.containers,
+        spec.init_containers,
+        spec.resources,
+        spec.overhead,
+        status.container_statuses,
+        status.init_container_statuses,
+        status.resources,
+        status.allocated_resources,
+        [one.reason for one in status.conditions if one.type == "PodResizePending"],
+    )
+
+
+def _statuses(conditions: list[NodeCondition]) -> dict[str, str]:
+    return {condition.type: condition.status for condition in conditions}

@@ -1,0 +1,198 @@
+"""Whether an event makes a waiting pod worth another attempt.
+
+Plugins register events, each with an optional hint; a pod is woken when a plugin that rejected it
+registered the event and its hint does not object (backend/queue/scheduling_queue.go:
+isPodWorthRequeuing, v1.36). A hint that fails counts as a yes: a useless attempt is cheaper than a
+pod that never wakes.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from enum import Enum
+from typing import Any
+
+from ksched.cache.pod_info import PodInfo
+from ksched.framework.cluster_events import (
+    Action,
+    ClusterEvent,
+    ClusterEventWithHint,
+    QueueingHint,
+    Resource,
+)
+from ksched.framework.queued_pod import QueuedPodInfo
+from ksched.queue.unschedulable import Group, Waker
+
+log = logging.getLogger(__name__)
+
+Registration = tuple[str, ClusterEventWithHint]
+"""A plugin's name and an event it registered for."""
+
+_REJECTING_POINTS = ("pre_enqueue", "pre_filter", "filter", "filter_nodes", "reserve", "permit")
+
+_RESOURCES_WITHOUT_HINTS = (
+    Resource.POD,
+    Resource.NODE,
+    Resource.PERSISTENT_VOLUME,
+    Resource.PERSISTENT_VOLUME_CLAIM,
+    Resource.CSI_NODE,
+    Resource.CSI_DRIVER,
+    Resource.CSI_STORAGE_CAPACITY,
+    Resource.STORAGE_CLASS,
+    Resource.RESOURCE_CLAIM,
+    Resource.DEVICE_CLASS,
+    Resource.POD_GROUP,
+)
+
+
+def registrations(plugins: Iterable[Any]) -> list[Registration]:
+    """Collect what the plugins of a profile registered for, implicit registrations included."""
+    found: list[Registration] = []
+    for plugin in plugins:
+        if hasattr(plugin, "events_to_register"):
+            found += _with_node_taint(plugin.name, plugin.events_to_register())
+        elif any(hasattr(plugin, point) for point in _REJECTING_POINTS):
+            found += registrations_without_hints(plugin.name)
+    return found
+
+
+def registrations_without_hints(name: str) -> list[Registration]:
+    """Register a plugin (or the extenders) that names no events for nearly all of them."""
+    return [
+        (name, ClusterEventWithHint(ClusterEvent(resource, Action.ALL)))
+        for resource in _RESOURCES_WITHOUT_HINTS
+    ]
+
+
+def _with_node_taint(name: str, events: Sequence[ClusterEventWithHint]) -> Iterator[Registration]:
+    """Add Node/UpdateNodeTaint for whoever waits for new nodes.
+
+    A node joins tainted and is untainted when it is ready, so to the pod the change of taints is
+    the arrival of the node (scheduler.go: buildQueueingHintMap, v1.36).
+    """
+    node_actions = Action(0)
+    for registered in events:
+        if registered.event.resource is Resource.NODE:
+            node_actions |= registered.event.action
+        yield name, registered
+    if node_actions & Action.ADD and not node_actions & Action.UPDATE_NODE_TAINT:
+        taint = ClusterEvent(Resource.NODE, Action.UPDATE_NODE_TAINT)
+        yield name, ClusterEventWithHint(taint)
+
+
+class Requeue(Enum):
+    """What an event means to a waiting pod."""
+
+    SKIP = "skip"
+    AFTER_BACKOFF = "after backoff"
+    IMMEDIATELY = "immediately"
+
+
+Interest = Mapping[Waker, Sequence[ClusterEventWithHint]]
+"""Who registered for one event, by profile and plugin."""
+
+_Questions = list[tuple[str, ClusterEventWithHint]]
+
+
+class HintTable:
+    """All registrations of all profiles, looked up by event."""
+
+    def __init__(self, hints: Mapping[str, Sequence[Registration]]) -> None:
+        self._registrations = [
+            (profile, plugin, registered)
+            for profile, registered_events in hints.items()
+            for plugin, registered in registered_events
+        ]
+        self._interest: dict[tuple[Resource, Action], Interest] = {}
+        self._failed: set[str] = set()
+
+    def interest(self, event: ClusterEvent) -> Interest:
+        """Return who registered for an event; empty if nobody did."""
+        key = (event.resource, event.action)
+        found = self._interest.get(key)
+        if found is None:
+            by_waker: dict[Waker, list[ClusterEventWithHint]] = {}
+            for profile, plugin, registered in self._registrations:
+                if registered.event.matches(event):
+                    by_waker.setdefault((profile, plugin), []).append(registered)
+            found = self._interest[key] = by_waker
+        return found
+
+    def is_pod_worth_requeuing(
+        self, queued: QueuedPodInfo, event: ClusterEvent, old: Any, new: Any
+    ) -> Requeue:
+        """Ask the plugins that rejected one pod."""
+        rejectors = queued.rejector_plugins
+        if event.is_wildcard or not rejectors:
+            return Requeue.AFTER_BACKOFF
+        questions = self._questions(queued.pod.spec.scheduler_name, rejectors, event)
+        return self._ask(questions, queued.pod, queued.pending_plugins, old, new, Requeue.SKIP)
+
+    def pods_worth_requeuing(
+        self, group: Group, event: ClusterEvent, old: Any, new: Any
+    ) -> Iterator[tuple[QueuedPodInfo, Requeue]]:
+        """Ask the plugins that rejected a group; a hint that knows only templates is asked once."""
+        pods = list(group.pods.values())
+        pending = group.pending_plugins
+        shared: _Questions = []
+        single: _Questions = []
+        if event.is_wildcard:
+            answer = Requeue.AFTER_BACKOFF
+        else:
+            for question in self._questions(group.profile, group.rejector_plugins, event):
+                registered = question[1]
+                alone = registered.per_pod and registered.hint is not None
+                (single if alone else shared).append(question)
+            answer = self._ask(shared, pods[0].pod, pending, old, new, Requeue.SKIP)
+        if answer is Requeue.SKIP and not single:
+            return
+        for queued in pods:
+            own = self._ask(single, queued.pod, pending, old, new, answer) if single else answer
+            if own is not Requeue.SKIP:
+                yield queued, own
+
+    def _questions(
+        self, profile: str, rejectors: frozenset[str], event: ClusterEvent
+    ) -> _Questions:
+        interest = self.interest(event)
+        return [
+            (plugin, registered)
+            for plugin in sorted(rejectors)
+            for registered in interest.get((profile, plugin), ())
+        ]
+
+    def _ask(
+        self,
+        questions: _Questions,
+        pod: PodInfo,
+        pending: frozenset[str],
+        old: Any,
+        new: Any,
+        answer: Requeue,
+    ) -> Requeue:
+        """Ask until the answer cannot become more urgent than it is."""
+        for plugin, registered in questions:
+            if answer is Requeue.IMMEDIATELY or (answer is not Requeue.SKIP and not pending):
+                break
+            if answer is not Requeue.SKIP and plugin not in pending:
+                continue
+            if self._hint(plugin, registered, pod, old, new):
+                answer = Requeue.IMMEDIATELY if plugin in pending else Requeue.AFTER_BACKOFF
+        return answer
+
+    def _hint(
+        self, plugin: str, registered: ClusterEventWithHint, pod: PodInfo, old: Any, new: Any
+    ) -> bool:
+        if registered.hint is None:
+            return True
+        try:
+            return registered.hint(pod, old, new) is not QueueingHint.SKIP
+        except Exception:
+            if plugin not in self._failed:
+                self._failed.add(plugin)
+                log.exception(
+                    "queueing hint failed",
+                    extra={"plugin": plugin, "event": registered.event.label, "pod": pod.key},
+                )
+            return True

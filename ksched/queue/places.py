@@ -1,0 +1,100 @@
+"""Where a pending pod can be, and which ways lead from there.
+
+::
+
+                       add                            pop
+    ABSENT ──────────────────────────────► ACTIVE ───────────► IN_FLIGHT ──► ABSENT  (done)
+       │                                    ▲  ▲                │  │  │
+       │ add, a PreEnqueue plugin objects   │  │ backoff over   │  │  └─► ACTIVE   (no backoff left)
+       ▼                                    │  │                │  └────► BACKOFF  (error, or woken)
+     GATED ─────────────────────────────────┘  BACKOFF ◄────────┤
+       ▲     its plugin's event                ▲  │             ▼
+       └────────────── UNSCHEDULABLE ──────────┘  └─ popped early, when ACTIVE is empty
+                                event accepted by a hint
+
+Any place leads to ABSENT when the pod is deleted.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from enum import StrEnum
+
+from msgspec import Struct
+
+from ksched.errors import InvariantBroken
+
+TRANSITIONS_KEPT = 32_768
+
+
+class Place(StrEnum):
+    """Where a pod is; a pod is in exactly one place."""
+
+    ABSENT = "absent"
+    """The queue does not know the pod, or has finished with it (it is being bound)."""
+    ACTIVE = "active"
+    """Ready for an attempt, in queue-sort order."""
+    BACKOFF = "backoff"
+    """Worth another attempt, after a pause."""
+    UNSCHEDULABLE = "unschedulable"
+    """Rejected; waits for an event that the rejecting plugins asked for."""
+    GATED = "gated"
+    """Kept out of ACTIVE and BACKOFF by a PreEnqueue plugin."""
+    IN_FLIGHT = "in flight"
+    """Popped; its attempt has neither failed nor passed Permit yet."""
+
+
+_LEADS_TO: dict[Place, tuple[Place, ...]] = {
+    # Not to UNSCHEDULABLE: a pod may wait for an event only if all events since its pop were seen.
+    Place.ABSENT: (Place.ACTIVE, Place.BACKOFF, Place.GATED),
+    Place.ACTIVE: (Place.IN_FLIGHT, Place.ABSENT),
+    Place.BACKOFF: (Place.ACTIVE, Place.IN_FLIGHT, Place.ABSENT),
+    Place.UNSCHEDULABLE: (Place.ACTIVE, Place.BACKOFF, Place.GATED, Place.ABSENT),
+    Place.GATED: (Place.ACTIVE, Place.BACKOFF, Place.ABSENT),
+    Place.IN_FLIGHT: (
+        Place.ACTIVE,
+        Place.BACKOFF,
+        Place.UNSCHEDULABLE,
+        Place.GATED,
+        Place.ABSENT,
+    ),
+}
+
+ALLOWED = frozenset((source, target) for source, ways in _LEADS_TO.items() for target in ways)
+
+
+class Transition(Struct, frozen=True, gc=False):
+    """One change of place. ``cause`` is an event label, ``detail`` what else explains it."""
+
+    at: float
+    uid: str
+    source: Place
+    target: Place
+    cause: str
+    detail: str = ""
+
+    def __str__(self) -> str:
+        why = f"{self.cause}: {self.detail}" if self.detail else self.cause
+        return f"{self.at:9.3f}  {self.source.value} -> {self.target.value}  ({why})"
+
+
+class TransitionLog:
+    """The last transitions of all pods, oldest first; a ring of fixed length."""
+
+    def __init__(self, length: int = TRANSITIONS_KEPT) -> None:
+        self._ring: deque[Transition] = deque(maxlen=length)
+        self.append = self._ring.append
+
+    def story(self, uid: str) -> list[Transition]:
+        """Return what is still known of one pod's life. Reads the whole ring: not for hot paths."""
+        return [transition for transition in self._ring if transition.uid == uid]
+
+
+class InvalidTransition(InvariantBroken):
+    """A pod was asked to go somewhere its current place does not lead to."""
+
+    def __init__(self, pod: str, source: Place, target: Place, story: Sequence[Transition]) -> None:
+        what = f"pod {pod}: no transition from {source.value} to {target.value}; its story:"
+        super().__init__("\n".join([what, *(f"  {transition}" for transition in story)]))
+        self.pod, self.source, self.target, self.story = pod, source, target, tuple(story)

@@ -1,0 +1,37 @@
+"""The PreEnqueue plugins, asked before a pod may enter ACTIVE or BACKOFF."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+
+from ksched.cache.pod_info import PodInfo
+from ksched.framework.status import Status
+
+log = logging.getLogger(__name__)
+
+PreEnqueue = Callable[[PodInfo], Status]
+
+
+class PreEnqueuePlugins:
+    """PreEnqueue plugins by profile, in order."""
+
+    def __init__(self, plugins: Mapping[str, Sequence[tuple[str, PreEnqueue]]]) -> None:
+        self._plugins = plugins
+        self._failed: set[str] = set()
+
+    def gating_plugin(self, pod: PodInfo) -> str:
+        """Return the first plugin that objects to a pod, or an empty string.
+
+        A plugin that fails objects: a pod that should not be tried yet must not slip through.
+        """
+        for plugin, pre_enqueue in self._plugins.get(pod.spec.scheduler_name, ()):
+            try:
+                if pre_enqueue(pod).is_success:
+                    continue
+            except Exception:
+                if plugin not in self._failed:
+                    self._failed.add(plugin)
+                    log.exception("PreEnqueue failed", extra={"plugin": plugin, "pod": pod.key})
+            return plugin
+        return ""

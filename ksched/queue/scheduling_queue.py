@@ -1,0 +1,464 @@
+"""The scheduling queue: every pending pod, in exactly one place.
+
+A pod is wanted *now* (ACTIVE), *soon* (BACKOFF), *when something changes* (UNSCHEDULABLE, GATED),
+or is being tried (IN_FLIGHT). Three promises hold it together.
+
+*No wake-up is lost.* A rejected pod waits only for events that the rejecting plugins registered
+for. An event that arrives while the pod is still in flight was not in the snapshot that its
+attempt decided on; it is kept and replayed when the pod comes back, so the pod goes where the
+event would have sent it. A plugin that forgot to register an event is covered by the leftover
+flush.
+
+*Every change of place goes through one door.* ``_move`` checks it against a table, records it with
+its cause (``story``), and tells the observer. What else changes in a pod (its object, its counts)
+does not move it.
+
+*Pods that are ready go first.* When nothing is ACTIVE, a rejected pod is popped before its pause
+is over: an idle scheduler has nothing better to do (kube-scheduler's SchedulerPopFromBackoffQ).
+This does not become a busy loop of hopeless retries: a pod that is rejected again goes to
+UNSCHEDULABLE, so each event buys each pod at most one attempt, and a pod that is ACTIVE is always
+popped before any pod in BACKOFF. Pods in error backoff are never popped early.
+
+Everything is synchronous and therefore atomic to the event loop, except ``pop``. Whoever runs the
+queue calls ``flush_backoff_completed`` and ``flush_unschedulable_leftover`` periodically. Follows
+backend/queue/scheduling_queue.go (v1.36) with queueing hints always on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Protocol
+
+from msgspec import Struct
+
+from ksched.cache.pod_info import PodInfo
+from ksched.framework.cluster_events import (
+    BACKOFF_COMPLETE,
+    FORCE_ACTIVATE,
+    POP_FROM_BACKOFF,
+    SCHEDULE_ATTEMPT_FAILURE,
+    UNSCHEDULABLE_POD_ADD,
+    UNSCHEDULABLE_POD_UPDATE,
+    UNSCHEDULABLE_TIMEOUT,
+    ClusterEvent,
+)
+from ksched.framework.event_derivation import pod_update_events
+from ksched.framework.queued_pod import QueuedPodInfo
+from ksched.queue.backoff import BackoffQueue
+from ksched.queue.hints import HintTable, Registration, Requeue
+from ksched.queue.in_flight import Attempt, InFlight, SeenEvent
+from ksched.queue.keyed_heap import KeyedHeap
+from ksched.queue.nominator import Nominator
+from ksched.queue.places import ALLOWED, InvalidTransition, Place, Transition, TransitionLog
+from ksched.queue.pre_enqueue import PreEnqueue, PreEnqueuePlugins
+from ksched.queue.unschedulable import RejectionCounts, UnschedulablePods
+
+log = logging.getLogger(__name__)
+
+BACKOFF_FLUSH_SECONDS = 1
+UNSCHEDULABLE_FLUSH_SECONDS = 30
+
+POD_POPPED = "PodPopped"
+POD_DELETED = "PodDeleted"
+POD_DONE = "PodDone"
+QUEUE_CLOSED = "QueueClosed"
+
+
+class Observer(Protocol):
+    """Told of every change of place, for metrics and live views; must be quick and not raise."""
+
+    def moved(self, cause: str, source: Place, target: Place) -> None:
+        """A pod changed its place because of ``cause``, an event label of kube-scheduler's."""
+        ...
+
+
+class Statistics(Struct, frozen=True):
+    """How many pods are where."""
+
+    active: int
+    backoff: int
+    unschedulable: int
+    gated: int
+    in_flight: int
+    in_flight_events: int
+    nominated: int
+
+
+class _Container(Protocol):
+    def add(self, queued: QueuedPodInfo) -> None: ...
+    def remove(self, uid: str) -> object: ...
+    def __len__(self) -> int: ...
+
+
+class SchedulingQueue:
+    """Decides which pod is tried next, and when a rejected pod is worth another attempt.
+
+    ``now`` gives monotonic seconds. ``sort_key`` is the QueueSort plugin's. ``pre_enqueue`` and
+    ``hints`` are by profile (scheduler name): the plugins in order, and ``hints.registrations``.
+    The queue is the only writer of the ``QueuedPodInfo`` it hands out.
+    """
+
+    def __init__(
+        self,
+        now: Callable[[], float],
+        sort_key: Callable[[QueuedPodInfo], Any],
+        pre_enqueue: Mapping[str, Sequence[tuple[str, PreEnqueue]]],
+        hints: Mapping[str, Sequence[Registration]],
+        *,
+        pod_initial_backoff_seconds: float = 1,
+        pod_max_backoff_seconds: float = 10,
+        pod_max_in_unschedulable_seconds: float = 60,
+        observer: Observer | None = None,
+    ) -> None:
+        self.nominator = Nominator()
+        self._now = now
+        self._pre_enqueue = PreEnqueuePlugins(pre_enqueue)
+        self._hints = HintTable(hints)
+        self._max_in_unschedulable_seconds = pod_max_in_unschedulable_seconds
+        self._observer = observer
+
+        self._active: KeyedHeap[QueuedPodInfo] = KeyedHeap(sort_key)
+        self._backoff = BackoffQueue(sort_key, pod_initial_backoff_seconds, pod_max_backoff_seconds)
+        self._unschedulable = UnschedulablePods()
+        self._gated = UnschedulablePods()
+        self._in_flight = InFlight()
+        self._containers: dict[Place, _Container] = {
+            Place.ACTIVE: self._active,
+            Place.BACKOFF: self._backoff,
+            Place.UNSCHEDULABLE: self._unschedulable,
+            Place.GATED: self._gated,
+            Place.IN_FLIGHT: self._in_flight,
+        }
+        self._pods: dict[str, QueuedPodInfo] = {}
+        self._place: dict[str, Place] = {}
+        self._log = TransitionLog()
+        self._rejections = RejectionCounts()
+        self._ready = asyncio.Event()
+        self._is_closed = False
+
+    # -- what the watch of pending pods says ------------------------------------------------------
+
+    def add(self, pod: PodInfo) -> None:
+        """Take in a pending pod; one that is known already is updated."""
+        if pod.uid in self._place:
+            self.update(pod)
+        else:
+            self._enter(pod, UNSCHEDULABLE_POD_ADD.label)
+
+    def update(self, pod: PodInfo) -> None:
+        """Take in a new version of a pending pod; an unknown one is added.
+
+        A change of the pod itself may be what it was waiting for. The change is derived from the
+        version the queue knows, so no intermediate version can be missed.
+        """
+        place = self._place.get(pod.uid, Place.ABSENT)
+        if place is Place.ABSENT:
+            self._enter(pod, UNSCHEDULABLE_POD_UPDATE.label)
+            return
+        attempt = self._in_flight.get(pod.uid)
+        if attempt is not None:
+            self._update_in_flight(attempt, pod)
+            return
+        queued = self._pods[pod.uid]
+        old, queued.pod = queued.pod, pod
+        self.nominator.update(old, pod)
+        if place is Place.ACTIVE:
+            self._active.update(queued)
+        elif place is Place.BACKOFF:
+            self._backoff.update(queued)
+        else:
+            self._update_waiting(queued, old, place)
+
+    def delete(self, uid: str) -> None:
+        """Forget a pod that was deleted or is bound; in flight, it will not come back."""
+        self.nominator.delete(uid)
+        attempt = self._in_flight.get(uid)
+        if attempt is not None:
+            attempt.is_deleted = True
+        elif uid in self._place:
+            self._move(self._pods[uid], Place.ABSENT, POD_DELETED)
+
+    # -- attempts ---------------------------------------------------------------------------------
+
+    async def pop(self) -> QueuedPodInfo | None:
+        """Wait for the pod to try next; ``None`` when the queue is closed.
+
+        Suspends on every call, so that a full queue does not starve the watches and the lease.
+        Each pod popped must come back by ``add_unschedulable`` or be reported by ``done``.
+        """
+        await asyncio.sleep(0)
+        while not self._is_closed:
+            queued = self._active.peek()
+            cause = POD_POPPED
+            if queued is None:
+                queued = self._backoff.first_rejected()
+                cause = POP_FROM_BACKOFF.label
+            if queued is not None:
+                # Attempts counts every try and feeds only metrics; the backoff has its own counts.
+                queued.attempts += 1
+                self._move(queued, Place.IN_FLIGHT, cause)
+                return queued
+            self._ready.clear()
+            await self._ready.wait()
+        return None
+
+    def done(self, uid: str) -> None:
+        """The attempt will not be rejected any more: nothing need be replayed for it."""
+        attempt = self._in_flight.get(uid)
+        if attempt is not None:
+            self._move(attempt.queued, Place.ABSENT, POD_DONE)
+
+    def add_unschedulable(
+        self,
+        queued: QueuedPodInfo,
+        unschedulable_plugins: frozenset[str] = frozenset(),
+        pending_plugins: frozenset[str] = frozenset(),
+    ) -> Place:
+        """Take back a pod whose attempt failed, and say where it went.
+
+        With plugins it was rejected: it waits for an event, unless one that its plugins accept
+        has come since it was popped. Without plugins it met an error: it backs off. A pod that was
+        deleted meanwhile is dropped, and one that came back by another way is left alone. After
+        ``done`` the queue no longer hears of a deletion: the caller asks the informer first.
+        """
+        attempt = self._in_flight.get(queued.uid)
+        if attempt is None or attempt.queued is not queued:
+            place = self._place.get(queued.uid, Place.ABSENT)
+            if place is not Place.ABSENT:
+                log.warning("failed pod is queued already", extra={"pod": queued.key})
+                return place
+        elif attempt.is_deleted:
+            self._move(queued, Place.ABSENT, POD_DELETED)
+            return Place.ABSENT
+        else:
+            queued.pod = attempt.latest
+        queued.unschedulable_plugins = unschedulable_plugins
+        queued.pending_plugins = pending_plugins
+        if queued.rejector_plugins:
+            queued.unschedulable_count += 1
+            queued.consecutive_errors_count = 0
+        else:
+            queued.consecutive_errors_count += 1
+        queued.timestamp = self._now()
+        queued.backoff_expiration = None
+        strategy, detail = self._after_failure(queued, attempt)
+        return self._requeue(queued, strategy, SCHEDULE_ATTEMPT_FAILURE.label, detail)
+
+    # -- wake-ups ---------------------------------------------------------------------------------
+
+    def move_all_to_active_or_backoff(
+        self,
+        event: ClusterEvent,
+        old: Any = None,
+        new: Any = None,
+        pre_check: Callable[[PodInfo], bool] | None = None,
+    ) -> None:
+        """Wake the waiting pods that an event may help, now or when they come back from flight.
+
+        ``pre_check`` spares pods the event cannot concern. It holds only for pods that wait now.
+        """
+        if event.is_wildcard:
+            groups = [*self._unschedulable.groups(), *self._gated.groups()]
+        else:
+            interest = self._hints.interest(event)
+            if not interest:
+                return
+            groups = [
+                *self._unschedulable.groups_woken_by(interest),
+                *self._gated.groups_woken_by(interest),
+            ]
+        cause = event.label
+        for group in groups:
+            for queued, strategy in self._hints.pods_worth_requeuing(group, event, old, new):
+                if pre_check is None or pre_check(queued.pod):
+                    self._requeue(queued, strategy, cause)
+        self._in_flight.record(SeenEvent(event, old, new))
+
+    def activate(self, pods: Iterable[PodInfo]) -> None:
+        """Try these pods now, whatever they wait for; one in flight, when it comes back."""
+        for pod in pods:
+            place = self._place.get(pod.uid, Place.ABSENT)
+            if place is Place.IN_FLIGHT:
+                self._in_flight.record(SeenEvent(FORCE_ACTIVATE, None, None, only=pod.uid))
+            elif place is Place.BACKOFF:
+                self._move(self._pods[pod.uid], Place.ACTIVE, FORCE_ACTIVATE.label)
+            elif place is Place.UNSCHEDULABLE or place is Place.GATED:
+                queued = self._pods[pod.uid]
+                self._requeue(queued, Requeue.IMMEDIATELY, FORCE_ACTIVATE.label)
+
+    def flush_backoff_completed(self) -> None:
+        """Move the pods whose backoff is over to ACTIVE; call every BACKOFF_FLUSH_SECONDS."""
+        now = self._now()
+        while (queued := self._backoff.first_completed(now)) is not None:
+            # PreEnqueue ran when the pod entered BACKOFF.
+            self._move(queued, Place.ACTIVE, BACKOFF_COMPLETE.label)
+
+    def flush_unschedulable_leftover(self) -> None:
+        """Retry pods that waited too long for an event; call every UNSCHEDULABLE_FLUSH_SECONDS."""
+        now = self._now()
+        overdue = [
+            queued
+            for container in (self._unschedulable, self._gated)
+            for queued in container
+            if now - max(queued.timestamp, queued.flush_timestamp)
+            > self._max_in_unschedulable_seconds
+        ]
+        for queued in overdue:
+            queued.flush_timestamp = now
+            self._requeue(queued, Requeue.AFTER_BACKOFF, UNSCHEDULABLE_TIMEOUT.label)
+
+    def close(self) -> None:
+        """End all waiting ``pop`` calls; the pods in flight are done."""
+        self._is_closed = True
+        for attempt in self._in_flight.attempts():
+            self._move(attempt.queued, Place.ABSENT, QUEUE_CLOSED)
+        self._ready.set()
+
+    # -- views ------------------------------------------------------------------------------------
+
+    def get(self, uid: str) -> QueuedPodInfo | None:
+        """Return a pod that is pending or in flight."""
+        return self._pods.get(uid)
+
+    def place_of(self, uid: str) -> Place:
+        return self._place.get(uid, Place.ABSENT)
+
+    def story(self, uid: str) -> list[Transition]:
+        """Return the changes of place of a pod, as far as they are remembered."""
+        return self._log.story(uid)
+
+    def statistics(self) -> Statistics:
+        return Statistics(
+            active=len(self._active),
+            backoff=len(self._backoff),
+            unschedulable=len(self._unschedulable),
+            gated=len(self._gated),
+            in_flight=len(self._in_flight),
+            in_flight_events=self._in_flight.event_count,
+            nominated=len(self.nominator),
+        )
+
+    def pending_pods(self) -> dict[Place, list[QueuedPodInfo]]:
+        """List all pods by place, those that are popped first, first."""
+        return {
+            Place.ACTIVE: self._active.in_order(),
+            Place.BACKOFF: self._backoff.in_order(),
+            Place.UNSCHEDULABLE: list(self._unschedulable),
+            Place.GATED: list(self._gated),
+            Place.IN_FLIGHT: [attempt.queued for attempt in self._in_flight.attempts()],
+        }
+
+    def rejections(self) -> Counter[tuple[str, str]]:
+        """Count the waiting pods by the plugins that rejected them last and by profile."""
+        return self._rejections.by_plugin()
+
+    # -- the one door, and the ways to it ---------------------------------------------------------
+
+    def _move(self, queued: QueuedPodInfo, target: Place, cause: str, detail: str = "") -> None:
+        """Move a pod between places. Every change of place goes through here."""
+        uid = queued.uid
+        source = self._place.get(uid, Place.ABSENT)
+        if (source, target) not in ALLOWED:
+            raise InvalidTransition(queued.key, source, target, self.story(uid))
+        if source is not Place.ABSENT:
+            self._containers[source].remove(uid)
+            if source is not Place.IN_FLIGHT:
+                self._rejections.remove(queued)
+        now = self._now()
+        if target is Place.ABSENT:
+            del self._pods[uid], self._place[uid]
+        else:
+            self._pods[uid] = queued
+            self._place[uid] = target
+            self._containers[target].add(queued)
+            if target is not Place.IN_FLIGHT:
+                self._rejections.add(queued)
+            if target is Place.ACTIVE or target is Place.BACKOFF:
+                self._ready.set()
+                if queued.initial_attempt_timestamp is None and target is Place.ACTIVE:
+                    queued.initial_attempt_timestamp = now
+        self._log.append(Transition(now, uid, source, target, cause, detail))
+        if self._observer is not None:
+            self._observer.moved(cause, source, target)
+
+    def _enter(self, pod: PodInfo, cause: str) -> None:
+        queued = QueuedPodInfo(pod, self._now())
+        if self._requeue(queued, Requeue.IMMEDIATELY, cause) is Place.ACTIVE:
+            self.nominator.add(pod)
+
+    def _requeue(
+        self, queued: QueuedPodInfo, strategy: Requeue, cause: str, detail: str = ""
+    ) -> Place:
+        """Send a pod where a strategy and its PreEnqueue plugins want it, and say where that is."""
+        source = self._place.get(queued.uid, Place.ABSENT)
+        if strategy is Requeue.SKIP:
+            target = Place.UNSCHEDULABLE
+        elif gating_plugin := self._pre_enqueue.gating_plugin(queued.pod):
+            self._gate(queued, gating_plugin, source)
+            if source is Place.GATED:
+                return source
+            target, detail = Place.GATED, gating_plugin
+        else:
+            queued.gating_plugin = ""
+            waits = strategy is Requeue.AFTER_BACKOFF
+            backs_off = waits and self._backoff.is_backing_off(queued, self._now())
+            target = Place.BACKOFF if backs_off else Place.ACTIVE
+        self._move(queued, target, cause, detail)
+        return target
+
+    def _after_failure(self, queued: QueuedPodInfo, attempt: Attempt | None) -> tuple[Requeue, str]:
+        """Decide by what happened since the pod was popped."""
+        rejectors = queued.rejector_plugins
+        if not rejectors:
+            return Requeue.AFTER_BACKOFF, "error"
+        detail = ", ".join(sorted(rejectors))
+        if attempt is None:
+            # Nobody kept the events since its pop, so it must not wait for one.
+            return Requeue.AFTER_BACKOFF, detail
+        strategy, woken_by = Requeue.SKIP, ""
+        for event, old, new, _ in self._in_flight.events_since(attempt):
+            answer = self._hints.is_pod_worth_requeuing(queued, event, old, new)
+            if answer is Requeue.IMMEDIATELY:
+                return answer, f"{detail}; {event.label} meanwhile"
+            if answer is Requeue.AFTER_BACKOFF and strategy is Requeue.SKIP:
+                strategy, woken_by = answer, f"; {event.label or 'events'} meanwhile"
+                if not queued.pending_plugins:
+                    break
+        return strategy, detail + woken_by
+
+    def _update_in_flight(self, attempt: Attempt, pod: PodInfo) -> None:
+        for event in pod_update_events(attempt.latest.pod, pod.pod):
+            seen = SeenEvent(event, attempt.latest.pod, pod.pod, only=pod.uid)
+            self._in_flight.record(seen)
+        attempt.latest = pod
+        attempt.is_deleted = False
+
+    def _update_waiting(self, queued: QueuedPodInfo, old: PodInfo, place: Place) -> None:
+        new = queued.pod
+        if new.template is not old.template:
+            self._containers[place].remove(queued.uid)
+            self._containers[place].add(queued)
+        for event in pod_update_events(old.pod, new.pod):
+            strategy = self._hints.is_pod_worth_requeuing(queued, event, old.pod, new.pod)
+            if strategy is Requeue.SKIP:
+                continue
+            if self._requeue(queued, strategy, event.label) in (Place.ACTIVE, Place.BACKOFF):
+                return
+
+    def _gate(self, queued: QueuedPodInfo, plugin: str, source: Place) -> None:
+        """Note who gates a pod; a gated pod that is gated anew stays where it is."""
+        if source is Place.GATED:
+            if queued.gating_plugin == plugin:
+                return
+            self._gated.remove(queued.uid)
+        if source not in (Place.ABSENT, Place.IN_FLIGHT):
+            self._rejections.remove(queued)
+        queued.gating_plugin = plugin
+        queued.unschedulable_plugins |= {plugin}
+        if source not in (Place.ABSENT, Place.IN_FLIGHT):
+            self._rejections.add(queued)
+        if source is Place.GATED:
+            self._gated.add(queued)

@@ -1,0 +1,115 @@
+"""Pods that wait for an event, grouped by everything an event can tell apart.
+
+Ten thousand replicas stuck for the same reason are one group: an event that none of their plugins
+registered for does not touch them, and a hint that does not look at single pods is asked once.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator
+
+from ksched.cache.pod_info import PodTemplate
+from ksched.framework.queued_pod import QueuedPodInfo
+
+Waker = tuple[str, str]
+"""Profile and plugin: whose registrations can wake a pod."""
+
+_GroupKey = tuple[str, PodTemplate, frozenset[str], frozenset[str], str]
+
+
+class Group:
+    """Waiting pods with the same profile, template and rejecting plugins; never empty."""
+
+    __slots__ = ("key", "pending_plugins", "pods", "profile", "rejector_plugins", "wakers")
+
+    def __init__(self, key: _GroupKey, first: QueuedPodInfo) -> None:
+        self.key = key
+        self.profile = first.pod.spec.scheduler_name
+        self.rejector_plugins = first.rejector_plugins
+        self.pending_plugins = first.pending_plugins
+        # A gated pod would only be gated again by events that its gating plugin does not know.
+        plugins = (first.gating_plugin,) if first.is_gated else sorted(self.rejector_plugins)
+        self.wakers: list[Waker] = [(self.profile, plugin) for plugin in plugins]
+        self.pods: dict[str, QueuedPodInfo] = {}
+
+
+class UnschedulablePods:
+    """Waiting pods by group, and groups by the plugins whose events wake them."""
+
+    def __init__(self) -> None:
+        self._groups: dict[_GroupKey, Group] = {}
+        self._group_of: dict[str, Group] = {}
+        self._by_waker: dict[Waker, dict[_GroupKey, Group]] = {}
+
+    def add(self, queued: QueuedPodInfo) -> None:
+        key = (
+            queued.pod.spec.scheduler_name,
+            queued.pod.template,
+            queued.unschedulable_plugins,
+            queued.pending_plugins,
+            queued.gating_plugin,
+        )
+        group = self._groups.get(key)
+        if group is None:
+            group = self._groups[key] = Group(key, queued)
+            for waker in group.wakers:
+                self._by_waker.setdefault(waker, {})[key] = group
+        group.pods[queued.uid] = queued
+        self._group_of[queued.uid] = group
+
+    def remove(self, uid: str) -> None:
+        group = self._group_of.pop(uid)
+        del group.pods[uid]
+        if group.pods:
+            return
+        del self._groups[group.key]
+        for waker in group.wakers:
+            groups = self._by_waker[waker]
+            del groups[group.key]
+            if not groups:
+                del self._by_waker[waker]
+
+    def groups(self) -> list[Group]:
+        return list(self._groups.values())
+
+    def groups_woken_by(self, wakers: Iterable[Waker]) -> list[Group]:
+        """Return the groups of which at least one plugin is among ``wakers``, each once."""
+        found: dict[_GroupKey, Group] = {}
+        for waker in wakers:
+            found.update(self._by_waker.get(waker, ()))
+        return list(found.values())
+
+    def __iter__(self) -> Iterator[QueuedPodInfo]:
+        """Iterate over the pods in the order in which they came."""
+        for uid, group in self._group_of.items():
+            yield group.pods[uid]
+
+    def __len__(self) -> int:
+        return len(self._group_of)
+
+
+class RejectionCounts:
+    """How many waiting pods were last rejected by which plugins (``unschedulable_pods``)."""
+
+    def __init__(self) -> None:
+        self._counts: Counter[tuple[frozenset[str], str]] = Counter()
+
+    def add(self, queued: QueuedPodInfo) -> None:
+        if plugins := queued.rejector_plugins:
+            self._counts[plugins, queued.pod.spec.scheduler_name] += 1
+
+    def remove(self, queued: QueuedPodInfo) -> None:
+        if plugins := queued.rejector_plugins:
+            key = (plugins, queued.pod.spec.scheduler_name)
+            self._counts[key] -= 1
+            if not self._counts[key]:
+                del self._counts[key]
+
+    def by_plugin(self) -> Counter[tuple[str, str]]:
+        """Count by plugin and profile; a pod counts for each plugin that rejected it."""
+        counts: Counter[tuple[str, str]] = Counter()
+        for (plugins, profile), pods in self._counts.items():
+            for plugin in plugins:
+                counts[plugin, profile] += pods
+        return counts
