@@ -12,11 +12,12 @@ from ksched.configuration.loading import load_config
 from ksched.configuration.merging import (
     PluginWeight,
     expand_profile,
-    expand_profiles,
     ignore_extender_resources,
     plugin_args,
+    queue_sort_problems,
 )
 from ksched.configuration.model import SchedulerConfiguration
+from ksched.configuration.validation import validate
 
 __all__ = [
     "PluginWeight",
@@ -24,8 +25,9 @@ __all__ = [
     "configz",
     "dump_config",
     "expand_profile",
-    "expand_profiles",
     "ignore_extender_resources",
     "load_config",
     "plugin_args",
+    "queue_sort_problems",
+    "validate",
 ]

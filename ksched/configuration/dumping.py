@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import yaml
@@ -10,6 +11,7 @@ from ksched.configuration.loading import KIND
 from ksched.configuration.model import SchedulerConfiguration
 from ksched.configuration.strict_model import API_VERSION
 from ksched.configuration.yaml_reading import plain_value
+from ksched.errors import ConfigError
 
 
 def configz(configuration: SchedulerConfiguration) -> dict[str, Any]:
@@ -30,6 +32,15 @@ def dump_config(configuration: SchedulerConfiguration) -> str:
         allow_unicode=True,
         width=1000,
     )
+
+
+def write_config(configuration: SchedulerConfiguration, path: str) -> None:
+    """Write the configuration to a file; raise ``ConfigError`` if that cannot be done."""
+    try:
+        Path(path).write_text(dump_config(configuration), encoding="utf-8")
+    except OSError as error:
+        problem = f"--write-config-to: cannot write {path}: {error.strerror}"
+        raise ConfigError([problem]) from error
 
 
 class _Dumper(yaml.SafeDumper):

@@ -2,12 +2,25 @@
 
 from __future__ import annotations
 
+import base64
 from typing import Annotated
 
-from pydantic import Field
+from pydantic import AfterValidator, Field
+from pydantic_core import PydanticCustomError
 
 from ksched.configuration.durations import Seconds
 from ksched.configuration.strict_model import Int64, Listed, StrictModel, unless_zero
+
+
+def _check_base64(text: str) -> str:
+    try:
+        base64.b64decode(text, validate=True)
+    except ValueError:
+        raise PydanticCustomError("base64", "must be base64") from None
+    return text
+
+
+Base64 = Annotated[str, AfterValidator(_check_base64)]
 
 
 class ExtenderManagedResource(StrictModel):
@@ -28,18 +41,18 @@ class ExtenderTLSConfig(StrictModel):
     cert_file: str = ""
     key_file: str = ""
     ca_file: str = ""
-    cert_data: str = ""
-    """Base64 of a PEM client certificate."""
-    key_data: str = ""
-    """Base64 of a PEM client key."""
-    ca_data: str = ""
-    """Base64 of PEM certificates to trust."""
+    cert_data: Base64 = ""
+    """A PEM client certificate."""
+    key_data: Base64 = ""
+    """A PEM client key."""
+    ca_data: Base64 = ""
+    """PEM certificates to trust."""
 
 
 class Extender(StrictModel):
     """How to reach an extender and what it offers; an empty verb means not offered."""
 
-    url_prefix: Annotated[str, Field(alias="urlPrefix")] = ""
+    url_prefix: str = ""
     """Address that verbs are appended to, scheme included."""
     filter_verb: str = ""
     """Verb that rules out nodes."""

@@ -153,30 +153,6 @@ def expand_profile(
     return expanded
 
 
-def expand_profiles(
-    configuration: SchedulerConfiguration, available: Collection[str], implements: Implements
-) -> dict[str, dict[str, list[PluginWeight]]]:
-    """Expand all profiles, by scheduler name; raise ``ConfigError`` with the problems of all."""
-    problems: list[str] = []
-    expanded: dict[str, dict[str, list[PluginWeight]]] = {}
-    if not configuration.profiles:
-        problems.append("at least one profile is required")
-    for profile in configuration.profiles:
-        name = profile.scheduler_name
-        if name in expanded:
-            problems.append(f'duplicate profile with scheduler name "{name}"')
-            continue
-        try:
-            expanded[name] = expand_profile(profile, available, implements)
-        except ConfigError as error:
-            problems += [f"creating profile for scheduler name {name}: {p}" for p in error.problems]
-    if not problems:
-        problems += _different_queue_sorts(configuration, expanded)
-    if problems:
-        raise ConfigError([f"initializing profiles: {problem}" for problem in problems])
-    return expanded
-
-
 def _available_multi_point(
     plugins: Plugins, available: Collection[str], problems: list[str]
 ) -> list[str]:
@@ -258,25 +234,24 @@ def _broken_counts(
     return problems
 
 
-def _different_queue_sorts(
+def queue_sort_problems(
     configuration: SchedulerConfiguration,
     expanded: Mapping[str, Mapping[str, Sequence[PluginWeight]]],
 ) -> list[str]:
-    """There is one queue, so all profiles must sort it alike."""
+    """Profiles, by name, that do not sort the queue as the first does: there is one queue."""
     problems = []
     first_sort, first_args = "", None
     for profile in configuration.profiles:
-        sort = expanded[profile.scheduler_name]["queueSort"][0].name
+        name = profile.scheduler_name
+        sort = expanded[name]["queueSort"][0].name
         args = plugin_args(profile, sort)
         if not first_sort:
             first_sort, first_args = sort, args
         elif sort != first_sort:
             problems.append(
-                f'different queue sort plugins for profile "{profile.scheduler_name}": '
-                f'"{sort}", first: "{first_sort}"'
+                f'different queue sort plugins for profile "{name}": "{sort}", '
+                f'first: "{first_sort}"'
             )
         elif args != first_args:
-            problems.append(
-                f'different queue sort plugin args for profile "{profile.scheduler_name}"'
-            )
+            problems.append(f'different queue sort plugin args for profile "{name}"')
     return problems

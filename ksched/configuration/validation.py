@@ -30,6 +30,7 @@ from ksched.configuration.model import (
 )
 from ksched.configuration.plugin_args import ARGS
 from ksched.configuration.strict_model import API_VERSION
+from ksched.errors import ConfigError
 
 # Renewals are retried every retryPeriod with up to this much jitter; a deadline that is not longer
 # leaves no room for a second attempt (client-go/tools/leaderelection, v1.36).
@@ -49,6 +50,12 @@ _REMOVED: Final = (
 )
 
 _NATIVE_RESOURCES: Final = frozenset({CPU, MEMORY, EPHEMERAL_STORAGE, PODS, "storage"})
+
+
+def validate(configuration: SchedulerConfiguration) -> None:
+    """Raise ``ConfigError`` with everything that is wrong with a configuration built in Python."""
+    if problems := find_problems(configuration):
+        raise ConfigError(problems)
 
 
 def find_problems(configuration: SchedulerConfiguration) -> list[str]:

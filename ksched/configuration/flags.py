@@ -1,0 +1,327 @@
+"""The flags of ``ksched run``: kube-scheduler's, and a few of our own.
+
+A configuration file wins over the deprecated flags that say the same; the leader election flags
+win over the file. Flags of kube-scheduler that ksched has no use for are accepted with a note, so
+that a static pod manifest works when only the command is changed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ipaddress
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, TypeVar
+
+from pydantic import ValidationError
+
+from ksched.configuration.durations import format_duration, parse_duration
+from ksched.configuration.feature_gates import gate_notes, parse_bool, parse_feature_gates
+from ksched.configuration.field_errors import describe
+from ksched.configuration.loading import load_config
+from ksched.configuration.model import LeaderElection, SchedulerConfiguration
+from ksched.configuration.validation import validate
+from ksched.errors import ConfigError
+
+T = TypeVar("T")
+
+# kube-scheduler: 5 minutes. A retry costs next to nothing here, so a lost wake-up is forgiven
+# sooner.
+POD_MAX_IN_UNSCHEDULABLE_PODS_SECONDS: Final = 60.0
+
+# Flag -> the leader election field that it sets.
+_LEADER_FLAGS: Final = {
+    "leader_elect": "leader_elect",
+    "leader_elect_lease_duration": "lease_duration_seconds",
+    "leader_elect_renew_deadline": "renew_deadline_seconds",
+    "leader_elect_retry_period": "retry_period_seconds",
+    "leader_elect_resource_lock": "resource_lock",
+    "leader_elect_resource_name": "resource_name",
+    "leader_elect_resource_namespace": "resource_namespace",
+}
+_CLIENT_FLAGS: Final = {
+    "kubeconfig": "kubeconfig",
+    "kube_api_content_type": "content_type",
+    "kube_api_qps": "qps",
+    "kube_api_burst": "burst",
+}
+_PROFILING_FLAGS: Final = {
+    "profiling": "enable_profiling",
+    "contention_profiling": "enable_contention_profiling",
+}
+
+_NO_AUTHENTICATION: Final = "the endpoints are read-only and ask nobody who he is"
+_IGNORED_FLAGS: Final[Mapping[str, str]] = {
+    "authentication-kubeconfig": _NO_AUTHENTICATION,
+    "authentication-token-webhook-cache-ttl": _NO_AUTHENTICATION,
+    "authorization-always-allow-paths": _NO_AUTHENTICATION,
+    "authorization-kubeconfig": _NO_AUTHENTICATION,
+    "authorization-webhook-cache-authorized-ttl": _NO_AUTHENTICATION,
+    "authorization-webhook-cache-unauthorized-ttl": _NO_AUTHENTICATION,
+    "client-ca-file": _NO_AUTHENTICATION,
+    "requestheader-allowed-names": _NO_AUTHENTICATION,
+    "requestheader-client-ca-file": _NO_AUTHENTICATION,
+    "requestheader-extra-headers-prefix": _NO_AUTHENTICATION,
+    "requestheader-group-headers": _NO_AUTHENTICATION,
+    "requestheader-uid-headers": _NO_AUTHENTICATION,
+    "requestheader-username-headers": _NO_AUTHENTICATION,
+    "http2-max-streams-per-connection": "the endpoints speak HTTP/1.1",
+    "tls-cipher-suites": "Python's default is used",
+    "tls-min-version": "Python's default is used",
+    "tls-sni-cert-key": "there is one certificate",
+    "emulated-version": "there is one version",
+    "min-compatibility-version": "there is one version",
+    "allow-metric-labels": "all labels are allowed",
+    "allow-metric-labels-manifest": "all labels are allowed",
+    "disabled-metrics": "all metrics are served",
+    "show-hidden-metrics-for-version": "no metric is hidden",
+    "log-flush-frequency": "logs are not buffered",
+    "vmodule": "there is one verbosity",
+}
+_IGNORED_SWITCHES: Final[Mapping[str, str]] = {
+    "authentication-skip-lookup": _NO_AUTHENTICATION,
+    "authentication-tolerate-lookup-failure": _NO_AUTHENTICATION,
+    "disable-http2-serving": "the endpoints speak HTTP/1.1",
+    "emulation-forward-compatible": "there is one version",
+    "permit-address-sharing": "an address is never shared",
+    "permit-port-sharing": "a port is never shared",
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunOptions:
+    """Everything that ``ksched run`` was told, resolved."""
+
+    configuration: SchedulerConfiguration
+    """The file's configuration or the flags', complete and valid."""
+    write_config_to: str = ""
+    """Write the configuration there and exit; empty to run."""
+    master: str = ""
+    """Address of the API server; wins over the kubeconfig's."""
+    bind_address: str = "127.0.0.1"
+    secure_port: int = 10259
+    """0 serves nothing."""
+    cert_dir: str = ""
+    tls_cert_file: str = ""
+    tls_private_key_file: str = ""
+    pod_max_in_unschedulable_pods_seconds: float = POD_MAX_IN_UNSCHEDULABLE_PODS_SECONDS
+    feature_gates: Mapping[str, bool]
+    verbosity: int = 0
+    logging_format: str = "text"
+    seed: int | None = None
+    """Makes the choice among equal nodes reproducible."""
+    on_lease_lost: str = "exit"
+    """``exit`` as kube-scheduler, or ``standby`` to campaign again."""
+    notes: tuple[str, ...] = ()
+    """What was accepted but does nothing, and the file's warnings; for the log at start-up."""
+
+
+def add_run_flags(parser: argparse.ArgumentParser) -> None:
+    """Declare the flags; a parser with them ends the process with code 2 on a bad command line."""
+    # A prefix that is unique today would change its meaning with the next flag.
+    parser.allow_abbrev = False
+    parser.usage = "%(prog)s [flags]"
+    _add_misc(parser.add_argument_group("misc flags"))
+    _add_serving(parser.add_argument_group("secure serving flags"))
+    _add_leader_election(parser.add_argument_group("leader election flags"))
+    _add_deprecated(parser.add_argument_group("deprecated flags, ignored with --config"))
+    group = parser.add_argument_group("flags accepted for compatibility, without effect")
+    for name, reason in _IGNORED_FLAGS.items():
+        group.add_argument(f"--{name}", metavar="VALUE", help=reason)
+    for name, reason in _IGNORED_SWITCHES.items():
+        _add_switch(group, name, reason)
+
+
+def run_options(flags: argparse.Namespace) -> RunOptions:
+    """Resolve parsed flags, reading the configuration file; raise ``ConfigError``."""
+    notes: list[str] = []
+    gates: dict[str, bool] = {}
+    for part in flags.feature_gates or ():
+        gates.update(part)
+    notes += gate_notes(gates)
+    for name, reason in (*_IGNORED_FLAGS.items(), *_IGNORED_SWITCHES.items()):
+        if getattr(flags, name.replace("-", "_")) is not None:
+            notes.append(f"--{name} has no effect: {reason}")
+    configuration = _configuration(flags, notes)
+    if bool(flags.tls_cert_file) != bool(flags.tls_private_key_file):
+        raise ConfigError(["--tls-cert-file and --tls-private-key-file: give both or none"])
+    return RunOptions(
+        configuration=configuration,
+        write_config_to=flags.write_config_to,
+        master=flags.master,
+        bind_address=flags.bind_address,
+        secure_port=flags.secure_port,
+        cert_dir=flags.cert_dir,
+        tls_cert_file=flags.tls_cert_file,
+        tls_private_key_file=flags.tls_private_key_file,
+        pod_max_in_unschedulable_pods_seconds=flags.pod_max_in_unschedulable_pods_duration,
+        feature_gates=gates,
+        verbosity=flags.v,
+        logging_format=flags.logging_format,
+        seed=flags.seed,
+        on_lease_lost=flags.on_lease_lost,
+        notes=tuple(notes),
+    )
+
+
+def _configuration(flags: argparse.Namespace, notes: list[str]) -> SchedulerConfiguration:
+    if flags.config:
+        configuration = load_config(_read(flags.config), notes.append)
+        notes += [
+            f"--{flag.replace('_', '-')} is ignored because --config is given"
+            for flag in (*_CLIENT_FLAGS, *_PROFILING_FLAGS)
+            if getattr(flags, flag) is not None
+        ]
+    else:
+        client, profiling = _given(flags, _CLIENT_FLAGS), _given(flags, _PROFILING_FLAGS)
+        try:
+            configuration = SchedulerConfiguration.model_validate(
+                {"client_connection": client, **profiling}
+            )
+        except ValidationError as error:
+            raise ConfigError([problem for _, problem in describe(error)]) from None
+    if leader := _given(flags, _LEADER_FLAGS):
+        election = LeaderElection(**{**dict(configuration.leader_election), **leader})
+        configuration = configuration.model_copy(update={"leader_election": election})
+    validate(configuration)
+    return configuration
+
+
+def _read(path: str) -> str:
+    try:
+        return Path(path).read_text(encoding="utf-8")
+    except OSError as error:
+        raise ConfigError([f"--config: cannot read {path}: {error.strerror}"]) from error
+    except UnicodeDecodeError as error:
+        raise ConfigError([f"--config: {path} is not UTF-8: {error.reason}"]) from error
+
+
+def _given(flags: argparse.Namespace, names: Mapping[str, str]) -> dict[str, Any]:
+    values = {field: getattr(flags, flag) for flag, field in names.items()}
+    return {field: value for field, value in values.items() if value is not None}
+
+
+# -- declarations -------------------------------------------------------------------------------
+
+_Group = argparse._ArgumentGroup
+
+
+def _add_misc(group: _Group) -> None:
+    group.add_argument("--config", default="", metavar="FILE", help="configuration file")
+    group.add_argument(
+        "--write-config-to", default="", metavar="FILE", help="write the configuration and exit"
+    )
+    group.add_argument(
+        "--master", default="", metavar="URL", help="API server; wins over the kubeconfig's"
+    )
+    group.add_argument(
+        "--pod-max-in-unschedulable-pods-duration",
+        type=_checked(parse_duration),
+        default=POD_MAX_IN_UNSCHEDULABLE_PODS_SECONDS,
+        metavar="DURATION",
+        help="longest stay in unschedulablePods without an event "
+        f"(default {format_duration(POD_MAX_IN_UNSCHEDULABLE_PODS_SECONDS)})",
+    )
+    group.add_argument(
+        "--feature-gates",
+        type=_checked(parse_feature_gates),
+        action="append",
+        metavar="NAME=BOOL,...",
+        help="accepted with a note; ksched behaves as the defaults of v1.36",
+    )
+    group.add_argument("-v", "--v", type=int, default=0, metavar="LEVEL", help="log verbosity")
+    group.add_argument("--logging-format", choices=("text", "json"), default="text")
+    group.add_argument(
+        "--seed", type=int, metavar="N", help="make the choice among equal nodes reproducible"
+    )
+    group.add_argument(
+        "--on-lease-lost",
+        choices=("exit", "standby"),
+        default="exit",
+        help="exit with code 1 as kube-scheduler, or campaign again (default exit)",
+    )
+
+
+def _add_serving(group: _Group) -> None:
+    group.add_argument(
+        "--bind-address",
+        type=_checked(_parse_address),
+        default="127.0.0.1",
+        metavar="IP",
+        help="where to listen; 0.0.0.0 for all interfaces (default 127.0.0.1)",
+    )
+    group.add_argument(
+        "--secure-port",
+        type=_checked(_parse_port),
+        default=10259,
+        metavar="PORT",
+        help="port of health, metrics and debugging; 0 serves nothing (default 10259)",
+    )
+    group.add_argument("--cert-dir", default="", metavar="DIR", help="where certificates are kept")
+    group.add_argument("--tls-cert-file", default="", metavar="FILE", help="serving certificate")
+    group.add_argument("--tls-private-key-file", default="", metavar="FILE", help="its key")
+
+
+def _add_leader_election(group: _Group) -> None:
+    _add_switch(group, "leader-elect", "elect a leader before scheduling (default true)")
+    for name, default in (("lease-duration", 15), ("renew-deadline", 10), ("retry-period", 2)):
+        group.add_argument(
+            f"--leader-elect-{name}",
+            type=_checked(parse_duration),
+            metavar="DURATION",
+            help=f"default {default}s",
+        )
+    group.add_argument("--leader-elect-resource-lock", metavar="KIND", help="default leases")
+    group.add_argument(
+        "--leader-elect-resource-name", metavar="NAME", help="default kube-scheduler"
+    )
+    group.add_argument(
+        "--leader-elect-resource-namespace", metavar="NAMESPACE", help="default kube-system"
+    )
+
+
+def _add_deprecated(group: _Group) -> None:
+    group.add_argument("--kubeconfig", metavar="FILE", help="credentials and address")
+    group.add_argument("--kube-api-content-type", metavar="TYPE", help="ksched speaks JSON")
+    group.add_argument("--kube-api-qps", type=float, metavar="N", help="default 50")
+    group.add_argument("--kube-api-burst", type=int, metavar="N", help="default 100")
+    _add_switch(group, "profiling", "serve profiles (default true)")
+    _add_switch(group, "contention-profiling", "serve lock profiles (default true)")
+
+
+def _add_switch(group: _Group, name: str, help_text: str) -> None:
+    """A boolean as Go's flags spell it: ``--name``, ``--name=false``."""
+    group.add_argument(
+        f"--{name}",
+        nargs="?",
+        const=True,
+        type=_checked(parse_bool),
+        metavar="true|false",
+        help=help_text,
+    )
+
+
+def _checked(parse: Callable[[str], T]) -> Callable[[str], T]:
+    """Let argparse print the parser's own words instead of 'invalid value'."""
+
+    def checked(text: str) -> T:
+        try:
+            return parse(text)
+        except ValueError as error:
+            raise argparse.ArgumentTypeError(str(error)) from None
+
+    return checked
+
+
+def _parse_port(text: str) -> int:
+    if not text.isdecimal() or int(text) > 65535:
+        raise ValueError(f"must be a port between 0 and 65535, got {text!r}")
+    return int(text)
+
+
+def _parse_address(text: str) -> str:
+    try:
+        return str(ipaddress.ip_address(text))
+    except ValueError:
+        raise ValueError(f"must be an IP address, got {text!r}") from None
