@@ -18,7 +18,15 @@ from ksched.cache.interning import ResourceAxis
 from ksched.cache.node_info import NodeInfo
 from ksched.cache.pod_info import PodInfo, TemplateRegistry
 from ksched.cache.snapshot import Snapshot
-from ksched.framework import SUCCESS, CycleState, PreFilterResult, Status, unresolvable
+from ksched.framework import (
+    SUCCESS,
+    ClusterEvent,
+    CycleState,
+    PreFilterResult,
+    QueueingHint,
+    Status,
+    unresolvable,
+)
 
 
 class PluginBench:
@@ -122,3 +130,16 @@ def run_score(
 ) -> dict[str, int]:
     """Ask a plugin how it rates the nodes for a pod, normalised; empty if it skips the pod."""
     return PluginBench(nodes, existing_pods).score(plugin, pod)
+
+
+def run_hint(
+    plugin: Any, event: ClusterEvent, pod: Pod, old: object = None, new: object = None
+) -> QueueingHint:
+    """Ask a plugin whether an event makes a pod that it rejected worth another attempt."""
+    info = TemplateRegistry(ResourceAxis()).pod_info(pod)
+    for registered in plugin.events_to_register():
+        if registered.event.matches(event) and (
+            registered.hint is None or registered.hint(info, old, new) is QueueingHint.QUEUE
+        ):
+            return QueueingHint.QUEUE
+    return QueueingHint.SKIP

@@ -1,0 +1,63 @@
+"""Everything the rules of the reference may look at."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from ksched.api.objects import Node, NodeAffinity, Pod
+from ksched.api.pod_resources import pod_requests_with_status
+
+NO_AFFINITY = NodeAffinity()
+
+
+@dataclass(frozen=True)
+class ReferenceProfile:
+    """Which plugins decide, in which order and with which weights and arguments."""
+
+    filters: Sequence[str] = (
+        "NodeUnschedulable",
+        "NodeName",
+        "TaintToleration",
+        "NodeAffinity",
+        "NodePorts",
+        "NodeResourcesFit",
+    )
+    weights: Mapping[str, int] = field(
+        default_factory=lambda: {
+            "TaintToleration": 3,
+            "NodeAffinity": 2,
+            "NodeResourcesFit": 1,
+            "NodeResourcesBalancedAllocation": 1,
+            "ImageLocality": 1,
+        }
+    )
+    added_affinity: NodeAffinity = NO_AFFINITY
+    ignored_resources: Sequence[str] = ()
+    ignored_resource_groups: Sequence[str] = ()
+    strategy: str = "LeastAllocated"
+    scored_resources: Mapping[str, int] = field(default_factory=lambda: {"cpu": 1, "memory": 1})
+    shape: Sequence[tuple[int, int]] = ()
+    """(utilization, score) points of RequestedToCapacityRatio."""
+    balanced_resources: Sequence[str] = ("cpu", "memory")
+
+
+@dataclass(frozen=True)
+class World:
+    """Everything a rule may look at."""
+
+    nodes: Sequence[Node]
+    pods_by_node: Mapping[str, Sequence[Pod]]
+    pod: Pod
+    profile: ReferenceProfile
+
+    def pods_on(self, node: Node) -> Sequence[Pod]:
+        return self.pods_by_node.get(node.metadata.name, ())
+
+    def used(self, node: Node) -> dict[str, int]:
+        """What the pods on a node take of it."""
+        total: Counter[str] = Counter()
+        for pod in self.pods_on(node):
+            total.update(pod_requests_with_status(pod))
+        return dict(total)
