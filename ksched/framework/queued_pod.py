@@ -24,12 +24,14 @@ class QueuedPodInfo:
         "pending_plugins",
         "pod",
         "timestamp",
+        "uid",
         "unschedulable_count",
         "unschedulable_plugins",
     )
 
     def __init__(self, pod: PodInfo, timestamp: float) -> None:
         self.pod = pod
+        self.uid = pod.uid
         self.timestamp = timestamp
         self.attempts = 0
         self.unschedulable_count = 0
@@ -40,10 +42,6 @@ class QueuedPodInfo:
         self.unschedulable_plugins: frozenset[str] = frozenset()
         self.pending_plugins: frozenset[str] = frozenset()
         self.gating_plugin = ""
-
-    @property
-    def uid(self) -> str:
-        return self.pod.uid
 
     @property
     def key(self) -> str:

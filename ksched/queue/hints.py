@@ -89,6 +89,10 @@ class Requeue(Enum):
     IMMEDIATELY = "immediately"
 
 
+SKIP = Requeue.SKIP
+AFTER_BACKOFF = Requeue.AFTER_BACKOFF
+IMMEDIATELY = Requeue.IMMEDIATELY
+
 Interest = Mapping[Waker, Sequence[ClusterEventWithHint]]
 """Who registered for one event, by profile and plugin."""
 
@@ -125,31 +129,31 @@ class HintTable:
         """Ask the plugins that rejected one pod."""
         rejectors = queued.rejector_plugins
         if event.is_wildcard or not rejectors:
-            return Requeue.AFTER_BACKOFF
+            return AFTER_BACKOFF
         questions = self._questions(queued.pod.spec.scheduler_name, rejectors, event)
-        return self._ask(questions, queued.pod, queued.pending_plugins, old, new, Requeue.SKIP)
+        return self._ask(questions, queued.pod, queued.pending_plugins, old, new, SKIP)
 
     def pods_worth_requeuing(
         self, group: Group, event: ClusterEvent, old: Any, new: Any
     ) -> Iterator[tuple[QueuedPodInfo, Requeue]]:
         """Ask the plugins that rejected a group; a hint that knows only templates is asked once."""
-        pods = list(group.pods.values())
         pending = group.pending_plugins
         shared: _Questions = []
         single: _Questions = []
         if event.is_wildcard:
-            answer = Requeue.AFTER_BACKOFF
+            answer = AFTER_BACKOFF
         else:
             for question in self._questions(group.profile, group.rejector_plugins, event):
                 registered = question[1]
                 alone = registered.per_pod and registered.hint is not None
                 (single if alone else shared).append(question)
-            answer = self._ask(shared, pods[0].pod, pending, old, new, Requeue.SKIP)
-        if answer is Requeue.SKIP and not single:
+            twin = next(iter(group.pods.values())).pod
+            answer = self._ask(shared, twin, pending, old, new, SKIP)
+        if answer is SKIP and not single:
             return
-        for queued in pods:
+        for queued in list(group.pods.values()):
             own = self._ask(single, queued.pod, pending, old, new, answer) if single else answer
-            if own is not Requeue.SKIP:
+            if own is not SKIP:
                 yield queued, own
 
     def _questions(
@@ -173,12 +177,12 @@ class HintTable:
     ) -> Requeue:
         """Ask until the answer cannot become more urgent than it is."""
         for plugin, registered in questions:
-            if answer is Requeue.IMMEDIATELY or (answer is not Requeue.SKIP and not pending):
+            if answer is IMMEDIATELY or (answer is not SKIP and not pending):
                 break
-            if answer is not Requeue.SKIP and plugin not in pending:
+            if answer is not SKIP and plugin not in pending:
                 continue
             if self._hint(plugin, registered, pod, old, new):
-                answer = Requeue.IMMEDIATELY if plugin in pending else Requeue.AFTER_BACKOFF
+                answer = IMMEDIATELY if plugin in pending else AFTER_BACKOFF
         return answer
 
     def _hint(

@@ -50,6 +50,10 @@ class Nominator:
     def node_of(self, uid: str) -> str | None:
         return self._node_of.get(uid)
 
+    def by_node(self) -> dict[str, list[PodInfo]]:
+        """All nominated pods by node."""
+        return {name: list(pods.values()) for name, pods in self._by_node.items()}
+
     def nominated_pods_for_node(self, node_name: str) -> list[PodInfo]:
         return list(self._by_node.get(node_name, {}).values())
 

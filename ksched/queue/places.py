@@ -45,19 +45,27 @@ class Place(StrEnum):
     """Popped; its attempt has neither failed nor passed Permit yet."""
 
 
+# Before Python 3.12 ``Place.ACTIVE`` is a function call in disguise, and the queue asks often.
+ABSENT = Place.ABSENT
+ACTIVE = Place.ACTIVE
+BACKOFF = Place.BACKOFF
+UNSCHEDULABLE = Place.UNSCHEDULABLE
+GATED = Place.GATED
+IN_FLIGHT = Place.IN_FLIGHT
+
 _LEADS_TO: dict[Place, tuple[Place, ...]] = {
     # Not to UNSCHEDULABLE: a pod may wait for an event only if all events since its pop were seen.
-    Place.ABSENT: (Place.ACTIVE, Place.BACKOFF, Place.GATED),
-    Place.ACTIVE: (Place.IN_FLIGHT, Place.ABSENT),
-    Place.BACKOFF: (Place.ACTIVE, Place.IN_FLIGHT, Place.ABSENT),
-    Place.UNSCHEDULABLE: (Place.ACTIVE, Place.BACKOFF, Place.GATED, Place.ABSENT),
-    Place.GATED: (Place.ACTIVE, Place.BACKOFF, Place.ABSENT),
-    Place.IN_FLIGHT: (
-        Place.ACTIVE,
-        Place.BACKOFF,
-        Place.UNSCHEDULABLE,
-        Place.GATED,
-        Place.ABSENT,
+    ABSENT: (ACTIVE, BACKOFF, GATED),
+    ACTIVE: (IN_FLIGHT, ABSENT),
+    BACKOFF: (ACTIVE, IN_FLIGHT, ABSENT),
+    UNSCHEDULABLE: (ACTIVE, BACKOFF, GATED, ABSENT),
+    GATED: (ACTIVE, BACKOFF, ABSENT),
+    IN_FLIGHT: (
+        ACTIVE,
+        BACKOFF,
+        UNSCHEDULABLE,
+        GATED,
+        ABSENT,
     ),
 }
 

@@ -48,11 +48,23 @@ from ksched.framework.cluster_events import (
 from ksched.framework.event_derivation import pod_update_events
 from ksched.framework.queued_pod import QueuedPodInfo
 from ksched.queue.backoff import BackoffQueue
-from ksched.queue.hints import HintTable, Registration, Requeue
+from ksched.queue.hints import AFTER_BACKOFF, IMMEDIATELY, SKIP, HintTable, Registration, Requeue
 from ksched.queue.in_flight import Attempt, InFlight, SeenEvent
 from ksched.queue.keyed_heap import KeyedHeap
 from ksched.queue.nominator import Nominator
-from ksched.queue.places import ALLOWED, InvalidTransition, Place, Transition, TransitionLog
+from ksched.queue.places import (
+    ABSENT,
+    ACTIVE,
+    ALLOWED,
+    BACKOFF,
+    GATED,
+    IN_FLIGHT,
+    UNSCHEDULABLE,
+    InvalidTransition,
+    Place,
+    Transition,
+    TransitionLog,
+)
 from ksched.queue.pre_enqueue import PreEnqueue, PreEnqueuePlugins
 from ksched.queue.unschedulable import RejectionCounts, UnschedulablePods
 
@@ -61,10 +73,17 @@ log = logging.getLogger(__name__)
 BACKOFF_FLUSH_SECONDS = 1
 UNSCHEDULABLE_FLUSH_SECONDS = 30
 
-POD_POPPED = "PodPopped"
-POD_DELETED = "PodDeleted"
-POD_DONE = "PodDone"
-QUEUE_CLOSED = "QueueClosed"
+_POD_ADD = UNSCHEDULABLE_POD_ADD.label
+_POD_UPDATE = UNSCHEDULABLE_POD_UPDATE.label
+_ATTEMPT_FAILURE = SCHEDULE_ATTEMPT_FAILURE.label
+_BACKOFF_COMPLETE = BACKOFF_COMPLETE.label
+_POP_FROM_BACKOFF = POP_FROM_BACKOFF.label
+_FORCE_ACTIVATE = FORCE_ACTIVATE.label
+_TIMEOUT = UNSCHEDULABLE_TIMEOUT.label
+_POD_POPPED = "PodPopped"
+_POD_DELETED = "PodDeleted"
+_POD_DONE = "PodDone"
+_QUEUE_CLOSED = "QueueClosed"
 
 
 class Observer(Protocol):
@@ -126,11 +145,11 @@ class SchedulingQueue:
         self._gated = UnschedulablePods()
         self._in_flight = InFlight()
         self._containers: dict[Place, _Container] = {
-            Place.ACTIVE: self._active,
-            Place.BACKOFF: self._backoff,
-            Place.UNSCHEDULABLE: self._unschedulable,
-            Place.GATED: self._gated,
-            Place.IN_FLIGHT: self._in_flight,
+            ACTIVE: self._active,
+            BACKOFF: self._backoff,
+            UNSCHEDULABLE: self._unschedulable,
+            GATED: self._gated,
+            IN_FLIGHT: self._in_flight,
         }
         self._pods: dict[str, QueuedPodInfo] = {}
         self._place: dict[str, Place] = {}
@@ -146,7 +165,7 @@ class SchedulingQueue:
         if pod.uid in self._place:
             self.update(pod)
         else:
-            self._enter(pod, UNSCHEDULABLE_POD_ADD.label)
+            self._enter(pod, _POD_ADD)
 
     def update(self, pod: PodInfo) -> None:
         """Take in a new version of a pending pod; an unknown one is added.
@@ -154,9 +173,9 @@ class SchedulingQueue:
         A change of the pod itself may be what it was waiting for. The change is derived from the
         version the queue knows, so no intermediate version can be missed.
         """
-        place = self._place.get(pod.uid, Place.ABSENT)
-        if place is Place.ABSENT:
-            self._enter(pod, UNSCHEDULABLE_POD_UPDATE.label)
+        place = self._place.get(pod.uid, ABSENT)
+        if place is ABSENT:
+            self._enter(pod, _POD_UPDATE)
             return
         attempt = self._in_flight.get(pod.uid)
         if attempt is not None:
@@ -165,9 +184,9 @@ class SchedulingQueue:
         queued = self._pods[pod.uid]
         old, queued.pod = queued.pod, pod
         self.nominator.update(old, pod)
-        if place is Place.ACTIVE:
+        if place is ACTIVE:
             self._active.update(queued)
-        elif place is Place.BACKOFF:
+        elif place is BACKOFF:
             self._backoff.update(queued)
         else:
             self._update_waiting(queued, old, place)
@@ -179,7 +198,7 @@ class SchedulingQueue:
         if attempt is not None:
             attempt.is_deleted = True
         elif uid in self._place:
-            self._move(self._pods[uid], Place.ABSENT, POD_DELETED)
+            self._move(self._pods[uid], ABSENT, _POD_DELETED)
 
     # -- attempts ---------------------------------------------------------------------------------
 
@@ -192,14 +211,14 @@ class SchedulingQueue:
         await asyncio.sleep(0)
         while not self._is_closed:
             queued = self._active.peek()
-            cause = POD_POPPED
+            cause = _POD_POPPED
             if queued is None:
                 queued = self._backoff.first_rejected()
-                cause = POP_FROM_BACKOFF.label
+                cause = _POP_FROM_BACKOFF
             if queued is not None:
                 # Attempts counts every try and feeds only metrics; the backoff has its own counts.
                 queued.attempts += 1
-                self._move(queued, Place.IN_FLIGHT, cause)
+                self._move(queued, IN_FLIGHT, cause)
                 return queued
             self._ready.clear()
             await self._ready.wait()
@@ -209,7 +228,7 @@ class SchedulingQueue:
         """The attempt will not be rejected any more: nothing need be replayed for it."""
         attempt = self._in_flight.get(uid)
         if attempt is not None:
-            self._move(attempt.queued, Place.ABSENT, POD_DONE)
+            self._move(attempt.queued, ABSENT, _POD_DONE)
 
     def add_unschedulable(
         self,
@@ -226,13 +245,13 @@ class SchedulingQueue:
         """
         attempt = self._in_flight.get(queued.uid)
         if attempt is None or attempt.queued is not queued:
-            place = self._place.get(queued.uid, Place.ABSENT)
-            if place is not Place.ABSENT:
+            place = self._place.get(queued.uid, ABSENT)
+            if place is not ABSENT:
                 log.warning("failed pod is queued already", extra={"pod": queued.key})
                 return place
         elif attempt.is_deleted:
-            self._move(queued, Place.ABSENT, POD_DELETED)
-            return Place.ABSENT
+            self._move(queued, ABSENT, _POD_DELETED)
+            return ABSENT
         else:
             queued.pod = attempt.latest
         queued.unschedulable_plugins = unschedulable_plugins
@@ -245,7 +264,7 @@ class SchedulingQueue:
         queued.timestamp = self._now()
         queued.backoff_expiration = None
         strategy, detail = self._after_failure(queued, attempt)
-        return self._requeue(queued, strategy, SCHEDULE_ATTEMPT_FAILURE.label, detail)
+        return self._requeue(queued, strategy, _ATTEMPT_FAILURE, detail)
 
     # -- wake-ups ---------------------------------------------------------------------------------
 
@@ -280,21 +299,21 @@ class SchedulingQueue:
     def activate(self, pods: Iterable[PodInfo]) -> None:
         """Try these pods now, whatever they wait for; one in flight, when it comes back."""
         for pod in pods:
-            place = self._place.get(pod.uid, Place.ABSENT)
-            if place is Place.IN_FLIGHT:
+            place = self._place.get(pod.uid, ABSENT)
+            if place is IN_FLIGHT:
                 self._in_flight.record(SeenEvent(FORCE_ACTIVATE, None, None, only=pod.uid))
-            elif place is Place.BACKOFF:
-                self._move(self._pods[pod.uid], Place.ACTIVE, FORCE_ACTIVATE.label)
-            elif place is Place.UNSCHEDULABLE or place is Place.GATED:
+            elif place is BACKOFF:
+                self._move(self._pods[pod.uid], ACTIVE, _FORCE_ACTIVATE)
+            elif place is UNSCHEDULABLE or place is GATED:
                 queued = self._pods[pod.uid]
-                self._requeue(queued, Requeue.IMMEDIATELY, FORCE_ACTIVATE.label)
+                self._requeue(queued, IMMEDIATELY, _FORCE_ACTIVATE)
 
     def flush_backoff_completed(self) -> None:
         """Move the pods whose backoff is over to ACTIVE; call every BACKOFF_FLUSH_SECONDS."""
         now = self._now()
         while (queued := self._backoff.first_completed(now)) is not None:
             # PreEnqueue ran when the pod entered BACKOFF.
-            self._move(queued, Place.ACTIVE, BACKOFF_COMPLETE.label)
+            self._move(queued, ACTIVE, _BACKOFF_COMPLETE)
 
     def flush_unschedulable_leftover(self) -> None:
         """Retry pods that waited too long for an event; call every UNSCHEDULABLE_FLUSH_SECONDS."""
@@ -308,13 +327,13 @@ class SchedulingQueue:
         ]
         for queued in overdue:
             queued.flush_timestamp = now
-            self._requeue(queued, Requeue.AFTER_BACKOFF, UNSCHEDULABLE_TIMEOUT.label)
+            self._requeue(queued, AFTER_BACKOFF, _TIMEOUT)
 
     def close(self) -> None:
         """End all waiting ``pop`` calls; the pods in flight are done."""
         self._is_closed = True
         for attempt in self._in_flight.attempts():
-            self._move(attempt.queued, Place.ABSENT, QUEUE_CLOSED)
+            self._move(attempt.queued, ABSENT, _QUEUE_CLOSED)
         self._ready.set()
 
     # -- views ------------------------------------------------------------------------------------
@@ -324,7 +343,7 @@ class SchedulingQueue:
         return self._pods.get(uid)
 
     def place_of(self, uid: str) -> Place:
-        return self._place.get(uid, Place.ABSENT)
+        return self._place.get(uid, ABSENT)
 
     def story(self, uid: str) -> list[Transition]:
         """Return the changes of place of a pod, as far as they are remembered."""
@@ -344,11 +363,11 @@ class SchedulingQueue:
     def pending_pods(self) -> dict[Place, list[QueuedPodInfo]]:
         """List all pods by place, those that are popped first, first."""
         return {
-            Place.ACTIVE: self._active.in_order(),
-            Place.BACKOFF: self._backoff.in_order(),
-            Place.UNSCHEDULABLE: list(self._unschedulable),
-            Place.GATED: list(self._gated),
-            Place.IN_FLIGHT: [attempt.queued for attempt in self._in_flight.attempts()],
+            ACTIVE: self._active.in_order(),
+            BACKOFF: self._backoff.in_order(),
+            UNSCHEDULABLE: list(self._unschedulable),
+            GATED: list(self._gated),
+            IN_FLIGHT: [attempt.queued for attempt in self._in_flight.attempts()],
         }
 
     def rejections(self) -> Counter[tuple[str, str]]:
@@ -360,25 +379,25 @@ class SchedulingQueue:
     def _move(self, queued: QueuedPodInfo, target: Place, cause: str, detail: str = "") -> None:
         """Move a pod between places. Every change of place goes through here."""
         uid = queued.uid
-        source = self._place.get(uid, Place.ABSENT)
+        source = self._place.get(uid, ABSENT)
         if (source, target) not in ALLOWED:
             raise InvalidTransition(queued.key, source, target, self.story(uid))
-        if source is not Place.ABSENT:
+        if source is not ABSENT:
             self._containers[source].remove(uid)
-            if source is not Place.IN_FLIGHT:
+            if source is not IN_FLIGHT:
                 self._rejections.remove(queued)
         now = self._now()
-        if target is Place.ABSENT:
+        if target is ABSENT:
             del self._pods[uid], self._place[uid]
         else:
             self._pods[uid] = queued
             self._place[uid] = target
             self._containers[target].add(queued)
-            if target is not Place.IN_FLIGHT:
+            if target is not IN_FLIGHT:
                 self._rejections.add(queued)
-            if target is Place.ACTIVE or target is Place.BACKOFF:
+            if target is ACTIVE or target is BACKOFF:
                 self._ready.set()
-                if queued.initial_attempt_timestamp is None and target is Place.ACTIVE:
+                if queued.initial_attempt_timestamp is None and target is ACTIVE:
                     queued.initial_attempt_timestamp = now
         self._log.append(Transition(now, uid, source, target, cause, detail))
         if self._observer is not None:
@@ -386,26 +405,26 @@ class SchedulingQueue:
 
     def _enter(self, pod: PodInfo, cause: str) -> None:
         queued = QueuedPodInfo(pod, self._now())
-        if self._requeue(queued, Requeue.IMMEDIATELY, cause) is Place.ACTIVE:
+        if self._requeue(queued, IMMEDIATELY, cause) is ACTIVE:
             self.nominator.add(pod)
 
     def _requeue(
         self, queued: QueuedPodInfo, strategy: Requeue, cause: str, detail: str = ""
     ) -> Place:
         """Send a pod where a strategy and its PreEnqueue plugins want it, and say where that is."""
-        source = self._place.get(queued.uid, Place.ABSENT)
-        if strategy is Requeue.SKIP:
-            target = Place.UNSCHEDULABLE
+        source = self._place.get(queued.uid, ABSENT)
+        if strategy is SKIP:
+            target = UNSCHEDULABLE
         elif gating_plugin := self._pre_enqueue.gating_plugin(queued.pod):
             self._gate(queued, gating_plugin, source)
-            if source is Place.GATED:
+            if source is GATED:
                 return source
-            target, detail = Place.GATED, gating_plugin
+            target, detail = GATED, gating_plugin
         else:
             queued.gating_plugin = ""
-            waits = strategy is Requeue.AFTER_BACKOFF
+            waits = strategy is AFTER_BACKOFF
             backs_off = waits and self._backoff.is_backing_off(queued, self._now())
-            target = Place.BACKOFF if backs_off else Place.ACTIVE
+            target = BACKOFF if backs_off else ACTIVE
         self._move(queued, target, cause, detail)
         return target
 
@@ -413,17 +432,17 @@ class SchedulingQueue:
         """Decide by what happened since the pod was popped."""
         rejectors = queued.rejector_plugins
         if not rejectors:
-            return Requeue.AFTER_BACKOFF, "error"
+            return AFTER_BACKOFF, "error"
         detail = ", ".join(sorted(rejectors))
         if attempt is None:
             # Nobody kept the events since its pop, so it must not wait for one.
-            return Requeue.AFTER_BACKOFF, detail
-        strategy, woken_by = Requeue.SKIP, ""
+            return AFTER_BACKOFF, detail
+        strategy, woken_by = SKIP, ""
         for event, old, new, _ in self._in_flight.events_since(attempt):
             answer = self._hints.is_pod_worth_requeuing(queued, event, old, new)
-            if answer is Requeue.IMMEDIATELY:
+            if answer is IMMEDIATELY:
                 return answer, f"{detail}; {event.label} meanwhile"
-            if answer is Requeue.AFTER_BACKOFF and strategy is Requeue.SKIP:
+            if answer is AFTER_BACKOFF and strategy is SKIP:
                 strategy, woken_by = answer, f"; {event.label or 'events'} meanwhile"
                 if not queued.pending_plugins:
                     break
@@ -443,22 +462,22 @@ class SchedulingQueue:
             self._containers[place].add(queued)
         for event in pod_update_events(old.pod, new.pod):
             strategy = self._hints.is_pod_worth_requeuing(queued, event, old.pod, new.pod)
-            if strategy is Requeue.SKIP:
+            if strategy is SKIP:
                 continue
-            if self._requeue(queued, strategy, event.label) in (Place.ACTIVE, Place.BACKOFF):
+            if self._requeue(queued, strategy, event.label) in (ACTIVE, BACKOFF):
                 return
 
     def _gate(self, queued: QueuedPodInfo, plugin: str, source: Place) -> None:
         """Note who gates a pod; a gated pod that is gated anew stays where it is."""
-        if source is Place.GATED:
+        if source is GATED:
             if queued.gating_plugin == plugin:
                 return
             self._gated.remove(queued.uid)
-        if source not in (Place.ABSENT, Place.IN_FLIGHT):
+        if source not in (ABSENT, IN_FLIGHT):
             self._rejections.remove(queued)
         queued.gating_plugin = plugin
         queued.unschedulable_plugins |= {plugin}
-        if source not in (Place.ABSENT, Place.IN_FLIGHT):
+        if source not in (ABSENT, IN_FLIGHT):
             self._rejections.add(queued)
-        if source is Place.GATED:
+        if source is GATED:
             self._gated.add(queued)
