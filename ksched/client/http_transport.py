@@ -8,12 +8,13 @@ goes through aiohttp.
 from __future__ import annotations
 
 import ssl
-from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from urllib.parse import urlsplit
 
 import aiohttp
+from multidict import CIMultiDict
 from yarl import URL
 
 from ksched.client.authentication import FixedSecret, Secret, SecretSource
@@ -46,7 +47,7 @@ class ClientConfig:
     server: str
     tls: TlsSettings = field(default_factory=TlsSettings)
     credentials: SecretSource = field(default_factory=FixedSecret)
-    headers: Mapping[str, str] = field(default_factory=dict)
+    headers: tuple[tuple[str, str], ...] = ()
     proxy: str = ""
 
 
@@ -56,7 +57,7 @@ class _Identity:
 
     secret: Secret
     ssl_context: ssl.SSLContext | None
-    headers: Mapping[str, str]
+    headers: CIMultiDict[str]
     head: bytes
     valid_until: float
 
@@ -87,12 +88,12 @@ class HttpTransport:
         self._prefix = url.path.rstrip("/")
         self._server_name = config.tls.server_name
         self._tls = TlsContexts(config.tls) if url.scheme == "https" else None
-        self._base_headers = {
-            "Host": url.netloc,
-            "User-Agent": user_agent,
-            "Accept": JSON,
-            **config.headers,
-        }
+        self._base_headers = (
+            ("Host", url.netloc),
+            ("User-Agent", user_agent),
+            ("Accept", JSON),
+            *config.headers,
+        )
         self._identity: _Identity | None = None
         self._identity_seconds = identity_seconds
         self._session: aiohttp.ClientSession | None = None
@@ -173,11 +174,9 @@ class HttpTransport:
         return self._make_identity(secret)
 
     def _make_identity(self, secret: Secret) -> _Identity:
-        headers = dict(self._base_headers)
+        headers = CIMultiDict(self._base_headers)
         if secret.authorization:
             headers["Authorization"] = secret.authorization
-        # Credentials never travel in clear to a server that asked for TLS; without TLS the
-        # kubeconfig asked for it.
         self._identity = _Identity(
             secret=secret,
             ssl_context=self._tls.context(secret) if self._tls else None,
@@ -220,7 +219,7 @@ class HttpTransport:
         content_type: str,
         deadline: float,
     ) -> Response:
-        headers = dict(identity.headers)
+        headers = identity.headers.copy()
         if body is not None:
             headers["Content-Type"] = content_type
         remaining = max(deadline - self._clock.now(), 0.001)
@@ -235,7 +234,8 @@ class HttpTransport:
     async def _open_stream(
         self, identity: _Identity, path: str, idle_timeout: float | None
     ) -> aiohttp.ClientResponse:
-        headers = {**identity.headers, "Accept-Encoding": "identity"}
+        headers = identity.headers.copy()
+        headers["Accept-Encoding"] = "identity"
         timeout = aiohttp.ClientTimeout(
             total=None, sock_connect=_CONNECT_SECONDS, sock_read=idle_timeout
         )
@@ -249,7 +249,7 @@ class HttpTransport:
         identity: _Identity,
         method: str,
         path: str,
-        headers: Mapping[str, str],
+        headers: CIMultiDict[str],
         timeout: aiohttp.ClientTimeout,
         body: bytes | None = None,
     ) -> aiohttp.ClientResponse:

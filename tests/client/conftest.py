@@ -1,12 +1,14 @@
-"""A scripted API server for reflectors on virtual time."""
+"""A scripted API server on virtual time for reflectors, and one on a real socket for transports."""
 
 from __future__ import annotations
 
 import asyncio
 import json
+import ssl
 from collections import deque
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
@@ -195,12 +197,14 @@ class Witness:
     def __init__(self) -> None:
         self.view: dict[str, Any] = {}
         self.told: list[str] = []
+        self.versions: list[str] = []
         self.is_synced = False
 
     def added(self, obj: Any) -> None:
         key = obj.metadata.key
         assert key not in self.view, f"{key} added twice"
         self.view[key] = obj
+        self.versions.append(obj.metadata.resource_version)
         self.told.append(f"added {obj.metadata.name}")
 
     def modified(self, old: Any, new: Any) -> None:
@@ -209,6 +213,7 @@ class Witness:
         assert old.metadata.uid == new.metadata.uid
         assert old.metadata.resource_version != new.metadata.resource_version
         self.view[key] = new
+        self.versions.append(new.metadata.resource_version)
         self.told.append(f"modified {new.metadata.name}")
 
     def deleted(self, obj: Any) -> None:
@@ -231,7 +236,7 @@ def cluster() -> FakeCluster:
     return FakeCluster()
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def make_cluster() -> Callable[[], FakeCluster]:
     return FakeCluster
 
@@ -241,7 +246,7 @@ def witness() -> Witness:
     return Witness()
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def make_witness() -> Callable[[], Witness]:
     return Witness
 
@@ -249,3 +254,107 @@ def make_witness() -> Callable[[], Witness]:
 @pytest.fixture
 def clock() -> VirtualClock:
     return VirtualClock()
+
+
+# -- real sockets -------------------------------------------------------------------------------
+
+
+@dataclass
+class Asked:
+    """A request as it arrived; ``connection`` counts from 1."""
+
+    method: str
+    path: str
+    headers: list[tuple[str, str]]
+    body: bytes
+    connection: int
+
+    def header(self, name: str) -> str:
+        return ", ".join(value for key, value in self.headers if key == name.lower())
+
+
+@dataclass
+class RawServer:
+    """A server whose every byte is the test's. ``handle`` returns False to close."""
+
+    handle: Callable[[Asked, asyncio.StreamWriter], Any]
+    port: int = 0
+    connections: int = 0
+    asked: list[Asked] = field(default_factory=list)
+    writers: list[asyncio.StreamWriter] = field(default_factory=list)
+
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.connections += 1
+        number = self.connections
+        self.writers.append(writer)
+        try:
+            while (asked := await _read_request(reader, number)) is not None:
+                self.asked.append(asked)
+                if await self.handle(asked, writer) is False:
+                    break
+                await writer.drain()
+        except (ConnectionError, asyncio.IncompleteReadError):
+            pass
+        finally:
+            writer.close()
+
+
+async def _read_request(reader: asyncio.StreamReader, connection: int) -> Asked | None:
+    head = await reader.readuntil(b"\r\n\r\n")
+    lines = head.decode("latin-1").split("\r\n")[:-2]
+    method, path, _ = lines[0].split(" ")
+    headers = []
+    for line in lines[1:]:
+        name, _, value = line.partition(": ")
+        headers.append((name.lower(), value))
+    length = int(dict(headers).get("content-length", "0"))
+    return Asked(method, path, headers, await reader.readexactly(length), connection)
+
+
+def answer(body: bytes = b"{}", code: int = 200, *headers: str) -> bytes:
+    """A complete HTTP answer with a length."""
+    lines = [f"HTTP/1.1 {code} Whatever", f"Content-Length: {len(body)}", *headers, "", ""]
+    return "\r\n".join(lines).encode() + body
+
+
+STREAM_HEAD = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
+
+
+def chunk(data: bytes) -> bytes:
+    return b"%x\r\n%s\r\n" % (len(data), data)
+
+
+@pytest.fixture(scope="session")
+def wire() -> Any:
+    """The bytes of answers, for tests that play a server."""
+
+    class Wire:
+        answer = staticmethod(answer)
+        chunk = staticmethod(chunk)
+        status = staticmethod(status)
+        stream_head = STREAM_HEAD
+
+    return Wire
+
+
+@pytest.fixture
+async def raw_server() -> AsyncIterator[Any]:
+    """Start servers on loopback: ``server = await raw_server(handle, ssl=context)``."""
+    listeners: list[tuple[asyncio.Server, RawServer]] = []
+
+    async def start(handle: Any, ssl: ssl.SSLContext | None = None, port: int = 0) -> RawServer:
+        server = RawServer(handle)
+        listener = await asyncio.start_server(
+            server.serve, "127.0.0.1", port, ssl=ssl, limit=1 << 24
+        )
+        server.port = listener.sockets[0].getsockname()[1]
+        listeners.append((listener, server))
+        return server
+
+    yield start
+    for listener, server in listeners:
+        listener.close()
+        for writer in server.writers:
+            writer.transport.abort()
+        # One more turn for the handlers to notice.
+        await asyncio.sleep(0.01)

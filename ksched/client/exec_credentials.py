@@ -1,0 +1,157 @@
+"""Credentials from a helper program (``users[].user.exec`` of a kubeconfig)."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+
+import msgspec
+
+from ksched.client.authentication import Secret, bearer
+from ksched.clock import Clock
+from ksched.errors import Unavailable
+from ksched.transport import NOT_SENT
+
+log = logging.getLogger(__name__)
+
+EXEC_TIMEOUT = 60.0
+# A server that rejects everything must not make us run the program for every request.
+_RENEWAL_SECONDS = 10.0
+_EXPIRY_MARGIN = 60.0
+_STDERR_LIMIT = 500
+
+
+@dataclass(frozen=True, slots=True)
+class ExecSpec:
+    """The program and what it is told. ``cluster`` is given only if the program asks for it."""
+
+    api_version: str
+    command: str
+    args: tuple[str, ...] = ()
+    env: Mapping[str, str] = field(default_factory=dict)
+    cluster: Mapping[str, object] | None = None
+    install_hint: str = ""
+
+
+class _ExecStatus(msgspec.Struct, rename="camel", gc=False):
+    token: str = ""
+    client_certificate_data: str = ""
+    client_key_data: str = ""
+    expiration_timestamp: datetime | None = None
+
+
+class _ExecCredential(msgspec.Struct, rename="camel", gc=False):
+    api_version: str
+    kind: str
+    status: _ExecStatus | None = None
+
+
+_decode = msgspec.json.Decoder(_ExecCredential).decode
+
+
+class ExecCredentials:
+    """Runs the program, keeps what it gave until that expires, runs it again after a 401.
+
+    One run serves all who wait for it. A run that fails raises ``Unavailable``.
+    """
+
+    def __init__(self, spec: ExecSpec, clock: Clock, *, timeout: float = EXEC_TIMEOUT) -> None:
+        self._spec = spec
+        self._clock = clock
+        self._timeout = timeout
+        self._secret: Secret | None = None
+        self._expires_at: float | None = None
+        self._ran_at = 0.0
+        self._lock = asyncio.Lock()
+
+    async def get(self) -> Secret:
+        if self._secret is not None and not self._is_expired():
+            return self._secret
+        async with self._lock:
+            if self._secret is None or self._is_expired():
+                await self._run()
+            assert self._secret is not None
+            return self._secret
+
+    async def renew(self, rejected: Secret) -> Secret:
+        async with self._lock:
+            too_soon = self._clock.now() - self._ran_at < _RENEWAL_SECONDS
+            if self._secret is None or (self._secret == rejected and not too_soon):
+                await self._run()
+            assert self._secret is not None
+            return self._secret
+
+    def _is_expired(self) -> bool:
+        return self._expires_at is not None and self._clock.wall() >= self._expires_at
+
+    async def _run(self) -> None:
+        answer = await self._output()
+        try:
+            credential = _decode(answer)
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            # Not the output itself: it may hold the token.
+            raise self._failure(f"its output is no ExecCredential: {error}") from None
+        if credential.kind != "ExecCredential" or credential.api_version != self._spec.api_version:
+            got = f"{credential.kind} of {credential.api_version}"
+            raise self._failure(f"got {got}, wanted ExecCredential of {self._spec.api_version}")
+        status = credential.status or _ExecStatus()
+        if bool(status.client_certificate_data) != bool(status.client_key_data):
+            raise self._failure("clientCertificateData and clientKeyData come only together")
+        if not (status.token or status.client_certificate_data):
+            raise self._failure("neither token nor client certificate in its status")
+        self._secret = Secret(
+            authorization=bearer(status.token.strip()).authorization if status.token else "",
+            certificate=status.client_certificate_data,
+            key=status.client_key_data,
+        )
+        self._ran_at = self._clock.now()
+        self._expires_at = self._renewal_time(status.expiration_timestamp)
+
+    def _renewal_time(self, expiry: datetime | None) -> float | None:
+        """A little before the expiry, but never at once: a short life is not a reason to spin."""
+        if expiry is None:
+            return None
+        now = self._clock.wall()
+        life = expiry.timestamp() - now
+        return now + max(life - min(_EXPIRY_MARGIN, life * 0.1), 1.0)
+
+    async def _output(self) -> bytes:
+        spec = self._spec
+        info: dict[str, object] = {"interactive": False}
+        if spec.cluster is not None:
+            info["cluster"] = spec.cluster
+        ask = {"apiVersion": spec.api_version, "kind": "ExecCredential", "spec": info}
+        env = {**os.environ, **spec.env, "KUBERNETES_EXEC_INFO": msgspec.json.encode(ask).decode()}
+        try:
+            process = await asyncio.create_subprocess_exec(
+                spec.command,
+                *spec.args,
+                env=env,
+                stdin=asyncio.subprocess.DEVNULL,
+                stdout=asyncio.subprocess.PIPE,
+                stderr=asyncio.subprocess.PIPE,
+            )
+        except OSError as error:
+            hint = f"; {spec.install_hint}" if spec.install_hint else ""
+            raise self._failure(f"cannot be started: {error.strerror}{hint}") from error
+        try:
+            async with asyncio.timeout(self._timeout):
+                output, complaint = await process.communicate()
+        except TimeoutError:
+            raise self._failure(f"did not finish within {self._timeout:g} s") from None
+        finally:
+            if process.returncode is None:
+                process.kill()
+                await process.wait()
+        if process.returncode:
+            text = complaint.decode("utf-8", "replace").strip()[-_STDERR_LIMIT:]
+            raise self._failure(f"exit code {process.returncode}: {text or 'no message'}")
+        log.info("credentials renewed", extra={"command": spec.command})
+        return output
+
+    def _failure(self, problem: str) -> Unavailable:
+        return Unavailable(0, NOT_SENT, f"exec credential program {self._spec.command}: {problem}")

@@ -1,0 +1,53 @@
+"""Which proxy, if any, stands between us and the API server."""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Mapping
+from urllib.parse import urlsplit
+
+
+def proxy_from_environment(server: str, environ: Mapping[str, str]) -> str:
+    """The proxy that HTTPS_PROXY, HTTP_PROXY and NO_PROXY ask for, or an empty string.
+
+    As Go reads them: either case, no proxy for this machine, NO_PROXY holds names (which match
+    their subdomains), addresses, address ranges and ``*``, each with an optional port.
+    """
+    url = urlsplit(server)
+    name = "HTTPS_PROXY" if url.scheme == "https" else "HTTP_PROXY"
+    proxy = environ.get(name) or environ.get(name.lower(), "")
+    host = url.hostname or ""
+    port = url.port or (443 if url.scheme == "https" else 80)
+    if not proxy or host == "localhost" or _is_loopback(host):
+        return ""
+    exceptions = environ.get("NO_PROXY") or environ.get("no_proxy", "")
+    if any(_matches(entry.strip().lower(), host, port) for entry in exceptions.split(",")):
+        return ""
+    return proxy if "://" in proxy else f"http://{proxy}"
+
+
+def _matches(entry: str, host: str, port: int) -> bool:
+    if entry == "*":
+        return True
+    name, separator, entry_port = entry.rpartition(":")
+    if separator and entry_port.isdecimal() and (name.count(":") == 0 or name.endswith("]")):
+        if int(entry_port) != port:
+            return False
+        entry = name.strip("[]")
+    if not entry:
+        return False
+    try:
+        return ipaddress.ip_address(host) in ipaddress.ip_network(entry, strict=False)
+    except ValueError:
+        pass
+    entry = entry.removeprefix("*")
+    if entry.startswith("."):
+        return host.endswith(entry)
+    return host == entry or host.endswith(f".{entry}")
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False

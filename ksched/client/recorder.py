@@ -1,0 +1,376 @@
+"""Events (``events.k8s.io/v1``): what ``kubectl describe`` shows of our decisions.
+
+Recording costs the caller a dictionary look-up and never waits. Writing happens elsewhere, through
+a client with a rate limit of its own, so that a bind never stands in line behind an Event. Under
+pressure Events are dropped and counted, never delayed without bound.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+import re
+import uuid
+from collections import OrderedDict, deque
+from typing import NamedTuple
+
+import msgspec
+
+from ksched.api.objects import Object, Pod
+from ksched.client.resources import EVENTS
+from ksched.client.rest import ApiClient
+from ksched.clock import Clock, rfc3339_micro
+from ksched.errors import ApiError, Conflict, NotFound, TooManyRequests, Unavailable
+
+log = logging.getLogger(__name__)
+
+NOTE_LIMIT = 1024
+QUEUE_LIMIT = 1000
+SERIES_REFRESH_SECONDS = 30 * 60.0
+SERIES_IDLE_SECONDS = 6 * 60.0
+
+_SERIES_LIMIT = 4096
+_SWEEP_SECONDS = 60.0
+_WRITE_TRIES = 12
+_RETRY_SECONDS = 10.0
+_VALID_NAME = re.compile(r"[a-z0-9]([-a-z0-9.]*[a-z0-9])?")
+
+
+class ObjectReference(Object, frozen=True):
+    """What an Event is about."""
+
+    kind: str = ""
+    api_version: str = ""
+    namespace: str = ""
+    name: str = ""
+    uid: str = ""
+    resource_version: str = ""
+
+
+def pod_reference(pod: Pod) -> ObjectReference:
+    meta = pod.metadata
+    return ObjectReference(
+        kind="Pod",
+        api_version="v1",
+        namespace=meta.namespace,
+        name=meta.name,
+        uid=meta.uid,
+        resource_version=meta.resource_version,
+    )
+
+
+class _EventMeta(Object, frozen=True):
+    name: str
+    namespace: str
+
+
+class _EventSeries(Object, frozen=True):
+    count: int
+    last_observed_time: str
+
+
+class _Event(Object, frozen=True):
+    metadata: _EventMeta
+    event_time: str
+    reporting_controller: str
+    reporting_instance: str
+    action: str
+    reason: str
+    regarding: ObjectReference
+    note: str
+    type: str
+    # No defaults: an Event without these two is refused, and defaults are not written.
+    api_version: str
+    kind: str
+    related: ObjectReference | None = None
+    series: _EventSeries | None = None
+
+
+class _SeriesPatch(Object, frozen=True):
+    series: _EventSeries
+
+
+class _SeriesKey(NamedTuple):
+    """Occurrences with equal keys are one Event, counted."""
+
+    type: str
+    action: str
+    reason: str
+    controller: str
+    regarding: ObjectReference
+    related: ObjectReference | None
+
+
+class _Series:
+    """One Event and how often it happened."""
+
+    __slots__ = ("at", "count", "created", "event", "key", "last", "queued", "tries", "written")
+
+    def __init__(self, key: _SeriesKey, event: _Event, at: float, wall: float) -> None:
+        self.key = key
+        self.event = event
+        self.count = 1
+        self.at = at
+        self.last = wall
+        self.created = False
+        self.written = 0
+        self.queued = False
+        self.tries = 0
+
+    @property
+    def is_counted(self) -> bool:
+        """Whether the server knows of every occurrence."""
+        return self.created and self.written >= self.count
+
+
+_encode = msgspec.json.Encoder().encode
+
+
+class EventRecorder:
+    """Collects Events from anywhere on the loop and writes them from ``run``.
+
+    ``dropped`` counts Events that found the queue full, ``rejected`` those the server refused or
+    could not be given in twelve tries, ``written`` successful requests.
+    """
+
+    def __init__(
+        self,
+        client: ApiClient,
+        clock: Clock,
+        *,
+        hostname: str,
+        workers: int = 4,
+        queue_limit: int = QUEUE_LIMIT,
+        rng: random.Random | None = None,
+    ) -> None:
+        self._client = client
+        self._clock = clock
+        self._hostname = hostname
+        self._workers = workers
+        self._queue_limit = queue_limit
+        self._rng = rng or random.Random()
+        self._series: OrderedDict[_SeriesKey, _Series] = OrderedDict()
+        self._queue: deque[_Series] = deque()
+        self._in_flight = 0
+        self._wake = asyncio.Event()
+        self._quiet = asyncio.Event()
+        self._last_nanos = 0
+        self._refreshed_at: float | None = None
+        self.dropped = 0
+        self.rejected = 0
+        self.written = 0
+
+    def event(
+        self,
+        regarding: ObjectReference,
+        event_type: str,
+        reason: str,
+        action: str,
+        note: str,
+        controller: str,
+        related: ObjectReference | None = None,
+    ) -> None:
+        """Record one occurrence; returns at once and never raises for want of room."""
+        key = _SeriesKey(event_type, action, reason, controller, regarding, related)
+        now, wall = self._clock.now(), self._clock.wall()
+        series = self._series.get(key)
+        if series is not None and now - series.at < SERIES_IDLE_SECONDS:
+            series.count += 1
+            series.at, series.last = now, wall
+            self._series.move_to_end(key)
+            # The second occurrence makes it a series and is written; the others wait for a sweep.
+            if series.count == 2:
+                self._enqueue(series)
+            return
+        series = _Series(key, self._new_event(key, note, wall), now, wall)
+        if self._enqueue(series):
+            self._series[key] = series
+            self._series.move_to_end(key)
+            self._make_room()
+
+    async def run(self) -> None:
+        """Write Events until cancelled."""
+        async with asyncio.TaskGroup() as group:
+            for _ in range(self._workers):
+                group.create_task(self._work())
+            while True:
+                await self._clock.sleep(_SWEEP_SECONDS)
+                self._sweep()
+
+    async def flush(self, timeout: float) -> int:
+        """Wait until everything recorded is written, at most ``timeout`` seconds.
+
+        ``run`` must be running. Returns how many Events are still unwritten.
+        """
+        for series in self._series.values():
+            if not series.is_counted:
+                self._enqueue(series)
+        try:
+            async with asyncio.timeout(timeout):
+                while self._queue or self._in_flight:
+                    self._quiet.clear()
+                    await self._quiet.wait()
+        except TimeoutError:
+            pass
+        return len(self._queue) + self._in_flight
+
+    # -- collecting -----------------------------------------------------------------------------
+
+    def _new_event(self, key: _SeriesKey, note: str, wall: float) -> _Event:
+        namespace = key.regarding.namespace or "default"
+        return _Event(
+            api_version=EVENTS.api_version,
+            kind=EVENTS.kind,
+            metadata=_EventMeta(name=self._new_name(key.regarding.name, wall), namespace=namespace),
+            event_time=rfc3339_micro(wall),
+            reporting_controller=key.controller,
+            reporting_instance=f"{key.controller}-{self._hostname}",
+            action=key.action,
+            reason=key.reason,
+            regarding=key.regarding,
+            related=key.related,
+            note=truncate_note(note),
+            type=key.type,
+        )
+
+    def _new_name(self, name: str, wall: float) -> str:
+        # Two Events of one object may fall on the same tick of the clock.
+        self._last_nanos = max(self._last_nanos + 1, int(wall * 1e9))
+        candidate = f"{name}.{self._last_nanos:x}"
+        if len(candidate) <= 253 and _VALID_NAME.fullmatch(candidate):
+            return candidate
+        return str(uuid.UUID(int=self._rng.getrandbits(128), version=4))
+
+    def _enqueue(self, series: _Series) -> bool:
+        if series.queued:
+            return True
+        if len(self._queue) >= self._queue_limit:
+            self.dropped += 1
+            return False
+        series.queued = True
+        self._queue.append(series)
+        self._wake.set()
+        return True
+
+    def _make_room(self) -> None:
+        """Forget the series that was quiet for longest; its last count is written first."""
+        while len(self._series) > _SERIES_LIMIT:
+            _, series = self._series.popitem(last=False)
+            if not series.is_counted:
+                self._enqueue(series)
+
+    def _sweep(self) -> None:
+        """End series that went quiet, and refresh the counts of those that go on."""
+        now = self._clock.now()
+        for key, series in list(self._series.items()):
+            if now - series.at < SERIES_IDLE_SECONDS:
+                break
+            if not series.is_counted:
+                self._enqueue(series)
+            del self._series[key]
+        if self._refreshed_at is None:
+            self._refreshed_at = now
+        if now - self._refreshed_at >= SERIES_REFRESH_SECONDS:
+            self._refreshed_at = now
+            for series in self._series.values():
+                if series.count > 1:
+                    self._enqueue(series)
+
+    # -- writing --------------------------------------------------------------------------------
+
+    async def _work(self) -> None:
+        while True:
+            while not self._queue:
+                self._wake.clear()
+                await self._wake.wait()
+            series = self._queue.popleft()
+            series.queued = False
+            self._in_flight += 1
+            try:
+                await self._write(series)
+            finally:
+                self._in_flight -= 1
+                self._quiet.set()
+
+    async def _write(self, series: _Series) -> None:
+        """Tell the server what it does not know yet of one series."""
+        try:
+            if series.created:
+                await self._patch(series)
+            else:
+                await self._create(series)
+            self.written += 1
+            series.tries = 0
+        except (TooManyRequests, Unavailable) as error:
+            await self._try_later(series, error)
+            return
+        except NotFound as error:
+            if not series.created:
+                self._reject(series, error)
+                return
+            # It outlived its time to live on the server: begin anew.
+            series.created = False
+            self._enqueue(series)
+        except ApiError as error:
+            self._reject(series, error)
+            return
+        if series.created and series.count > 1 and series.written < 2:
+            self._enqueue(series)
+
+    async def _create(self, series: _Series) -> None:
+        count = series.count
+        event = series.event
+        if count > 1:
+            event = msgspec.structs.replace(event, series=_observed(series))
+        try:
+            await self._client.create_event(event.metadata.namespace, _encode(event))
+        except Conflict:
+            # An answer was lost and the Event is there.
+            count = 1
+        series.created = True
+        series.written = count
+
+    async def _patch(self, series: _Series) -> None:
+        count = series.count
+        meta = series.event.metadata
+        body = _encode(_SeriesPatch(series=_observed(series)))
+        await self._client.patch_event(meta.namespace, meta.name, body)
+        series.written = count
+
+    async def _try_later(self, series: _Series, error: ApiError) -> None:
+        series.tries += 1
+        if series.tries >= _WRITE_TRIES:
+            self._reject(series, error)
+            return
+        log.warning(
+            "event cannot be written, trying again",
+            extra={"event": series.event.metadata.name, "error": str(error)},
+        )
+        await self._clock.sleep(_RETRY_SECONDS * (1.0 + 0.25 * self._rng.random()))
+        self._enqueue(series)
+
+    def _reject(self, series: _Series, error: ApiError) -> None:
+        self.rejected += 1
+        if self._series.get(series.key) is series:
+            del self._series[series.key]
+        log.warning(
+            "event rejected",
+            extra={
+                "event": series.event.metadata.name,
+                "reason": series.event.reason,
+                "error": str(error),
+            },
+        )
+
+
+def _observed(series: _Series) -> _EventSeries:
+    return _EventSeries(count=series.count, last_observed_time=rfc3339_micro(series.last))
+
+
+def truncate_note(note: str) -> str:
+    """At most 1024 bytes, cut between characters and marked as cut."""
+    encoded = note.encode()
+    if len(encoded) <= NOTE_LIMIT:
+        return note
+    return encoded[: NOTE_LIMIT - 4].decode("utf-8", "ignore") + " ..."
