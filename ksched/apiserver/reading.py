@@ -1,0 +1,252 @@
+"""GET, LIST and WATCH."""
+
+from __future__ import annotations
+
+import base64
+import random
+from collections.abc import Callable, Iterable, Iterator
+from typing import NamedTuple
+
+import msgspec
+
+from ksched.apiserver import event_versions
+from ksched.apiserver.registry import Registry
+from ksched.apiserver.request import Call
+from ksched.apiserver.resources import NEW_EVENTS, Resource
+from ksched.apiserver.selection import exact_field, parse_field_selector, parse_label_selector
+from ksched.apiserver.status import (
+    FieldError,
+    GroupResource,
+    StatusError,
+    bad_request,
+    expired,
+    forbidden_field,
+    invalid,
+    not_supported,
+)
+from ksched.apiserver.store import Entry, check_known_version
+from ksched.apiserver.watching import Selection, Watch, WatchOptions
+from ksched.transport import JSON, Response
+
+_LIST_OPTIONS = GroupResource("meta.k8s.io", "ListOptions")
+_NOT_OLDER_THAN, _EXACT = "NotOlderThan", "Exact"
+_INCONSISTENT = -1
+_EXPIRED_CONTINUE = (
+    "The provided continue parameter is too old to display a consistent list result. You can start "
+    "a new list without the continue parameter, or use the continue token in this response to "
+    "retrieve the remainder of the results. Continuing with the provided token results in an "
+    "inconsistent list - objects that were created, modified, or deleted between the time the first chunk was "
+    "returned and now may show up in the list."
+)
+_SHORTEST_WATCH_SECONDS = 1800.0
+
+
+class Page(NamedTuple):
+    """A part of a list, and how to get the next one."""
+
+    entries: list[Entry]
+    version: int
+    continue_token: str = ""
+    remaining: int | None = None
+
+    def metadata(self) -> dict[str, object]:
+        metadata: dict[str, object] = {"resourceVersion": str(self.version)}
+        if self.continue_token:
+            metadata["continue"] = self.continue_token
+        if self.remaining is not None:
+            metadata["remainingItemCount"] = self.remaining
+        return metadata
+
+
+class Reader:
+    """Answers the requests that change nothing."""
+
+    def __init__(self, registry: Registry, seed: int, watch_queue_limit: int) -> None:
+        self._registry, self._store = registry, registry.store
+        self._random = random.Random(seed)
+        self._watch_queue_limit = watch_queue_limit
+
+    def get(self, call: Call) -> Response:
+        target = call.target
+        entry = self._registry.get(target.resource, target.namespace, target.name)
+        return Response(200, {"Content-Type": JSON}, shaped(call.resource, entry))
+
+    def list(self, call: Call) -> Response:
+        page = self.page(call)
+        return Response(200, {"Content-Type": JSON}, encode_list(call.resource, page))
+
+    def page(self, call: Call) -> Page:
+        """Return the objects a LIST (or a DELETECOLLECTION) is about."""
+        _refuse_bad_options(call)
+        selection, version = self.selection(call), call.version()
+        limit, token = call.number("limit") or 0, call.query.get("continue", "")
+        collection = self._store.collection(call.resource)
+        start = ""
+        if token:
+            if version:
+                raise bad_request("specifying resource version is not allowed when using continue")
+            version, start = decode_continue(token)
+            if version == _INCONSISTENT:
+                version = self._store.version
+            elif not collection.remembers(version):
+                raise expired(_EXPIRED_CONTINUE, encode_continue(_INCONSISTENT, start))
+        elif call.query.get("resourceVersionMatch") == _EXACT and version:
+            check_known_version(self._store, version)
+            if not collection.remembers(version):
+                raise expired(f"The resourceVersion for the provided list is too old: {version}")
+        else:
+            check_known_version(self._store, version or 0)
+            # Everything here is as fresh as can be, which satisfies "not older than" and "any".
+            version = self._store.version
+        entries = collection.iterate_at(version, start, selection.namespace)
+        return _cut(entries, selection, limit, version)
+
+    def watch(self, call: Call) -> Watch:
+        """Open a watch; what cannot be watched is said inside the stream, as upstream does."""
+        _refuse_bad_options(call)
+        version, asked = call.version(), call.query.get("sendInitialEvents")
+        initial = call.flag("sendInitialEvents") if asked is not None else not version
+        bookmarks = call.flag("allowWatchBookmarks")
+        options = WatchOptions(
+            resource=call.resource,
+            selection=self.selection(call),
+            timeout_seconds=call.number("timeoutSeconds") or self._watch_seconds(),
+            bookmarks=bookmarks,
+            announce_initial_end=initial and bookmarks,
+            render=renderer(call.resource),
+            queue_limit=self._watch_queue_limit,
+        )
+        clock, collection = self._registry.clock, self._store.collection(call.resource)
+        watch = Watch(clock, lambda: self._store.version, options)
+        if initial:
+            check_known_version(self._store, version or 0)
+            watch.begin_with_state(collection.iterate("", options.selection.namespace))
+        elif version:
+            try:
+                watch.begin_with_changes(collection.changes_since(version))
+            except StatusError as error:
+                watch.begin_with_error(error)
+                return watch
+        watch.follow(collection)
+        return watch
+
+    def selection(self, call: Call) -> Selection:
+        """Return what a collection request selects; a name in the path counts as a selector."""
+        fields, name = call.query.get("fieldSelector", ""), call.target.name
+        if name:
+            demanded = exact_field(fields, "metadata.name")
+            if fields and demanded != name:
+                raise bad_request("fieldSelector metadata.name doesn't match requested name")
+            fields = f"metadata.name={name}"
+        return Selection(
+            call.target.namespace,
+            parse_label_selector(call.query.get("labelSelector", "")),
+            parse_field_selector(fields, call.resource.field_labels),
+        )
+
+    def _watch_seconds(self) -> float:
+        """Watches end at different times, so that they do not all come back at once."""
+        return _SHORTEST_WATCH_SECONDS * (1 + self._random.random())
+
+
+def renderer(resource: Resource) -> Callable[[Entry], bytes] | None:
+    """Return how a kind is shown where that is not how it is stored."""
+    if resource is NEW_EVENTS:
+        return lambda entry: entry.variant(NEW_EVENTS.group_version, event_versions.from_stored)
+    return None
+
+
+def shaped(resource: Resource, entry: Entry) -> bytes:
+    """Return an object's bytes in the version it was asked for."""
+    render = renderer(resource)
+    return entry.raw if render is None else render(entry)
+
+
+def encode_list(resource: Resource, page: Page) -> bytes:
+    """Join the stored bytes of a page's objects to a list, without decoding them."""
+    skip = len(resource.preamble)
+    items = b",".join([b"{" + shaped(resource, entry)[skip:] for entry in page.entries])
+    return b'{"kind":"%sList","apiVersion":"%s","metadata":%s,"items":[%s]}' % (
+        resource.kind.encode(),
+        resource.group_version.encode(),
+        msgspec.json.encode(page.metadata()),
+        items,
+    )
+
+
+def encode_continue(version: int, start: str) -> str:
+    token = {"v": "meta.k8s.io/v1", "rv": version, "start": start}
+    return base64.urlsafe_b64encode(msgspec.json.encode(token)).decode().rstrip("=")
+
+
+def decode_continue(token: str) -> tuple[int, str]:
+    """Return version and first key of a page; raises a 400 for a token we did not make."""
+    try:
+        padded = token + "=" * (-len(token) % 4)
+        decoded = msgspec.json.decode(base64.urlsafe_b64decode(padded))
+        return int(decoded["rv"]), str(decoded["start"])
+    except (ValueError, KeyError, TypeError, msgspec.DecodeError) as error:
+        raise bad_request(f"continue key is not valid: {error}") from error
+
+
+def _cut(entries: Iterator[Entry], selection: Selection, limit: int, version: int) -> Page:
+    if selection.is_everything and not limit:
+        return Page(list(entries), version)
+    matching: Iterable[Entry] = filter(selection.matches, entries)
+    if not limit:
+        return Page(list(matching), version)
+    taken: list[Entry] = []
+    for entry in matching:
+        if len(taken) == limit:
+            token = encode_continue(version, taken[-1].key + "\0")
+            remaining = 1 + sum(1 for _ in entries) if selection.is_everything else None
+            return Page(taken, version, token, remaining)
+        taken.append(entry)
+    return Page(taken, version)
+
+
+def _refuse_bad_options(call: Call) -> None:
+    errors = _watch_problems(call) if call.flag("watch") else _list_problems(call)
+    if errors:
+        raise invalid(_LIST_OPTIONS, "", errors)
+
+
+def _list_problems(call: Call) -> list[FieldError]:
+    match, version = call.query.get("resourceVersionMatch", ""), call.query.get("resourceVersion")
+    field, errors = "resourceVersionMatch", []
+    if match:
+        if not version:
+            problem = "resourceVersionMatch is forbidden unless resourceVersion is provided"
+            errors.append(forbidden_field(field, problem))
+        if call.query.get("continue"):
+            problem = "resourceVersionMatch is forbidden when continue is provided"
+            errors.append(forbidden_field(field, problem))
+        if match not in (_EXACT, _NOT_OLDER_THAN):
+            errors.append(not_supported(field, match, (_EXACT, _NOT_OLDER_THAN, "")))
+        if match == _EXACT and version == "0":
+            problem = 'resourceVersionMatch "exact" is forbidden for resourceVersion "0"'
+            errors.append(forbidden_field(field, problem))
+    if "sendInitialEvents" in call.query:
+        problem = "sendInitialEvents is forbidden for list"
+        errors.append(forbidden_field("sendInitialEvents", problem))
+    return errors
+
+
+def _watch_problems(call: Call) -> list[FieldError]:
+    match, initial = call.query.get("resourceVersionMatch", ""), call.query.get("sendInitialEvents")
+    field, errors = "resourceVersionMatch", []
+    if initial is not None and match != _NOT_OLDER_THAN:
+        problem = f"sendInitialEvents requires setting resourceVersionMatch to {_NOT_OLDER_THAN}"
+        errors.append(forbidden_field(field, problem))
+    if match:
+        if initial is None:
+            problem = (
+                "resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided"
+            )
+            errors.append(forbidden_field(field, problem))
+        if match != _NOT_OLDER_THAN:
+            errors.append(not_supported(field, match, (_NOT_OLDER_THAN,)))
+        if call.query.get("continue"):
+            problem = "resourceVersionMatch is forbidden when continue is provided"
+            errors.append(forbidden_field(field, problem))
+    return errors

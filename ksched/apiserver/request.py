@@ -1,0 +1,136 @@
+"""A request taken apart: whom it is about and what it wants."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+from urllib.parse import parse_qsl, unquote
+
+import msgspec
+import yaml
+
+from ksched.apiserver.resources import BY_PATH, JsonObject, Resource
+from ksched.apiserver.status import GroupResource, StatusError, bad_request, invalid, invalid_value
+from ksched.transport import JSON
+
+
+class Request(NamedTuple):
+    """One HTTP request, however it arrived. ``path`` carries the query."""
+
+    method: str
+    path: str
+    body: bytes = b""
+    content_type: str = JSON
+    accept: str = "*/*"
+    user: str = "system:admin"
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """What a path points at."""
+
+    resource: Resource
+    namespace: str = ""
+    name: str = ""
+    subresource: str = ""
+
+
+@dataclass(slots=True)
+class Call:
+    """A request about a resource, with its query and body understood."""
+
+    request: Request
+    target: Target
+    query: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def resource(self) -> Resource:
+        return self.target.resource
+
+    @property
+    def is_dry_run(self) -> bool:
+        return self.query.get("dryRun") == "All"
+
+    def flag(self, name: str) -> bool:
+        return self.query.get(name, "") in ("true", "1", "True")
+
+    def number(self, name: str) -> int | None:
+        text = self.query.get(name, "")
+        if not text:
+            return None
+        try:
+            return int(text)
+        except ValueError:
+            raise bad_request(f'strconv.ParseInt: parsing "{text}": invalid syntax') from None
+
+    def version(self) -> int | None:
+        """Return the ``resourceVersion`` asked for; ``None`` when there is none."""
+        text = self.query.get("resourceVersion", "")
+        if not text:
+            return None
+        if not text.isdecimal():
+            options = GroupResource("meta.k8s.io", "ListOptions")
+            problem = invalid_value("resourceVersion", text, "must be a decimal number")
+            raise invalid(options, "", [problem])
+        return int(text)
+
+    def body(self) -> JsonObject:
+        """Decode the body, which must be one object."""
+        return decode_object(self.request.body, self.request.content_type)
+
+
+def decode_object(body: bytes, content_type: str) -> JsonObject:
+    """Decode a JSON or YAML object; raises a 400 when it is neither."""
+    decoded = decode_body(body, content_type)
+    if not isinstance(decoded, dict):
+        raise bad_request("couldn't get version/kind; json parse error: the body is no object")
+    return decoded
+
+
+def decode_body(body: bytes, content_type: str) -> Any:
+    """Decode a JSON or YAML body; raises a 400 when it cannot be parsed."""
+    try:
+        return msgspec.json.decode(body)
+    except msgspec.DecodeError as error:
+        problem: Exception = error
+    if "yaml" in content_type:
+        try:
+            return yaml.load(body, yaml.CSafeLoader)
+        except yaml.YAMLError as error:
+            problem = error
+    raise bad_request(f"couldn't get version/kind; json parse error: {problem}")
+
+
+def parse_target(path: str) -> Target | None:
+    """Find the resource a path (without query) points at; ``None`` when it is not served."""
+    parts = [unquote(part) if "%" in part else part for part in path.strip("/").split("/")]
+    if parts[0] == "api":
+        group, rest = "", parts[1:]
+    elif parts[0] == "apis" and len(parts) > 1:
+        group, rest = parts[1], parts[2:]
+    else:
+        return None
+    if len(rest) < 2:
+        return None
+    version, rest = rest[0], rest[1:]
+    namespace = ""
+    if rest[0] == "namespaces" and len(rest) > 2 and rest[2] not in ("status", "finalize"):
+        namespace, rest = rest[1], rest[2:]
+    resource = BY_PATH.get((group, version, rest[0]))
+    if resource is None or len(rest) > 3 or bool(namespace) > resource.namespaced:
+        return None
+    name, subresource = (*rest[1:], "", "")[:2]
+    if name and resource.namespaced and not namespace:
+        return None
+    return Target(resource, namespace, name, subresource)
+
+
+def parse_query(text: str) -> dict[str, str]:
+    return dict(parse_qsl(text, keep_blank_values=True)) if text else {}
+
+
+def no_such_path() -> StatusError:
+    """The answer to a path nobody serves."""
+    message = "the server could not find the requested resource"
+    return StatusError(404, "NotFound", message, {})

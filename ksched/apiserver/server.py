@@ -1,0 +1,102 @@
+"""The API server: store, rules and routes put together, and a log of what was asked."""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import NamedTuple
+
+import msgspec
+
+from ksched.apiserver.admission import (
+    SYSTEM_NAMESPACES,
+    SYSTEM_PRIORITY_CLASSES,
+    system_priority_class,
+)
+from ksched.apiserver.reading import Reader
+from ksched.apiserver.registry import Registry
+from ksched.apiserver.request import Call, Request, Target, parse_query, parse_target
+from ksched.apiserver.resources import NAMESPACES, PODS, PRIORITY_CLASSES
+from ksched.apiserver.routes import Routes
+from ksched.apiserver.status import StatusError
+from ksched.apiserver.store import Store
+from ksched.apiserver.watching import Watch
+from ksched.clock import Clock
+from ksched.transport import JSON, Response
+
+
+class Audit(NamedTuple):
+    """One line of the request log."""
+
+    at: float
+    verb: str
+    path: str
+    user: str
+    code: int
+
+
+class ApiServer:
+    """An API server in memory; ``handle`` is its only door and never waits."""
+
+    def __init__(
+        self,
+        clock: Clock,
+        *,
+        seed: int = 0,
+        history: int = 10_000,
+        watch_queue_limit: int = 10_000,
+        log_length: int = 10_000,
+    ) -> None:
+        self.clock, self.store = clock, Store(history)
+        self.requests: deque[Audit] = deque(maxlen=log_length)
+        self._registry = Registry(self.store, clock, seed)
+        self._routes = Routes(self._registry, Reader(self._registry, seed, watch_queue_limit))
+        self._is_bootstrapped = False
+
+    def handle(self, request: Request) -> Response | Watch:
+        """Answer one request; a watch is returned open and must be closed by whoever reads it."""
+        if not self._is_bootstrapped:
+            self._bootstrap()
+        try:
+            answer = self._answer(request)
+        except StatusError as error:
+            answer = _failure(error)
+        code = 200 if isinstance(answer, Watch) else answer.status
+        at = self.clock.now()
+        self.requests.append(Audit(at, request.method, request.path, request.user, code))
+        return answer
+
+    def close(self) -> None:
+        """End every watch, as a server that shuts down does."""
+        self.drop_watches()
+
+    def drop_watches(self) -> None:
+        """End the open watches; their readers see the stream close in good order."""
+        for collection in self.store.collections():
+            for watch in tuple(collection.watches):
+                watch.close()
+
+    def _answer(self, request: Request) -> Response | Watch:
+        path, _, query = request.path.partition("?")
+        target = parse_target(path)
+        if target is not None:
+            return self._routes.handle(Call(request, target, parse_query(query)))
+        parts = path.strip("/").split("/")
+        if len(parts) == 5 and parts[:3] == ["api", "v1", "namespaces"] and parts[4] == "bindings":
+            call = Call(request, Target(PODS, parts[3]), parse_query(query))
+            return self._routes.legacy_binding(call)
+        return Response(404, {"Content-Type": "text/plain; charset=utf-8"}, b"404 page not found\n")
+
+    def _bootstrap(self) -> None:
+        """Create what every cluster has. Late, because timestamps need a running clock."""
+        self._is_bootstrapped = True
+        for name in SYSTEM_NAMESPACES:
+            self._registry.create(NAMESPACES, "", {"metadata": {"name": name}})
+        for name in SYSTEM_PRIORITY_CLASSES:
+            self._registry.create(PRIORITY_CLASSES, "", system_priority_class(name))
+
+
+def _failure(error: StatusError) -> Response:
+    headers = {"Content-Type": JSON}
+    if error.retry_after is not None:
+        headers["Retry-After"] = str(int(error.retry_after))
+    return Response(error.code, headers, msgspec.json.encode(error.status()))

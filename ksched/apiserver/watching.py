@@ -1,0 +1,187 @@
+"""Watch streams: a bounded queue between the store and one reader."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import AsyncIterator, Callable, Iterable
+from typing import NamedTuple
+
+import msgspec
+
+from ksched.apiserver.resources import Resource
+from ksched.apiserver.selection import Predicate
+from ksched.apiserver.status import StatusError
+from ksched.apiserver.store import ADDED, DELETED, MODIFIED, Change, Collection, Entry, watch_line
+from ksched.clock import Clock
+
+BOOKMARK_SECONDS = 60.0
+INITIAL_EVENTS_END = "k8s.io/initial-events-end"
+
+_BATCH = 500
+
+
+class Selection(NamedTuple):
+    """Which objects of a collection a request is about."""
+
+    namespace: str = ""
+    labels: Predicate | None = None
+    fields: Predicate | None = None
+
+    def matches(self, entry: Entry) -> bool:
+        if self.namespace and entry.namespace != self.namespace:
+            return False
+        if self.labels is not None and not self.labels(entry.labels):
+            return False
+        return self.fields is None or self.fields(entry.fields)
+
+    @property
+    def is_everything(self) -> bool:
+        """Whether only the namespace restricts it."""
+        return self.labels is None and self.fields is None
+
+
+class WatchOptions(NamedTuple):
+    """What a watch was asked for, beside where to begin."""
+
+    resource: Resource
+    selection: Selection
+    timeout_seconds: float
+    bookmarks: bool
+    announce_initial_end: bool = False
+    render: Callable[[Entry], bytes] | None = None
+    """Shape of the objects where it is not the stored one."""
+    queue_limit: int = 10_000
+
+
+class Watch:
+    """One watch, subscribed from the moment it is made; ``close`` it or read it to its end.
+
+    A reader that falls ``queue_limit`` changes behind loses the stream, not the server its memory.
+    """
+
+    def __init__(self, clock: Clock, version: Callable[[], int], options: WatchOptions) -> None:
+        self._options, self._version = options, version
+        self._now = clock.now
+        self._deadline = clock.now() + options.timeout_seconds
+        self._next_bookmark = clock.now() + BOOKMARK_SECONDS
+        self._backlog: deque[bytes] = deque()
+        self._queue: deque[Change] = deque()
+        self._collection: Collection | None = None
+        self._wake = asyncio.Event()
+        self._ended = False
+        self.overflowed = False
+
+    def begin_with_state(self, entries: Iterable[Entry]) -> None:
+        """Send the present state first, as if every object had just been added."""
+        render = self._options.render
+        for entry in entries:
+            if self._options.selection.matches(entry):
+                raw = entry.raw if render is None else render(entry)
+                self._backlog.append(watch_line(ADDED, raw))
+        if self._options.announce_initial_end:
+            self._backlog.append(self._bookmark({INITIAL_EVENTS_END: "true"}))
+
+    def begin_with_changes(self, changes: Iterable[Change]) -> None:
+        """Send what the history remembers first."""
+        self._backlog.extend(line for c in changes if (line := self._line(c)) is not None)
+
+    def begin_with_error(self, error: StatusError) -> None:
+        """Say why there is nothing to watch, and end."""
+        self._backlog.append(watch_line("ERROR", msgspec.json.encode(error.status())))
+        self._ended = True
+
+    def follow(self, collection: Collection) -> None:
+        """Subscribe; call in the same step as ``begin_with_*`` so that nothing falls between."""
+        self._collection = collection
+        collection.watches[self] = None
+
+    def close(self) -> None:
+        """Unsubscribe and end the stream after what is already queued."""
+        self._ended = True
+        self._wake.set()
+        if self._collection is not None:
+            self._collection.watches.pop(self, None)
+            self._collection = None
+
+    async def batches(self) -> AsyncIterator[list[bytes]]:
+        """Yield events, as many at once as are ready, until the watch ends."""
+        try:
+            while True:
+                batch = self._take()
+                if batch:
+                    yield batch
+                elif self._ended:
+                    return
+                elif self._now() >= self._deadline:
+                    if self._options.bookmarks:
+                        yield [self._bookmark()]
+                    return
+                elif self._options.bookmarks and self._now() >= self._next_bookmark:
+                    self._next_bookmark = self._now() + BOOKMARK_SECONDS
+                    yield [self._bookmark()]
+                else:
+                    await self._wait()
+        finally:
+            self.close()
+
+    async def lines(self) -> AsyncIterator[bytes]:
+        """Yield events one by one."""
+        batches = self.batches()
+        try:
+            async for batch in batches:
+                for line in batch:
+                    yield line
+        finally:
+            self.close()
+
+    async def _wait(self) -> None:
+        until = min(self._deadline, self._next_bookmark) if self._options.bookmarks else None
+        self._wake.clear()
+        try:
+            async with asyncio.timeout_at(until or self._deadline):
+                await self._wake.wait()
+        except TimeoutError:
+            return
+
+    def _take(self) -> list[bytes]:
+        batch: list[bytes] = []
+        while self._backlog and len(batch) < _BATCH:
+            batch.append(self._backlog.popleft())
+        while self._queue and len(batch) < _BATCH:
+            line = self._line(self._queue.popleft())
+            if line is not None:
+                batch.append(line)
+        return batch
+
+    def offer(self, change: Change) -> None:
+        if len(self._queue) >= self._options.queue_limit:
+            self.overflowed = True
+            self._queue.clear()
+            self.close()
+            return
+        self._queue.append(change)
+        self._wake.set()
+
+    def _line(self, change: Change) -> bytes | None:
+        selection, resource = self._options.selection, self._options.resource
+        before = change.previous is not None and selection.matches(change.previous)
+        if change.type == DELETED:
+            kind = DELETED if before else None
+        elif selection.matches(change.entry):
+            kind = MODIFIED if before else ADDED
+        else:
+            kind = DELETED if before else None
+        if kind is None:
+            return None
+        if self._options.render is None:
+            return change.line(kind, resource)
+        return watch_line(kind, self._options.render(change.seen_as(kind, resource)))
+
+    def _bookmark(self, annotations: dict[str, str] | None = None) -> bytes:
+        metadata: dict[str, object] = {"resourceVersion": str(self._version())}
+        if annotations:
+            metadata["annotations"] = annotations
+        resource = self._options.resource
+        obj = {"kind": resource.kind, "apiVersion": resource.group_version, "metadata": metadata}
+        return watch_line("BOOKMARK", msgspec.json.encode(obj))
