@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: run test lint types unit clean help
+.PHONY: run test lint types unit assets assets-path test-real bench-real clean help
 .DEFAULT_GOAL := help
 
 help: ## list the targets
@@ -28,7 +28,19 @@ types: $(VENV)/.installed
 	$(BIN)/mypy
 
 unit: $(VENV)/.installed
-	$(BIN)/pytest -n auto
+	$(BIN)/pytest -n auto -m "not real"
+
+assets: $(VENV)/.installed ## etcd, kube-apiserver, kube-scheduler and kubectl into the cache
+	$(BIN)/python tools/assets.py
+
+assets-path: $(VENV)/.installed
+	$(BIN)/python tools/assets.py --path
+
+test-real: $(VENV)/.installed ## the tests against a real control plane (make assets first)
+	$(BIN)/pytest -m real
+
+bench-real: assets ## kube-scheduler and ksched in turns: make bench-real BENCH="--nodes 500"
+	$(BIN)/python -m bench $(BENCH)
 
 clean: ## remove the virtual environment and caches
 	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache .hypothesis build dist

@@ -1,0 +1,133 @@
+"""The client that fills the API server and watches what gets bound; it decides nothing."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from contextlib import asynccontextmanager
+from typing import TypeVar
+
+import aiohttp
+import msgspec
+
+from bench.workloads import NAMESPACE, Object, node
+from ksched.testing.control_plane import ADMIN, ControlPlane
+
+T = TypeVar("T")
+
+CONNECTIONS = 64
+CREATORS = 32
+PODS = f"/api/v1/namespaces/{NAMESPACE}/pods"
+EVENTS = f"/apis/events.k8s.io/v1/namespaces/{NAMESPACE}/events"
+
+
+class Metadata(msgspec.Struct):
+    name: str = ""
+    uid: str = ""
+    resource_version: str = msgspec.field(default="", name="resourceVersion")
+
+
+class Item(msgspec.Struct):
+    metadata: Metadata
+
+
+class ItemList(msgspec.Struct):
+    metadata: Metadata
+    items: list[Item]
+
+
+class WatchEvent(msgspec.Struct):
+    type: str
+    object: Item
+
+
+_item_list = msgspec.json.Decoder(ItemList)
+_watch_event = msgspec.json.Decoder(WatchEvent)
+
+
+async def share_out(work: Iterable[T], workers: int, do: Callable[[T], Awaitable[None]]) -> None:
+    """Do every piece of work, at most ``workers`` at a time."""
+    remaining = iter(work)
+
+    async def worker() -> None:
+        for piece in remaining:
+            await do(piece)
+
+    async with asyncio.TaskGroup() as tasks:
+        for _ in range(workers):
+            tasks.create_task(worker())
+
+
+class LoadGenerator:
+    """An administrator's connection to the control plane."""
+
+    def __init__(self, session: aiohttp.ClientSession) -> None:
+        self._session = session
+
+    @classmethod
+    @asynccontextmanager
+    async def connected(cls, plane: ControlPlane) -> AsyncIterator[LoadGenerator]:
+        async with aiohttp.ClientSession(
+            plane.url,
+            headers={
+                "Authorization": f"Bearer {ADMIN.token}",
+                "Content-Type": "application/json",
+            },
+            connector=aiohttp.TCPConnector(ssl=plane.ssl_context(), limit=CONNECTIONS),
+            timeout=aiohttp.ClientTimeout(total=None),
+            read_bufsize=2**22,
+        ) as session:
+            yield cls(session)
+
+    async def create_nodes(self, count: int) -> None:
+        async def make(index: int) -> None:
+            await self.post("/api/v1/nodes", node(index))
+
+        await share_out(range(count), CREATORS, make)
+
+    async def create_pod(self, pod: Object) -> None:
+        await self.post(PODS, pod)
+
+    async def create_pods(self, pods: Iterable[Object]) -> None:
+        await share_out(pods, CREATORS, self.create_pod)
+
+    async def clear_pods(self) -> None:
+        while (await self._list(f"{PODS}?limit=1")).items:
+            await self._call("DELETE", f"{PODS}?gracePeriodSeconds=0")
+
+    async def node_names(self) -> list[str]:
+        return [item.metadata.name for item in (await self._list("/api/v1/nodes")).items]
+
+    async def pods(self) -> list[Metadata]:
+        return [item.metadata for item in (await self._list(PODS)).items]
+
+    async def resource_version(self) -> str:
+        return (await self._list(f"{PODS}?limit=1")).metadata.resource_version
+
+    async def bound_pods(self, resource_version: str) -> AsyncIterator[str]:
+        """Yield the names of pods as they are seen bound; a name may come more than once."""
+        path = f"{PODS}?watch=1&fieldSelector=spec.nodeName!="
+        # The server may close a watch at any time; the next one goes on where it ended.
+        while True:
+            async with self._session.get(f"{path}&resourceVersion={resource_version}") as response:
+                response.raise_for_status()
+                async for line in response.content:
+                    event = _watch_event.decode(line)
+                    if event.type == "ERROR":
+                        raise RuntimeError(f"watch {path}: {line.decode()}")
+                    resource_version = event.object.metadata.resource_version
+                    yield event.object.metadata.name
+
+    async def post(self, path: str, body: Object) -> None:
+        await self._call("POST", path, msgspec.json.encode(body))
+
+    async def _list(self, path: str) -> ItemList:
+        return _item_list.decode(await self._call("GET", path))
+
+    async def _call(self, method: str, path: str, body: bytes | None = None) -> bytes:
+        async with self._session.request(method, path, data=body) as response:
+            answer = await response.read()
+            if not response.ok:
+                text = answer.decode(errors="replace")[:300]
+                raise RuntimeError(f"{method} {path}: {response.status} {text}")
+            return answer

@@ -1,0 +1,118 @@
+"""All figures of a run as one table."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
+from statistics import median
+
+from bench.drain import Drain
+from bench.latency import Latency
+from bench.schedulers import KSCHED, KUBE_SCHEDULER
+
+HEADINGS = (
+    *("workload", "scheduler", "bound", "pods/s", "of limit", "CPU ms/pod", "RSS MB"),
+    *("first bind s", "p50 ms", "p99 ms"),
+)
+
+
+@dataclass(frozen=True)
+class Figures:
+    """One line of the table; not a number where a run does not measure it."""
+
+    bound: float
+    asked: float
+    pods_per_second: float = math.nan
+    cpu_ms_per_pod: float = math.nan
+    rss_mb: float = math.nan
+    first_bind_seconds: float = math.nan
+    p50_ms: float = math.nan
+    p99_ms: float = math.nan
+
+    @classmethod
+    def of(cls, run: Drain | Latency) -> Figures:
+        if isinstance(run, Latency):
+            return cls(**{each.name: getattr(run, each.name) for each in fields(run)})
+        return cls(
+            bound=run.bound,
+            asked=run.asked,
+            pods_per_second=run.pods_per_second,
+            cpu_ms_per_pod=run.cpu_ms_per_pod,
+            rss_mb=run.peak_rss_mb,
+            first_bind_seconds=run.first_bind_seconds,
+        )
+
+    @classmethod
+    def median_of(cls, rounds: Sequence[Figures]) -> Figures:
+        return cls(
+            **{each.name: median(getattr(one, each.name) for one in rounds) for each in fields(cls)}
+        )
+
+
+@dataclass(frozen=True)
+class BindLimit:
+    """What the API server itself can take, in pods a second."""
+
+    binds_only: float
+    with_events: float
+
+
+def render(results: Mapping[str, Mapping[str, Figures]], limit: BindLimit) -> str:
+    """The table: per workload a line for every scheduler, then how ksched compares."""
+    lines: list[Sequence[str]] = [HEADINGS]
+    for workload, by_scheduler in results.items():
+        for scheduler, figures in by_scheduler.items():
+            lines.append(_line(workload, scheduler, figures, limit))
+        if KUBE_SCHEDULER in by_scheduler and KSCHED in by_scheduler:
+            lines.append(_ratio_line(by_scheduler[KSCHED], by_scheduler[KUBE_SCHEDULER]))
+    for name, value in (
+        ("API server: binds only", limit.binds_only),
+        ("API server: bind + Event", limit.with_events),
+    ):
+        lines.append((name, "no scheduler", "", _number(value), *[""] * (len(HEADINGS) - 4)))
+    return _aligned(lines)
+
+
+def _line(workload: str, scheduler: str, figures: Figures, limit: BindLimit) -> list[str]:
+    share = figures.pods_per_second / limit.binds_only
+    return [
+        workload,
+        scheduler,
+        f"{figures.bound:.0f}/{figures.asked:.0f}",
+        _number(figures.pods_per_second),
+        "" if math.isnan(share) else f"{share:.0%}",
+        _number(figures.cpu_ms_per_pod),
+        _number(figures.rss_mb),
+        _number(figures.first_bind_seconds),
+        _number(figures.p50_ms),
+        _number(figures.p99_ms),
+    ]
+
+
+def _ratio_line(ours: Figures, theirs: Figures) -> list[str]:
+    def ratio(name: str) -> str:
+        mine, yours = getattr(ours, name), getattr(theirs, name)
+        return "" if math.isnan(mine) or math.isnan(yours) or not yours else f"{mine / yours:.2f}x"
+
+    compared = ("cpu_ms_per_pod", "rss_mb", "first_bind_seconds", "p50_ms", "p99_ms")
+    return ["", "ratio", "", ratio("pods_per_second"), "", *map(ratio, compared)]
+
+
+def _number(value: float) -> str:
+    """Three digits that count, never fewer than those before the point."""
+    if math.isnan(value):
+        return ""
+    return f"{value:.0f}" if value >= 100 else f"{value:.3g}"
+
+
+def _aligned(lines: Sequence[Sequence[str]]) -> str:
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+
+    def text(line: Sequence[str]) -> str:
+        words = [line[0].ljust(widths[0]), line[1].ljust(widths[1])]
+        words += [cell.rjust(width) for cell, width in zip(line[2:], widths[2:], strict=True)]
+        return "  ".join(words).rstrip()
+
+    head, *body = map(text, lines)
+    return "\n".join([head, "-" * len(head), *body])
