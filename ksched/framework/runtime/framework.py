@@ -70,6 +70,11 @@ class Framework:
         ]
         self.permit = self._hooks("permit", "Permit")
         self.pre_bind = self._hooks("preBind", "PreBind")
+        self.pre_flight = {
+            hook.plugin: Hook(plugin, plugin.pre_bind_pre_flight, "PreBindPreFlight")
+            for hook in self.pre_bind
+            if hasattr(plugin := self.plugins[hook.plugin], "pre_bind_pre_flight")
+        }
         self.bind = self._hooks("bind", "Bind")
         self.post_bind = self._hooks("postBind", "PostBind")
         self.add_pod = self._extensions("add_pod", "PreFilterExtensionAddPod")

@@ -1,0 +1,279 @@
+"""The scheduling cycle: from a popped pod to a node it is assumed on, or the reasons against it.
+
+Serialized: the next pod's cycle begins when this one has decided. It awaits only plugins that are
+async, and per-node plugins over many nodes; the snapshot does not change meanwhile.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping
+
+import numpy as np
+from msgspec import Struct
+
+from ksched.cache.cache import SchedulerCache
+from ksched.cache.pod_info import PodInfo
+from ksched.framework.cycle_state import CycleState
+from ksched.framework.diagnosis import (
+    NO_NODES_AVAILABLE,
+    Diagnosis,
+    NodeStatuses,
+    count_reasons,
+    rejectors,
+)
+from ksched.framework.interface import PostFilterResult
+from ksched.framework.queued_pod import QueuedPodInfo
+from ksched.framework.runtime.filter_columns import Rows
+from ksched.framework.runtime.guard import PluginFailure
+from ksched.framework.runtime.lifecycle import run_permit, run_reserve, run_unreserve
+from ksched.framework.runtime.pipeline import Feasibility, Search
+from ksched.framework.runtime.profiles import Profile
+from ksched.framework.runtime.score_columns import Scores
+from ksched.framework.runtime.waiting_pods import WaitingPods
+from ksched.framework.status import SUCCESS, Code, Status, unresolvable, unschedulable
+from ksched.queue.nominator import Nominator
+
+
+class Placed(Struct, frozen=True):
+    """A pod assumed and reserved on a node; its binding cycle is next."""
+
+    queued: QueuedPodInfo
+    pod: PodInfo
+    """The pod as it looks on the node."""
+    node_name: str
+    profile: Profile
+    state: CycleState
+    evaluated_nodes: int
+    feasible_nodes: int
+
+
+class Rejected(Struct, frozen=True):
+    """An attempt that failed.
+
+    ``nominated_node_name`` of ``None`` leaves the pod's nomination alone, "" ends it.
+    """
+
+    queued: QueuedPodInfo
+    profile: Profile
+    status: Status
+    diagnosis: Diagnosis | None = None
+    nominated_node_name: str | None = ""
+
+    @property
+    def message(self) -> str:
+        return self.diagnosis.message if self.diagnosis else self.status.message
+
+
+class SchedulingCycle:
+    """Decides for one pod at a time, on what the cache knows."""
+
+    def __init__(
+        self,
+        cache: SchedulerCache,
+        profiles: Mapping[str, Profile],
+        nominator: Nominator,
+        waiting: WaitingPods,
+        rng: random.Random,
+    ) -> None:
+        self._cache = cache
+        self._profiles = profiles
+        self._nominator = nominator
+        self._waiting = waiting
+        self._rng = rng
+
+    async def run(self, queued: QueuedPodInfo) -> Placed | Rejected:
+        """Place a pod or say why not; the cache and the plugins' books are left consistent."""
+        profile = self._profiles[queued.pod.template.spec.scheduler_name]
+        self._cache.update_snapshot()
+        state = CycleState()
+        try:
+            fit = await self._find_nodes(profile, state, queued.pod)
+            if isinstance(fit, Diagnosis):
+                return await self._post_filter(profile, state, queued, fit)
+            node_name = await self._choose(profile, state, queued.pod, fit)
+        except PluginFailure as failed:
+            return Rejected(queued, profile, failed.status)
+        return await self._assume(profile, state, queued, node_name, fit)
+
+    # -- filter ---------------------------------------------------------------------------------
+
+    async def _find_nodes(
+        self, profile: Profile, state: CycleState, pod: PodInfo
+    ) -> Feasibility | Diagnosis:
+        snapshot = self._cache.snapshot
+        if not len(snapshot):
+            raise PluginFailure(unresolvable(NO_NODES_AVAILABLE))
+        pipeline = profile.pipeline
+        status, names, narrowing = await pipeline.run_pre_filter(state, pod)
+        if not status.is_success:
+            return self._rejected_by_pre_filter(status, narrowing if names is None else [])
+        nominated = self._nominated_rows(pod)
+        fit = await self._on_nominated_node(profile, state, pod, nominated)
+        if fit is not None:
+            return fit
+        rows = snapshot.table.rows
+        only = absent = None
+        if names is not None:
+            only = np.array(sorted(rows[name] for name in names if name in rows), np.intp)
+            absent = unresolvable(
+                f"node(s) didn't satisfy plugin(s) [{' '.join(sorted(narrowing))}]"
+            )
+        considered = len(snapshot) if only is None else len(only)
+        limit = num_feasible_nodes_to_find(profile.percentage_of_nodes_to_score, considered)
+        search = Search(
+            only=only,
+            absent=absent or SUCCESS,
+            nominated=nominated,
+            limit=limit if limit < considered and only is None else None,
+            start=profile.next_start_node_index % max(considered, 1),
+        )
+        fit = await pipeline.find_nodes_that_fit(state, pod, search)
+        if search.limit is not None:
+            profile.next_start_node_index = (search.start + fit.evaluated) % len(snapshot)
+        return fit.diagnosis or fit
+
+    def _rejected_by_pre_filter(self, status: Status, narrowing: list[str]) -> Diagnosis:
+        """All nodes get the status; upstream prints it once instead of counting."""
+        unschedulable_plugins, pending = rejectors([status])
+        return Diagnosis(
+            num_all_nodes=len(self._cache.snapshot),
+            unschedulable_plugins=frozenset(narrowing) or unschedulable_plugins,
+            pending_plugins=pending,
+            pre_filter_message=status.message,
+            node_statuses=NodeStatuses.same_for_all(self._cache.snapshot.table, status),
+        )
+
+    def _nominated_rows(self, pod: PodInfo) -> dict[int, list[PodInfo]]:
+        """Rows where pods at least as important are expected, with those pods."""
+        if not len(self._nominator):
+            return {}
+        rows = self._cache.snapshot.table.rows
+        expected: dict[int, list[PodInfo]] = {}
+        for node_name, pods in self._nominator.by_node().items():
+            others = [
+                other for other in pods if other.uid != pod.uid and other.priority >= pod.priority
+            ]
+            if others and node_name in rows:
+                expected[rows[node_name]] = others
+        return expected
+
+    async def _on_nominated_node(
+        self,
+        profile: Profile,
+        state: CycleState,
+        pod: PodInfo,
+        nominated: Mapping[int, list[PodInfo]],
+    ) -> Feasibility | None:
+        """Try the node the pod was nominated to; if it fits, no other node is looked at."""
+        name = pod.pod.status.nominated_node_name
+        row = self._cache.snapshot.table.rows.get(name) if name else None
+        if row is None:
+            return None
+        search = Search(only=np.array([row], np.intp), nominated=nominated)
+        fit = await profile.pipeline.find_nodes_that_fit(state, pod, search)
+        return fit if len(fit.rows) else None
+
+    # -- score and select -----------------------------------------------------------------------
+
+    async def _choose(
+        self, profile: Profile, state: CycleState, pod: PodInfo, fit: Feasibility
+    ) -> str:
+        infos = self._cache.snapshot.table.infos
+        if len(fit.rows) == 1 or not profile.framework.scores:
+            return infos[int(fit.rows[self._rng.randrange(len(fit.rows))])].name
+        rows, totals = await profile.pipeline.prioritize_nodes(state, pod, fit)
+        return infos[select_host(rows, totals, self._rng)].name
+
+    # -- post_filter ----------------------------------------------------------------------------
+
+    async def _post_filter(
+        self, profile: Profile, state: CycleState, queued: QueuedPodInfo, diagnosis: Diagnosis
+    ) -> Rejected:
+        """Give PostFilter plugins a chance to make room; the first success or last word counts."""
+        reasons: list[str] = []
+        nominated: str | None = None
+        for hook in profile.framework.post_filter:
+            result = await hook.acall(state, queued.pod, diagnosis)
+            if not isinstance(result, PostFilterResult):
+                raise hook.nonsense(result, "a PostFilterResult")
+            status = result.status.by(hook.plugin)
+            nominated = result.nominated_node_name if nominated is None else nominated
+            reasons += status.reasons
+            if status.is_success:
+                reasons, nominated = [], result.nominated_node_name
+                break
+            if not status.is_rejected:
+                reasons = [status.message]
+                break
+            if status.code is Code.UNSCHEDULABLE_AND_UNRESOLVABLE:
+                break
+        explained = Diagnosis(
+            num_all_nodes=diagnosis.num_all_nodes,
+            reasons=diagnosis.reasons,
+            unschedulable_plugins=diagnosis.unschedulable_plugins,
+            pending_plugins=diagnosis.pending_plugins,
+            pre_filter_message=diagnosis.pre_filter_message,
+            post_filter_message=", ".join(reasons),
+        )
+        status = unschedulable(explained.message)
+        return Rejected(queued, profile, status, explained, nominated)
+
+    # -- assume, reserve, permit ----------------------------------------------------------------
+
+    async def _assume(
+        self,
+        profile: Profile,
+        state: CycleState,
+        queued: QueuedPodInfo,
+        node_name: str,
+        fit: Feasibility,
+    ) -> Placed | Rejected:
+        pod = queued.pod.on_node(node_name)
+        self._cache.assume_pod(pod)
+        self._nominator.delete(pod.uid)
+        framework = profile.framework
+        waits: dict[str, float] = {}
+        try:
+            status = await run_reserve(framework, state, pod, node_name)
+            if status.is_success:
+                status, waits = await run_permit(framework, state, pod, node_name)
+        except PluginFailure as failed:
+            status = failed.status
+        if waits:
+            self._waiting.hold(pod, node_name, waits)
+        elif not status.is_success:
+            run_unreserve(framework, state, pod, node_name)
+            self._cache.forget_pod(pod)
+            return Rejected(queued, profile, status, one_node_diagnosis(status))
+        return Placed(queued, pod, node_name, profile, state, fit.evaluated, len(fit.rows))
+
+
+def one_node_diagnosis(status: Status) -> Diagnosis | None:
+    """How a rejection after a node was chosen reads: that one node said no."""
+    if not status.is_rejected:
+        return None
+    unschedulable_plugins, pending = rejectors([status])
+    return Diagnosis(
+        num_all_nodes=1,
+        reasons=count_reasons([(status, 1)]),
+        unschedulable_plugins=unschedulable_plugins,
+        pending_plugins=pending,
+    )
+
+
+def select_host(rows: Rows | None, totals: Scores, rng: random.Random) -> int:
+    """The row of the highest total; ties are broken evenly at random."""
+    best = np.flatnonzero(totals == totals.max())
+    choice = int(best[rng.randrange(len(best))]) if len(best) > 1 else int(best[0])
+    return choice if rows is None else int(rows[choice])
+
+
+def num_feasible_nodes_to_find(percentage: int, nodes: int) -> int:
+    """How many feasible nodes are enough (schedule_one.go: numFeasibleNodesToFind, v1.36).
+
+    A percentage of 0 means all nodes: looking at them is cheap here, and places better.
+    """
+    if nodes < 100 or percentage == 0 or percentage >= 100:
+        return nodes
+    return max(nodes * percentage // 100, 100)

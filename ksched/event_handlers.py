@@ -1,0 +1,193 @@
+"""Routes watched changes: facts to the cache first, then wake-ups to the queue.
+
+Everything here is synchronous, so a change is either fully known or not at all. A pod counts as
+assigned when ``spec.nodeName`` is set; assigned pods of every scheduler feed the cache, unassigned
+ones the queue if one of our profiles answers to their ``spec.schedulerName``.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Collection
+
+from ksched.api.objects import Node, Pod
+from ksched.cache.cache import SchedulerCache
+from ksched.cache.pod_info import PodInfo
+from ksched.errors import InvalidObject
+from ksched.framework.cluster_events import (
+    ASSIGNED_POD_ADD,
+    ASSIGNED_POD_DELETE,
+    NODE_ADD,
+    NODE_DELETE,
+)
+from ksched.framework.event_derivation import node_update_events, pod_update_events
+from ksched.framework.runtime.waiting_pods import WaitingPods
+from ksched.pod_status import PodStatusUpdater
+from ksched.queue.scheduling_queue import SchedulingQueue
+
+log = logging.getLogger(__name__)
+
+
+class PodHandler:
+    """Receives every non-terminal pod of the cluster; knows the newest version of pending ones."""
+
+    def __init__(
+        self,
+        cache: SchedulerCache,
+        queue: SchedulingQueue,
+        waiting: WaitingPods,
+        status: PodStatusUpdater,
+        scheduler_names: Collection[str],
+    ) -> None:
+        self._cache = cache
+        self._queue = queue
+        self._waiting = waiting
+        self._status = status
+        self._scheduler_names = frozenset(scheduler_names)
+        self._pending: dict[str, PodInfo] = {}
+        self.is_synced = False
+
+    def latest(self, uid: str) -> PodInfo | None:
+        """The newest version of a pod that is pending and ours; ``None`` if it is not any more."""
+        return self._pending.get(uid)
+
+    def synced(self) -> None:
+        self.is_synced = True
+
+    def added(self, pod: Pod) -> None:
+        info = self._info(pod)
+        if info is None:
+            return
+        if info.node_name:
+            self._assigned(info)
+        elif self._is_ours(info):
+            self._pending[info.uid] = info
+            self._queue.add(info)
+
+    def modified(self, old: Pod, new: Pod) -> None:
+        if old.metadata.uid != new.metadata.uid:
+            self.deleted(old)
+            self.added(new)
+            return
+        info = self._info(new)
+        if info is None:
+            self.deleted(old)
+        elif info.node_name and old.spec.node_name:
+            self._cache.update_pod(info)
+            for event in pod_update_events(old, new):
+                self._queue.move_all_to_active_or_backoff(event, old, new)
+        elif info.node_name:
+            self._assigned(info)
+        else:
+            self._pending_modified(old, info)
+
+    def deleted(self, pod: Pod) -> None:
+        """Drop a pod, whether it was pending, assumed or assigned as far as was known."""
+        uid = pod.metadata.uid
+        was_pending = self._forget_pending(uid)
+        known = self._cache.get_pod(uid)
+        if known is None:
+            if was_pending and pod.status.nominated_node_name:
+                self._room_was_left(pod)
+            return
+        if self._cache.is_assumed(uid) and self._reject_waiting(uid):
+            # Its binding cycle gives the place back.
+            return
+        self._cache.remove_pod(uid)
+        self._queue.move_all_to_active_or_backoff(ASSIGNED_POD_DELETE, known.pod, None)
+
+    def _assigned(self, info: PodInfo) -> None:
+        self._cache.add_pod(info)
+        self._forget_pending(info.uid)
+        self._queue.move_all_to_active_or_backoff(ASSIGNED_POD_ADD, None, info.pod)
+
+    def _pending_modified(self, old: Pod, info: PodInfo) -> None:
+        if not self._is_ours(info):
+            # It changed hands: another scheduler answers for it now.
+            self._forget_pending(info.uid)
+            return
+        self._pending[info.uid] = info
+        if self._cache.is_assumed(info.uid):
+            if info.is_terminating and not old.metadata.deletion_timestamp:
+                self._reject_waiting(info.uid)
+            return
+        self._queue.update(info)
+        nominated = old.status.nominated_node_name
+        if nominated and nominated != info.pod.status.nominated_node_name:
+            self._room_was_left(old)
+
+    def _room_was_left(self, nominated: Pod) -> None:
+        """A nominated pod no longer claims its room: pods that had to respect it may fit."""
+        priority = nominated.spec.priority or 0
+        self._queue.move_all_to_active_or_backoff(
+            ASSIGNED_POD_DELETE, nominated, None, lambda other: other.priority <= priority
+        )
+
+    def _reject_waiting(self, uid: str) -> bool:
+        waiting = self._waiting.get(uid)
+        if waiting is not None:
+            waiting.reject("", "removed")
+        return waiting is not None
+
+    def _forget_pending(self, uid: str) -> bool:
+        self._queue.delete(uid)
+        self._status.forget(uid)
+        return self._pending.pop(uid, None) is not None
+
+    def _is_ours(self, info: PodInfo) -> bool:
+        return info.template.spec.scheduler_name in self._scheduler_names
+
+    def _info(self, pod: Pod) -> PodInfo | None:
+        try:
+            return self._cache.pod_info(pod)
+        except InvalidObject as error:
+            log.error("pod cannot be understood", extra={"pod": error.key, "err": error.problem})
+            return None
+
+
+class NodeHandler:
+    """Receives every node."""
+
+    def __init__(self, cache: SchedulerCache, queue: SchedulingQueue) -> None:
+        self._cache = cache
+        self._queue = queue
+        self.is_synced = False
+
+    def synced(self) -> None:
+        self.is_synced = True
+
+    def added(self, node: Node) -> None:
+        if self._put(node):
+            self._queue.move_all_to_active_or_backoff(NODE_ADD, None, node)
+
+    def modified(self, old: Node, new: Node) -> None:
+        if self._cache.get_node(new.metadata.name) is None:
+            self.added(new)
+            return
+        if not _is_same(old, new) and not self._put(new):
+            return
+        for event in node_update_events(old, new):
+            self._queue.move_all_to_active_or_backoff(event, old, new)
+
+    def deleted(self, node: Node) -> None:
+        self._cache.remove_node(node.metadata.name)
+        self._queue.move_all_to_active_or_backoff(NODE_DELETE, node, None)
+
+    def _put(self, node: Node) -> bool:
+        try:
+            self._cache.add_node(node)
+        except InvalidObject as error:
+            log.error("node cannot be understood", extra={"node": error.key, "err": error.problem})
+            return False
+        return True
+
+
+def _is_same(old: Node, new: Node) -> bool:
+    """Whether two versions differ in nothing that any column or plugin reads (heartbeats)."""
+    return (
+        old.spec == new.spec
+        and old.status == new.status
+        and old.metadata.labels == new.metadata.labels
+        and old.metadata.annotations == new.metadata.annotations
+        and old.metadata.uid == new.metadata.uid
+    )

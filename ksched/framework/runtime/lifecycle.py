@@ -1,0 +1,110 @@
+"""The extension points after a node was chosen: Reserve to PostBind."""
+
+from __future__ import annotations
+
+from ksched.cache.pod_info import PodInfo
+from ksched.framework.cycle_state import CycleState
+from ksched.framework.interface import PermitResult
+from ksched.framework.runtime.framework import Framework
+from ksched.framework.runtime.guard import Hook, PluginFailure
+from ksched.framework.status import SKIP, SUCCESS, Code, Status
+
+
+async def run_reserve(
+    framework: Framework, state: CycleState, pod: PodInfo, node_name: str
+) -> Status:
+    """Reserve in order; the first plugin that does not succeed ends it."""
+    for hook in framework.reserve:
+        status = await _ask(hook, state, pod, node_name)
+        if not status.is_success:
+            return status if status.is_rejected else _failed(hook, status)
+    return SUCCESS
+
+
+def run_unreserve(framework: Framework, state: CycleState, pod: PodInfo, node_name: str) -> None:
+    """Undo every Reserve in reverse order, also of plugins whose Reserve did not run."""
+    for hook in framework.unreserve:
+        try:
+            hook.call(state, pod, node_name)
+        except PluginFailure:
+            # Logged by the hook. The other plugins must get their turn all the same.
+            continue
+
+
+async def run_permit(
+    framework: Framework, state: CycleState, pod: PodInfo, node_name: str
+) -> tuple[Status, dict[str, float]]:
+    """Ask for permission: a status, and with WAIT the seconds each plugin wants at most."""
+    waits: dict[str, float] = {}
+    for hook in framework.permit:
+        result = await hook.acall(state, pod, node_name)
+        timeout_seconds = 0.0
+        if isinstance(result, PermitResult):
+            timeout_seconds, result = result.timeout_seconds, result.status
+        status = hook.status(result)
+        if status.is_wait:
+            waits[hook.plugin] = timeout_seconds
+        elif not status.is_success:
+            return (status if status.is_rejected else _failed(hook, status)), {}
+    return (Status(Code.WAIT) if waits else SUCCESS), waits
+
+
+async def run_pre_bind_pre_flight(
+    framework: Framework, state: CycleState, pod: PodInfo, node_name: str
+) -> Status:
+    """Find out which PreBind plugins have work; SKIP if none has."""
+    outcome = SKIP
+    for hook in framework.pre_bind:
+        ask = framework.pre_flight.get(hook.plugin)
+        if ask is not None:
+            status = await _ask(ask, state, pod, node_name)
+            if status.is_skip:
+                state.skip_pre_bind.add(hook.plugin)
+                continue
+            if not status.is_success:
+                return status if status.is_rejected else _failed(ask, status)
+        outcome = SUCCESS
+    return outcome
+
+
+async def run_pre_bind(
+    framework: Framework, state: CycleState, pod: PodInfo, node_name: str
+) -> Status:
+    for hook in framework.pre_bind:
+        if hook.plugin in state.skip_pre_bind:
+            continue
+        status = await _ask(hook, state, pod, node_name)
+        if not status.is_success:
+            return status if status.is_rejected else _failed(hook, status)
+    return SUCCESS
+
+
+async def run_bind(framework: Framework, state: CycleState, pod: PodInfo, node_name: str) -> Status:
+    """Let the first Bind plugin that does not skip bind the pod."""
+    for hook in framework.bind:
+        status = await _ask(hook, state, pod, node_name)
+        if status.is_skip:
+            continue
+        if status.is_success or status.is_rejected:
+            return status
+        return _failed(hook, status)
+    return SKIP
+
+
+async def run_post_bind(
+    framework: Framework, state: CycleState, pod: PodInfo, node_name: str
+) -> None:
+    """Tell PostBind plugins; the pod is bound whatever they do."""
+    for hook in framework.post_bind:
+        try:
+            await hook.acall(state, pod, node_name)
+        except PluginFailure:
+            continue
+
+
+async def _ask(hook: Hook, state: CycleState, pod: PodInfo, node_name: str) -> Status:
+    return hook.status(await hook.acall(state, pod, node_name))
+
+
+def _failed(hook: Hook, status: Status) -> Status:
+    return Status(Code.ERROR, (f"{hook.activity}: {status.message}",), hook.plugin)

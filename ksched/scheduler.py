@@ -1,0 +1,317 @@
+"""The composition root: builds the parts, owns the tasks, and knows in which order to stop.
+
+::
+
+    async with Scheduler(transport) as scheduler:
+        ...                       # pods are being scheduled
+
+``watch`` keeps the cache warm and may run on every replica; ``schedule`` is the leader's work.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+import socket
+from collections.abc import Iterable
+from types import TracebackType
+from typing import Self
+
+import anyio
+
+from ksched.api.decoding import decode_node, decode_pod
+from ksched.api.objects import Node, Pod
+from ksched.binding import BindingCycle
+from ksched.cache.cache import SchedulerCache
+from ksched.cache.pod_info import PodInfo
+from ksched.client.rate_limit import RateLimiter
+from ksched.client.recorder import EventRecorder, pod_reference
+from ksched.client.reflector import Reflector
+from ksched.client.resources import NODES, PODS
+from ksched.client.rest import ApiClient, Selection
+from ksched.clock import Clock, LoopClock
+from ksched.configuration.model import SchedulerConfiguration
+from ksched.cycle import Placed, Rejected, SchedulingCycle
+from ksched.decisions import Decision, DecisionLog, Result
+from ksched.event_handlers import NodeHandler, PodHandler
+from ksched.failures import FailureHandler
+from ksched.framework.handle import Handle
+from ksched.framework.plugins.in_tree import IN_TREE
+from ksched.framework.queued_pod import QueuedPodInfo
+from ksched.framework.runtime import registry as registries
+from ksched.framework.runtime.profiles import FrameworkHandle, build_profiles
+from ksched.framework.runtime.waiting_pods import WaitingPods
+from ksched.pod_status import PodStatusUpdater
+from ksched.queue.hints import registrations
+from ksched.queue.scheduling_queue import (
+    BACKOFF_FLUSH_SECONDS,
+    UNSCHEDULABLE_FLUSH_SECONDS,
+    Observer,
+    SchedulingQueue,
+)
+from ksched.transport import Transport
+
+log = logging.getLogger(__name__)
+
+NOT_TERMINAL = Selection(field_selector="status.phase!=Succeeded,status.phase!=Failed")
+EXPIRY_CHECK_SECONDS = 1.0
+DRAIN_SECONDS = 10.0
+
+
+class ProfileRecorder:
+    """Writes the events of one profile, under its name."""
+
+    def __init__(self, recorder: EventRecorder, profile: str) -> None:
+        self._recorder = recorder
+        self._profile = profile
+
+    def event(self, pod: PodInfo, kind: str, reason: str, action: str, note: str) -> None:
+        self._recorder.event(pod_reference(pod.pod), kind, reason, action, note, self._profile)
+
+
+class Recorders:
+    """Routes an event to the recorder of the pod's profile."""
+
+    def __init__(self, recorder: EventRecorder) -> None:
+        self._recorder = recorder
+
+    def event(self, pod: PodInfo, kind: str, reason: str, action: str, note: str) -> None:
+        name = pod.template.spec.scheduler_name
+        self._recorder.event(pod_reference(pod.pod), kind, reason, action, note, name)
+
+
+class Scheduler:
+    """A kube-scheduler on one API server.
+
+    ``registry`` adds out-of-tree plugins to the in-tree ones and to those of installed packages.
+    The same ``seed`` on the same events makes the same choices.
+    """
+
+    def __init__(
+        self,
+        transport: Transport,
+        configuration: SchedulerConfiguration | None = None,
+        *,
+        registry: registries.Registry | None = None,
+        clock: Clock | None = None,
+        seed: int | None = None,
+        pod_max_in_unschedulable_seconds: float = 60.0,
+        assume_ttl_seconds: float = 0.0,
+        observer: Observer | None = None,
+    ) -> None:
+        configuration = configuration or SchedulerConfiguration()
+        self.configuration = configuration
+        self.clock = clock or LoopClock()
+        rng = random.Random(seed)
+        connection = configuration.client_connection
+        limiter = RateLimiter(connection.qps, connection.burst, self.clock)
+        self.client = ApiClient(transport, self.clock, limiter, rng)
+        event_limiter = RateLimiter(connection.qps, connection.burst, self.clock)
+        event_client = ApiClient(transport, self.clock, event_limiter, rng)
+        self.recorder = EventRecorder(event_client, self.clock, hostname=socket.gethostname())
+        self.cache = SchedulerCache(self.clock.now, assume_ttl_seconds)
+        self.waiting = WaitingPods()
+        self.decisions = DecisionLog()
+        self.profiles = build_profiles(
+            configuration,
+            registries.merge(IN_TREE, registries.installed(), registry or {}),
+            self.cache.snapshot,
+            self.clock,
+            self._make_handle,
+        )
+        self.queue = self._make_queue(pod_max_in_unschedulable_seconds, observer)
+        recorders = Recorders(self.recorder)
+        self.pod_status = PodStatusUpdater(self.client, self.clock)
+        self.pods = PodHandler(self.cache, self.queue, self.waiting, self.pod_status, self.profiles)
+        self.nodes = NodeHandler(self.cache, self.queue)
+        self.pod_reflector: Reflector[Pod] = Reflector(
+            self.client, PODS, decode_pod, self.pods, self.clock, selection=NOT_TERMINAL, rng=rng
+        )
+        self.node_reflector: Reflector[Node] = Reflector(
+            self.client, NODES, decode_node, self.nodes, self.clock, rng=rng
+        )
+        failures = FailureHandler(self.queue, self.pods.latest, recorders, self.pod_status)
+        self._failures = failures
+        self._recorders = recorders
+        self._cycle = SchedulingCycle(
+            self.cache, self.profiles, self.queue.nominator, self.waiting, rng
+        )
+        self._binding = BindingCycle(
+            self.cache, self.queue, self.waiting, failures, recorders, self.pod_status
+        )
+        self._drain = anyio.CancelScope()
+        self._tasks: anyio.abc.TaskGroup | None = None
+
+    def _make_handle(self, profile: str) -> Handle:
+        return FrameworkHandle(
+            profile,
+            self.clock,
+            self.client,
+            ProfileRecorder(self.recorder, profile),
+            self.cache.snapshot,
+            self.waiting,
+            self._activate,
+            self._nominated_pods_for_node,
+        )
+
+    # The queue is built from the plugins, so it does not exist yet when they get their handles.
+
+    def _activate(self, pods: Iterable[PodInfo]) -> None:
+        self.queue.activate(pods)
+
+    def _nominated_pods_for_node(self, node_name: str) -> list[PodInfo]:
+        return self.queue.nominator.nominated_pods_for_node(node_name)
+
+    def _make_queue(
+        self, pod_max_in_unschedulable_seconds: float, observer: Observer | None
+    ) -> SchedulingQueue:
+        frameworks = {name: profile.framework for name, profile in self.profiles.items()}
+        first = next(iter(frameworks.values()))
+        return SchedulingQueue(
+            self.clock.now,
+            first.queue_sort.method,
+            {
+                name: [(hook.plugin, hook.method) for hook in framework.pre_enqueue]
+                for name, framework in frameworks.items()
+            },
+            {name: registrations(one.plugins.values()) for name, one in frameworks.items()},
+            pod_initial_backoff_seconds=self.configuration.pod_initial_backoff_seconds,
+            pod_max_backoff_seconds=self.configuration.pod_max_backoff_seconds,
+            pod_max_in_unschedulable_seconds=pod_max_in_unschedulable_seconds,
+            observer=observer,
+        )
+
+    # -- running --------------------------------------------------------------------------------
+
+    async def watch(self) -> None:
+        """Keep cache and queue up to date with the API server until cancelled."""
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(self.node_reflector.run, name="watch nodes")
+            tasks.start_soon(self.pod_reflector.run, name="watch pods")
+            tasks.start_soon(self.recorder.run, name="record events")
+
+    async def wait_synced(self) -> None:
+        """Wait until the cache has seen all nodes and pods once."""
+        await self.node_reflector.wait_synced()
+        await self.pod_reflector.wait_synced()
+
+    async def schedule(self) -> None:
+        """Schedule pods until cancelled, or until ``drain`` was asked for and has finished."""
+        await self.wait_synced()
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(self._flush_backoff, name="flush backoff")
+            tasks.start_soon(self._flush_unschedulable, name="flush unschedulable")
+            tasks.start_soon(self._expire_assumed, name="expire assumed")
+            tasks.start_soon(self.pod_status.run, name="update pod status")
+            with self._drain:
+                # A task per pod: asyncio's group costs a tenth of anyio's here.
+                async with asyncio.TaskGroup() as bindings:
+                    while (queued := await self.queue.pop()) is not None:
+                        await self._schedule_one(queued, bindings)
+            tasks.cancel_scope.cancel()
+
+    async def run(self) -> None:
+        """Watch and schedule until cancelled."""
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(self.watch, name="watch")
+            await self.schedule()
+            await self.recorder.flush(timeout=2.0)
+            tasks.cancel_scope.cancel()
+
+    def drain(self, deadline_seconds: float = DRAIN_SECONDS) -> None:
+        """Start no new attempt, give running bindings a deadline, then let ``schedule`` end."""
+        self.queue.close()
+        self._drain.deadline = anyio.current_time() + deadline_seconds
+
+    async def __aenter__(self) -> Self:
+        self._tasks = await anyio.create_task_group().__aenter__()
+        self._tasks.start_soon(self.run, name="scheduler")
+        await self.wait_synced()
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        assert self._tasks is not None
+        self.drain()
+        if kind is not None:
+            self._tasks.cancel_scope.cancel()
+        await self._tasks.__aexit__(kind, error, trace)
+
+    # -- one pod --------------------------------------------------------------------------------
+
+    async def _schedule_one(self, queued: QueuedPodInfo, bindings: asyncio.TaskGroup) -> None:
+        pod = queued.pod
+        if pod.is_terminating:
+            note = f"skip schedule deleting pod: {pod.key}"
+            self._recorders.event(pod, "Warning", "FailedScheduling", "Scheduling", note)
+            self.queue.done(pod.uid)
+            return
+        if self.cache.is_assumed(pod.uid):
+            self.queue.done(pod.uid)
+            return
+        started = self.clock.now()
+        outcome = await self._cycle.run(queued)
+        if isinstance(outcome, Rejected):
+            self._decided(outcome, started)
+            self._failures.handle_scheduling_failure(outcome)
+            return
+        if outcome.state.pods_to_activate:
+            self.queue.activate(outcome.state.pods_to_activate.values())
+        bindings.create_task(self._bind(outcome, started), name="bind")
+
+    async def _bind(self, placed: Placed, started: float) -> None:
+        rejected = await self._binding.run(placed)
+        self._decided(rejected or placed, started)
+
+    def _decided(self, outcome: Placed | Rejected, started: float) -> None:
+        queued, now = outcome.queued, self.clock.now()
+        first = queued.initial_attempt_timestamp
+        if isinstance(outcome, Placed):
+            result, node_name, message = Result.SCHEDULED, outcome.node_name, ""
+            evaluated, feasible = outcome.evaluated_nodes, outcome.feasible_nodes
+        else:
+            rejected = outcome.status.is_rejected
+            result = Result.UNSCHEDULABLE if rejected else Result.ERROR
+            node_name, message = "", outcome.message
+            evaluated, feasible = len(self.cache.snapshot), 0
+        self.decisions.record(
+            Decision(
+                at=self.clock.wall(),
+                pod=queued.key,
+                uid=queued.uid,
+                profile=outcome.profile.name,
+                result=result,
+                node_name=node_name,
+                message=message,
+                attempts=queued.attempts,
+                evaluated_nodes=evaluated,
+                feasible_nodes=feasible,
+                duration_seconds=now - started,
+                waited_seconds=now - (started if first is None else first),
+            )
+        )
+
+    # -- periodic -------------------------------------------------------------------------------
+
+    async def _flush_backoff(self) -> None:
+        while True:
+            await self.clock.sleep(BACKOFF_FLUSH_SECONDS)
+            self.queue.flush_backoff_completed()
+
+    async def _flush_unschedulable(self) -> None:
+        while True:
+            await self.clock.sleep(UNSCHEDULABLE_FLUSH_SECONDS)
+            self.queue.flush_unschedulable_leftover()
+
+    async def _expire_assumed(self) -> None:
+        while True:
+            await self.clock.sleep(EXPIRY_CHECK_SECONDS)
+            for pod in self.cache.expire_assumed():
+                latest = self.pods.latest(pod.uid)
+                if latest is not None:
+                    self.queue.add(latest)
