@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass, field
+from time import monotonic
 
 from bench.load_generator import LoadGenerator
 from bench.process_usage import usage
 from bench.schedulers import Start
 from bench.workloads import pod
-from ksched.clock import LoopClock
 from ksched.testing.child_process import ChildProcess
 
 SAMPLE_SECONDS = 0.1
@@ -47,7 +47,6 @@ async def drain(
     load: LoadGenerator, start: Start, workload: str, pods: int, timeout_seconds: float
 ) -> Drain:
     """Create the pods, start the scheduler, and wait until all are bound or time is up."""
-    clock = LoopClock()
     await load.clear_pods()
     await load.create_pods(pod(index, workload) for index in range(pods))
     version = await load.resource_version()
@@ -58,17 +57,17 @@ async def drain(
             if name in progress.names:
                 continue
             progress.names.add(name)
-            progress.last = clock.now()
+            progress.last = monotonic()
             progress.first = progress.first or progress.last
             if len(progress.names) == pods:
                 return
 
-    started = clock.now()
+    started = monotonic()
     with start() as scheduler:
         async with asyncio.TaskGroup() as tasks:
             watching = tasks.create_task(watch())
             deadline = started + timeout_seconds
-            while not watching.done() and scheduler.exit_code is None and clock.now() < deadline:
+            while not watching.done() and scheduler.exit_code is None and monotonic() < deadline:
                 await asyncio.wait([watching], timeout=SAMPLE_SECONDS)
                 _sample(scheduler, progress)
             watching.cancel()

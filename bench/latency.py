@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass
+from time import monotonic
 
 from bench.load_generator import LoadGenerator
 from bench.process_usage import usage
 from bench.schedulers import Start
 from bench.workloads import pod, stuck_pod
-from ksched.clock import LoopClock
 
 WORKLOAD = "basic"
 SETTLE_SECONDS = 6.0
@@ -32,11 +32,10 @@ async def latency(
     load: LoadGenerator, start: Start, rate: float, seconds: float, stuck: int
 ) -> Latency:
     """Send ``rate`` pods a second, beside ``stuck`` pods that fit nowhere and came before."""
-    clock = LoopClock()
     await load.clear_pods()
     await load.create_pods(stuck_pod(index) for index in range(stuck))
     with start() as scheduler:
-        await clock.sleep(SETTLE_SECONDS)
+        await asyncio.sleep(SETTLE_SECONDS)
         scheduler.must_run(0)
         before = usage(scheduler.pid)
         sent, waits = await _arrivals(load, rate, int(rate * seconds))
@@ -57,7 +56,6 @@ async def _arrivals(
     load: LoadGenerator, rate: float, total: int
 ) -> tuple[dict[str, float], dict[str, float]]:
     """Create pods on time; return when each was sent and how many seconds each bound one took."""
-    clock = LoopClock()
     sent: dict[str, float] = {}
     waits: dict[str, float] = {}
     version = await load.resource_version()
@@ -65,18 +63,18 @@ async def _arrivals(
     async def watch() -> None:
         async for name in load.bound_pods(version):
             if name in sent and name not in waits:
-                waits[name] = clock.now() - sent[name]
+                waits[name] = monotonic() - sent[name]
                 if len(waits) == total:
                     return
 
     async with asyncio.TaskGroup() as watchers:
         watching = watchers.create_task(watch())
-        started = clock.now()
+        started = monotonic()
         async with asyncio.TaskGroup() as creations:
             for index in range(total):
-                await clock.sleep(started + index / rate - clock.now())
+                await asyncio.sleep(started + index / rate - monotonic())
                 body = pod(index, WORKLOAD)
-                sent[body["metadata"]["name"]] = clock.now()
+                sent[body["metadata"]["name"]] = monotonic()
                 creations.create_task(load.create_pod(body))
         await asyncio.wait([watching], timeout=GRACE_SECONDS)
         watching.cancel()
