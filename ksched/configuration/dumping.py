@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import yaml
 
@@ -13,9 +13,22 @@ from ksched.configuration.strict_model import API_VERSION
 from ksched.configuration.yaml_reading import plain_value
 from ksched.errors import ConfigError
 
+REDACTED: Final = "--- REDACTED ---"
+
 
 def configz(configuration: SchedulerConfiguration) -> dict[str, Any]:
-    """The versioned object, as ``/configz`` serves it under ``componentconfig``."""
+    """The versioned object, as ``/configz`` serves it under ``componentconfig``: without keys.
+
+    Whoever may ask for the configuration need not be able to impersonate the scheduler.
+    """
+    content = _versioned(configuration)
+    for extender in content.get("extenders", ()):
+        if extender.get("tlsConfig", {}).get("keyData"):
+            extender["tlsConfig"]["keyData"] = REDACTED
+    return content
+
+
+def _versioned(configuration: SchedulerConfiguration) -> dict[str, Any]:
     content = configuration.model_dump(mode="json", exclude_none=True)
     if not content["extenders"]:
         del content["extenders"]
@@ -25,7 +38,7 @@ def configz(configuration: SchedulerConfiguration) -> dict[str, Any]:
 def dump_config(configuration: SchedulerConfiguration) -> str:
     """The configuration as YAML for ``--write-config-to``."""
     return yaml.dump(
-        configz(configuration),
+        _versioned(configuration),
         Dumper=_Dumper,
         sort_keys=True,
         default_flow_style=False,

@@ -85,8 +85,8 @@ def _decode(content: dict[str, Any], problems: list[str]) -> SchedulerConfigurat
         rest = decode(SchedulerConfiguration, _without(content, removed))
     except ValidationError as error:
         raise ConfigError([*problems, *(problem for _, problem in describe(error))]) from None
-    guessed = tuple(path_of(location) for location in removed)
     # Removed fields have their defaults now, about which the user said nothing.
+    guessed = tuple(path_of(location) + end for location in removed for end in ".[:")
     problems += [p for p in find_problems(rest) if not p.startswith(guessed)]
     raise ConfigError(problems)
 

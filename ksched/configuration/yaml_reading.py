@@ -22,13 +22,15 @@ _INT: Final = re.compile(r"[-+]?(0b[01_]+|0o?[0-7_]+|0x[0-9a-fA-F_]+|0|[1-9][0-9
 _FLOAT: Final = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?")
 _MERGE: Final = "tag:yaml.org,2002:merge"
 _PREFIX: Final = "tag:yaml.org,2002:"
+_PLAIN: Final = "plain"
 
 
 class _Loader(yaml.CSafeLoader):
     """Leaves plain scalars to us: PyYAML's own idea of numbers and dates is not Kubernetes'."""
 
-    yaml_implicit_resolvers: dict[str, list[tuple[str, re.Pattern[str]]]] = {  # noqa: RUF012
-        "<": [(_MERGE, re.compile(r"<<"))]
+    yaml_implicit_resolvers: dict[str | None, list[tuple[str, re.Pattern[str]]]] = {  # noqa: RUF012
+        "<": [(_MERGE, re.compile(r"<<$"))],
+        None: [(_PLAIN, re.compile(r""))],
     }
 
 
@@ -103,8 +105,7 @@ class _Reader:
 
     def _scalar(self, node: yaml.ScalarNode) -> Any:
         text, tag = node.value, node.tag.removeprefix(_PREFIX)
-        # libyaml says "" for a plain scalar, the pure Python parser None.
-        if not node.style and tag == "str":
+        if tag == _PLAIN:
             return plain_value(text)
         if tag == "str":
             return text

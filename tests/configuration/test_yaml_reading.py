@@ -1,0 +1,75 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from ksched.configuration.yaml_reading import read_yaml
+from ksched.errors import ConfigError
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        pytest.param("yes", True, id="YAML 1.1 boolean"),
+        pytest.param("y", True, id="one letter"),
+        pytest.param("Off", False, id="capital"),
+        pytest.param("'on'", "on", id="quoted"),
+        pytest.param("!!str on", "on", id="tagged as a string"),
+        pytest.param("12:30:00", "12:30:00", id="no base 60"),
+        pytest.param("2001-01-01", "2001-01-01", id="no dates"),
+        pytest.param("010", 8, id="octal"),
+        pytest.param("-0x10", -16, id="hexadecimal"),
+        pytest.param("0b11", 3, id="binary"),
+        pytest.param("0b_", "0b_", id="a prefix without digits is text"),
+        pytest.param("1_000", 1000, id="underscores"),
+        pytest.param("16.0", 16, id="JSON has one kind of number"),
+        pytest.param("1e3", 1000, id="exponent without dot"),
+        pytest.param(".5", 0.5, id="leading dot"),
+        pytest.param("1e999", "1e999", id="no number that is not finite"),
+        pytest.param("~", None, id="null"),
+        pytest.param("[a, [b]]", ["a", ["b"]], id="flow"),
+        pytest.param("{1: a}", {"1": "a"}, id="keys are strings"),
+    ],
+)
+def test_scalars_are_read_as_kubernetes_reads_them(text: str, value: Any) -> None:
+    read = read_yaml(f"key: {text}")
+    assert read == {"key": value}
+    assert type(read["key"]) is type(value)
+
+
+def test_a_merge_key_gives_way_to_own_keys() -> None:
+    text = "base: &b {x: 1, y: 2}\nderived:\n  <<: *b\n  x: 3\n"
+    assert read_yaml(text)["derived"] == {"x": 3, "y": 2}
+
+
+@pytest.mark.parametrize(
+    ("text", "problems"),
+    [
+        pytest.param(
+            "a: 1\nb: {c: 1, c: 2}\na: 3\n",
+            ('line 2: key "c" already set in map', 'line 3: key "a" already set in map'),
+            id="duplicate keys, all of them",
+        ),
+        pytest.param("a: [1\n", ("yaml: line 2: did not find expected ',' or ']'",), id="syntax"),
+        pytest.param("a: &x [*x]", ("line 1: anchor contains itself",), id="endless"),
+        pytest.param(
+            "a: !!python/object:os.system x",
+            ("line 1: cannot decode 'x' as tag:yaml.org,2002:python/object:os.system",),
+            id="foreign tag",
+        ),
+        pytest.param(
+            "a: !!int x", ("line 1: cannot decode 'x' as tag:yaml.org,2002:int",), id="wrong tag"
+        ),
+        pytest.param("a: 1\n---\nb: 1\n", ("yaml: line 2: but found another document",), id="two"),
+        pytest.param("[a]: 1", ("line 1: a key must be a scalar",), id="odd key"),
+    ],
+)
+def test_what_cannot_be_read_is_named_with_its_line(text: str, problems: tuple[str, ...]) -> None:
+    with pytest.raises(ConfigError) as caught:
+        read_yaml(text)
+    assert caught.value.problems == problems
+
+
+def test_an_empty_file_is_null() -> None:
+    assert read_yaml("# nothing\n") is None
