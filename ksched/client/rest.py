@@ -125,7 +125,7 @@ class ApiClient:
                 response = await self._transport.request(
                     method, path, body, content_type=content_type, timeout=timeout
                 )
-                if response.status < 300:
+                if 200 <= response.status < 300:
                     return response.body
                 error = error_from_response(method, path, response, self._clock.wall())
             except Unavailable as unavailable:

@@ -1,0 +1,506 @@
+"""Tokens and certificates that change while we run, over real sockets and TLS."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import os
+import ssl
+import sys
+from pathlib import Path
+
+import pytest
+import trustme
+
+from ksched.client.authentication import FixedSecret, Secret, TokenFile, bearer
+from ksched.client.exec_credentials import ExecCredentials, ExecSpec
+from ksched.client.http_transport import ClientConfig, HttpTransport
+from ksched.client.tls import TlsSettings
+from ksched.clock import LoopClock, rfc3339
+from ksched.errors import Unavailable
+from ksched.transport import NOT_SENT
+
+pytestmark = pytest.mark.real_time
+V1 = "client.authentication.k8s.io/v1"
+
+
+@pytest.fixture
+async def connect():
+    made = []
+
+    def make(config, **options):
+        made.append(HttpTransport(config, LoopClock(), **options))
+        return made[-1]
+
+    yield make
+    for transport in made:
+        await transport.aclose()
+
+
+@pytest.fixture
+def guarded(raw_server, wire):
+    """A server that accepts one token at a time: ``server.token``."""
+
+    async def start(token):
+        async def handle(asked, writer):
+            ok = asked.header("authorization") == f"Bearer {server.token}"
+            writer.write(wire.answer(b"{}" if ok else b"Unauthorized", 200 if ok else 401))
+
+        server = await raw_server(handle)
+        server.token = token
+        return server
+
+    return start
+
+
+# -- tokens -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("method", ["GET", "POST"])
+async def test_rotated_token_file_is_read_again_after_401(tmp_path, connect, guarded, method):
+    path = tmp_path / "token"
+    path.write_text("first\n")
+    server = await guarded("first")
+    config = ClientConfig(
+        f"http://127.0.0.1:{server.port}", credentials=TokenFile(path, LoopClock())
+    )
+    transport = connect(config)
+    assert (await transport.request(method, "/x", b"")).status == 200
+    server.token = "second"
+    path.write_text("second\n")
+    assert (await transport.request(method, "/x", b"")).status == 200
+    assert [asked.header("authorization") for asked in server.asked] == [
+        "Bearer first",
+        "Bearer first",
+        "Bearer second",
+    ]
+
+
+async def test_watch_renews_a_rejected_token_too(tmp_path, connect, guarded):
+    path = tmp_path / "token"
+    path.write_text("old")
+    server = await guarded("new")
+    config = ClientConfig(
+        f"http://127.0.0.1:{server.port}", credentials=TokenFile(path, LoopClock())
+    )
+    transport = connect(config)
+    await transport.request("POST", "/x", b"")
+    path.write_text("new")
+    async with transport.stream("/watch") as stream:
+        assert stream.status == 200
+
+
+async def test_401_with_nothing_new_to_offer_is_the_answer(connect, guarded):
+    server = await guarded("right")
+    config = ClientConfig(
+        f"http://127.0.0.1:{server.port}", credentials=FixedSecret(bearer("wrong"))
+    )
+    transport = connect(config)
+    assert (await transport.request("POST", "/x", b"")).status == 401
+    assert (await transport.request("GET", "/x")).status == 401
+    async with transport.stream("/watch") as stream:
+        assert stream.status == 401
+    assert len(server.asked) == 3
+
+
+async def test_token_file_is_read_again_every_period(tmp_path):
+    path = tmp_path / "token"
+    path.write_text("one")
+    source = TokenFile(path, LoopClock(), period=0.05)
+    assert (await source.get()).authorization == "Bearer one"
+    path.write_text("two")
+    assert (await source.get()).authorization == "Bearer one"
+    await asyncio.sleep(0.06)
+    assert (await source.get()).authorization == "Bearer two"
+
+
+async def test_token_file_that_vanishes_keeps_the_last_token(tmp_path, caplog):
+    path = tmp_path / "token"
+    path.write_text("sesame")
+    source = TokenFile(path, LoopClock(), period=0.0)
+    await source.get()
+    path.unlink()
+    assert (await source.get()).authorization == "Bearer sesame"
+    path.write_text("")
+    assert (await source.get()).authorization == "Bearer sesame"
+    assert "token file cannot be read" in caplog.messages
+    assert "sesame" not in caplog.text
+
+
+async def test_missing_token_file_names_the_file(tmp_path, connect, guarded):
+    server = await guarded("x")
+    missing = tmp_path / "missing"
+    config = ClientConfig(
+        f"http://127.0.0.1:{server.port}", credentials=TokenFile(missing, LoopClock())
+    )
+    with pytest.raises(Unavailable, match=str(missing)) as caught:
+        await connect(config).request("POST", "/x", b"")
+    assert caught.value.reason == NOT_SENT
+    assert server.asked == []
+
+
+def test_secrets_do_not_show_themselves():
+    secret = Secret(authorization="Bearer sesame", certificate="cert", key="key")
+    assert "sesame" not in repr(secret)
+    assert "key'" not in repr(secret)
+
+
+@pytest.mark.parametrize("token", ["a\r\nEvil: b", "ü", "a\x00"])
+def test_token_that_would_smuggle_a_header_is_refused(token):
+    with pytest.raises(Unavailable, match="no header may hold"):
+        bearer(token)
+
+
+# -- exec ---------------------------------------------------------------------------------------
+
+
+def program(tmp_path, body):
+    """A credential program: Python with ``runs`` (how often it was started) at hand."""
+    path = tmp_path / "program.py"
+    path.write_text(
+        "import json, os, sys, time, pathlib\n"
+        f"counter = pathlib.Path({str(tmp_path / 'runs')!r})\n"
+        "runs = int(counter.read_text()) + 1 if counter.exists() else 1\n"
+        "counter.write_text(str(runs))\n"
+        "def give(**status):\n"
+        f"    print(json.dumps({{'apiVersion': {V1!r}, 'kind': 'ExecCredential',"
+        " 'status': status}))\n" + body
+    )
+    return ExecSpec(V1, sys.executable, args=("-S", str(path)), env={"EXTRA": "yes"})
+
+
+def runs(tmp_path):
+    return int((tmp_path / "runs").read_text())
+
+
+async def test_exec_program_runs_once_for_all_and_again_after_401(tmp_path, connect, guarded):
+    server = await guarded("token-1")
+    source = ExecCredentials(program(tmp_path, "give(token=f'token-{runs}')"), LoopClock())
+    transport = connect(ClientConfig(f"http://127.0.0.1:{server.port}", credentials=source))
+    async with asyncio.TaskGroup() as group:
+        for _ in range(5):
+            group.create_task(transport.request("POST", "/x", b""))
+    assert runs(tmp_path) == 1
+    server.token = "token-2"
+    source._ran_at -= 60  # not within seconds of the last run
+    assert (await transport.request("POST", "/x", b"")).status == 200
+    assert runs(tmp_path) == 2
+
+
+async def test_server_that_rejects_everything_does_not_start_the_program_each_time(
+    tmp_path, connect, guarded
+):
+    server = await guarded("never")
+    source = ExecCredentials(program(tmp_path, "give(token='t')"), LoopClock())
+    transport = connect(ClientConfig(f"http://127.0.0.1:{server.port}", credentials=source))
+    for _ in range(5):
+        assert (await transport.request("POST", "/x", b"")).status == 401
+    assert runs(tmp_path) == 1
+
+
+async def test_exec_program_runs_again_when_the_credential_expires(tmp_path):
+    class Clock(LoopClock):
+        ahead = 0.0
+
+        def wall(self):
+            return 1_800_000_000.0 + self.ahead
+
+    clock = Clock()
+    expiry = rfc3339(clock.wall() + 600)
+    source = ExecCredentials(
+        program(tmp_path, f"give(token=str(runs), expirationTimestamp={expiry!r})"), clock
+    )
+    assert (await source.get()).authorization == "Bearer 1"
+    clock.ahead = 500
+    assert (await source.get()).authorization == "Bearer 1"
+    clock.ahead = 545  # a minute before, rather than a second after
+    assert (await source.get()).authorization == "Bearer 2"
+
+
+async def test_exec_program_is_told_what_it_asked_for(tmp_path):
+    out = tmp_path / "env"
+    body = (
+        f"pathlib.Path({str(out)!r}).write_text("
+        "os.environ['KUBERNETES_EXEC_INFO'] + chr(10) + os.environ['EXTRA'])\n"
+        "give(token='t')"
+    )
+    spec = program(tmp_path, body)
+    cluster = {"server": "https://a", "config": {"b": 1}}
+    await ExecCredentials(
+        ExecSpec(spec.api_version, spec.command, spec.args, spec.env, cluster), LoopClock()
+    ).get()
+    info, extra = out.read_text().split("\n")
+    assert json.loads(info) == {
+        "apiVersion": V1,
+        "kind": "ExecCredential",
+        "spec": {"interactive": False, "cluster": cluster},
+    }
+    assert extra == "yes"
+
+
+@pytest.mark.parametrize(
+    ("body", "message"),
+    [
+        pytest.param("sys.exit('no ticket')", "exit code 1: no ticket", id="fails"),
+        pytest.param("print('hello')", "no ExecCredential", id="says something else"),
+        pytest.param("give()", "neither token nor client certificate", id="gives nothing"),
+        pytest.param("give(clientCertificateData='c')", "only together", id="certificate, no key"),
+        pytest.param("print('{}')", "no ExecCredential", id="empty object"),
+        pytest.param(
+            "print(json.dumps({'apiVersion': 'v9', 'kind': 'ExecCredential'}))",
+            "got ExecCredential of v9",
+            id="another version",
+        ),
+        pytest.param("time.sleep(30)", "did not finish within 0.5 s", id="hangs"),
+    ],
+)
+async def test_exec_program_that_fails_says_so_and_is_asked_again(tmp_path, body, message):
+    spec = program(tmp_path, body)
+    source = ExecCredentials(spec, LoopClock(), timeout=0.5)
+    with pytest.raises(Unavailable, match=message) as caught:
+        await source.get()
+    assert spec.command in caught.value.message
+    assert caught.value.reason == NOT_SENT
+    program(tmp_path, "give(token='better')")
+    assert (await source.get()).authorization == "Bearer better"
+
+
+async def test_chatty_exec_program_does_not_hang(tmp_path):
+    spec = program(tmp_path, "sys.stderr.write('x' * 1000000)\ngive(token='t')")
+    assert (await ExecCredentials(spec, LoopClock(), timeout=5).get()).authorization == "Bearer t"
+
+
+async def test_missing_exec_program_gives_its_install_hint(tmp_path):
+    spec = ExecSpec(V1, str(tmp_path / "nope"), install_hint="get it from the shop")
+    with pytest.raises(Unavailable, match="get it from the shop"):
+        await ExecCredentials(spec, LoopClock()).get()
+
+
+async def test_secret_in_bad_output_is_not_repeated(tmp_path, caplog):
+    spec = program(tmp_path, 'print(\'{"token": "sesame"\')')
+    with caplog.at_level(logging.DEBUG), pytest.raises(Unavailable) as caught:
+        await ExecCredentials(spec, LoopClock()).get()
+    assert "sesame" not in str(caught.value) + caplog.text
+
+
+# -- certificates -------------------------------------------------------------------------------
+
+
+class Authority:
+    """A certificate authority, a server that demands client certificates, and their files."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.ca = trustme.CA()
+        self.ca_file = folder / "ca.crt"
+        self.ca.cert_pem.write_to_path(str(self.ca_file))
+
+    def server_context(self, *, verify_clients=False, host="127.0.0.1"):
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        self.ca.issue_cert(host).configure_cert(context)
+        if verify_clients:
+            context.verify_mode = ssl.CERT_REQUIRED
+            self.ca.configure_trust(context)
+        return context
+
+    def write_client(self, name):
+        cert = self.ca.issue_cert(f"{name}@example.org", common_name=name)
+        text = b"".join(blob.bytes() for blob in cert.cert_chain_pems)
+        (self.folder / "client.crt").write_bytes(text)
+        (self.folder / "client.key").write_bytes(cert.private_key_pem.bytes())
+        return text.decode(), cert.private_key_pem.bytes().decode()
+
+    def settings(self, **more):
+        return TlsSettings(ca_file=self.ca_file, **more)
+
+
+@pytest.fixture
+def authority(tmp_path):
+    return Authority(tmp_path)
+
+
+def client_name(writer):
+    certificate = writer.get_extra_info("peercert")
+    return dict(pair[0] for pair in certificate["subject"])["commonName"].encode()
+
+
+async def test_tls_with_the_clusters_own_authority(authority, connect, raw_server, wire):
+    async def handle(asked, writer):
+        writer.write(wire.answer(b"secure"))
+
+    server = await raw_server(handle, ssl=authority.server_context())
+    config = ClientConfig(f"https://127.0.0.1:{server.port}", tls=authority.settings())
+    transport = connect(config)
+    assert (await transport.request("POST", "/x", b"")).body == b"secure"
+    assert (await transport.request("GET", "/x")).body == b"secure"
+
+
+@pytest.mark.parametrize("method", ["GET", "POST"])
+@pytest.mark.parametrize(
+    ("settings", "ok"),
+    [
+        pytest.param({}, False, id="unknown authority"),
+        pytest.param({"insecure": True}, True, id="told not to check"),
+    ],
+)
+async def test_unknown_authority_is_refused_unless_told_otherwise(
+    authority, connect, raw_server, wire, method, settings, ok
+):
+    async def handle(asked, writer):
+        writer.write(wire.answer())
+
+    server = await raw_server(handle, ssl=authority.server_context())
+    config = ClientConfig(f"https://127.0.0.1:{server.port}", tls=TlsSettings(**settings))
+    if ok:
+        assert (await connect(config).request(method, "/x", b"")).status == 200
+    else:
+        with pytest.raises(Unavailable, match="certificate verify failed") as caught:
+            await connect(config).request(method, "/x", b"")
+        assert caught.value.reason == NOT_SENT
+        assert server.asked == []
+
+
+@pytest.mark.parametrize("method", ["GET", "POST"])
+async def test_tls_server_name_is_what_the_certificate_is_checked_against(
+    authority, connect, raw_server, wire, method
+):
+    async def handle(asked, writer):
+        writer.write(wire.answer())
+
+    context = authority.server_context(host="kubernetes.default.svc")
+    server = await raw_server(handle, ssl=context)
+    url = f"https://127.0.0.1:{server.port}"
+    right = authority.settings(server_name="kubernetes.default.svc")
+    assert (await connect(ClientConfig(url, tls=right)).request(method, "/x", b"")).status == 200
+    with pytest.raises(Unavailable, match="IP address mismatch"):
+        await connect(ClientConfig(url, tls=authority.settings())).request(method, "/x", b"")
+
+
+async def test_rotated_client_certificate_is_used_for_new_requests(
+    authority, connect, raw_server, wire
+):
+    async def handle(asked, writer):
+        writer.write(wire.answer(client_name(writer)))
+
+    authority.write_client("monday")
+    server = await raw_server(handle, ssl=authority.server_context(verify_clients=True))
+    tls = authority.settings(
+        certificate_file=authority.folder / "client.crt", key_file=authority.folder / "client.key"
+    )
+    config = ClientConfig(f"https://127.0.0.1:{server.port}", tls=tls)
+    transport = connect(config, identity_seconds=0.0)
+    for method in ("POST", "GET", "POST"):
+        assert (await transport.request(method, "/x", b"")).body == b"monday"
+    authority.write_client("tuesday")
+    for method in ("POST", "GET"):
+        assert (await transport.request(method, "/x", b"")).body == b"tuesday"
+
+
+async def test_half_written_certificate_keeps_the_old_one_in_use(
+    authority, connect, raw_server, wire
+):
+    async def handle(asked, writer):
+        writer.write(wire.answer(client_name(writer)))
+
+    authority.write_client("monday")
+    server = await raw_server(handle, ssl=authority.server_context(verify_clients=True))
+    crt = authority.folder / "client.crt"
+    tls = authority.settings(certificate_file=crt, key_file=authority.folder / "client.key")
+    config = ClientConfig(f"https://127.0.0.1:{server.port}", tls=tls)
+    transport = connect(config, identity_seconds=0.0)
+    await transport.request("POST", "/x", b"")
+    crt.write_text("-----BEGIN CERTIFICATE-----\nhalf")
+    assert (await transport.request("POST", "/x", b"")).body == b"monday"
+    authority.write_client("tuesday")
+    assert (await transport.request("POST", "/x", b"")).body == b"tuesday"
+
+
+async def test_rotated_authority_is_trusted(authority, connect, raw_server, wire, tmp_path):
+    async def handle(asked, writer):
+        writer.write(wire.answer())
+
+    other = trustme.CA()
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    other.issue_cert("127.0.0.1").configure_cert(context)
+    server = await raw_server(handle, ssl=context)
+    config = ClientConfig(f"https://127.0.0.1:{server.port}", tls=authority.settings())
+    transport = connect(config, identity_seconds=0.0)
+    with pytest.raises(Unavailable, match="certificate verify failed"):
+        await transport.request("POST", "/x", b"")
+    other.cert_pem.write_to_path(str(authority.ca_file))
+    assert (await transport.request("POST", "/x", b"")).status == 200
+
+
+async def test_exec_program_may_give_a_certificate(authority, connect, raw_server, wire, tmp_path):
+    async def handle(asked, writer):
+        writer.write(wire.answer(client_name(writer)))
+
+    authority.write_client("by-program")
+    folder = str(authority.folder)
+    body = (
+        f"folder = pathlib.Path({folder!r})\n"
+        "give(clientCertificateData=(folder / 'client.crt').read_text(),"
+        " clientKeyData=(folder / 'client.key').read_text())"
+    )
+    server = await raw_server(handle, ssl=authority.server_context(verify_clients=True))
+    config = ClientConfig(
+        f"https://127.0.0.1:{server.port}",
+        tls=authority.settings(),
+        credentials=ExecCredentials(program(tmp_path, body), LoopClock()),
+    )
+    transport = connect(config)
+    assert (await transport.request("POST", "/x", b"")).body == b"by-program"
+    assert (await transport.request("GET", "/x")).body == b"by-program"
+
+
+async def test_no_key_stays_behind_on_disk(authority, connect, tmp_path, monkeypatch):
+    folder = tmp_path / "tmp"
+    folder.mkdir()
+    monkeypatch.setattr("tempfile.tempdir", str(folder))
+    certificate, key = authority.write_client("x")
+    tls = authority.settings(certificate_data=certificate, key_data=key)
+    with pytest.raises(Unavailable):
+        await connect(ClientConfig("https://127.0.0.1:1", tls=tls)).request("POST", "/x", b"")
+    assert os.listdir(folder) == []
+
+
+# -- headers and proxies ------------------------------------------------------------------------
+
+
+async def test_impersonation_headers_are_sent_with_every_request(connect, raw_server, wire):
+    async def handle(asked, writer):
+        writer.write(wire.answer())
+
+    server = await raw_server(handle)
+    headers = (("Impersonate-User", "u"), ("Impersonate-Group", "a"), ("Impersonate-Group", "b"))
+    transport = connect(ClientConfig(f"http://127.0.0.1:{server.port}", headers=headers))
+    await transport.request("POST", "/x", b"")
+    await transport.request("GET", "/x")
+    for asked in server.asked:
+        assert asked.header("impersonate-user") == "u"
+        assert asked.header("impersonate-group") == "a, b"
+
+
+async def test_everything_goes_through_a_proxy_when_there_is_one(connect, raw_server, wire):
+    async def handle(asked, writer):
+        writer.write(wire.answer(b"via proxy"))
+
+    proxy = await raw_server(handle)
+    config = ClientConfig("http://cluster.invalid:8080", proxy=f"http://127.0.0.1:{proxy.port}")
+    transport = connect(config)
+    for method in ("GET", "POST"):
+        assert (await transport.request(method, "/x", b"{}")).body == b"via proxy"
+    assert [asked.path for asked in proxy.asked] == ["http://cluster.invalid:8080/x"] * 2
+    assert proxy.asked[1].body == b"{}"
+
+
+async def test_environment_does_not_redirect_requests(connect, raw_server, wire, monkeypatch):
+    async def handle(asked, writer):
+        writer.write(wire.answer())
+
+    server = await raw_server(handle)
+    for name in ("HTTP_PROXY", "http_proxy", "ALL_PROXY"):
+        monkeypatch.setenv(name, "http://127.0.0.1:1")
+    transport = connect(ClientConfig(f"http://127.0.0.1:{server.port}"))
+    assert (await transport.request("GET", "/x")).status == 200
