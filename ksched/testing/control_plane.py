@@ -12,13 +12,15 @@ import shutil
 import socket
 import ssl
 import subprocess
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from ksched.errors import KschedError
 from ksched.testing.assets import Assets
-from ksched.testing.child_process import ChildProcess
+from ksched.testing.child_process import ChildFailed, ChildProcess
 
 HOST = "127.0.0.1"
 POLL_SECONDS = 0.1
@@ -144,7 +146,7 @@ class ControlPlane:
         return _exchange(connection, method, path, payload, headers)
 
     def kubectl(self, *arguments: str, user: str = "admin", stdin: str | None = None) -> str:
-        """Run kubectl and return what it prints; a failure raises with its standard error."""
+        """Run kubectl and return what it prints, or raise ``ChildFailed``."""
         command = [self.assets.kubectl, "--kubeconfig", self.kubeconfig(user)]
         # The cache of discovery would be shared with the person who runs the tests.
         command += ["--cache-dir", self.folder / "kubectl-cache"]
@@ -157,7 +159,8 @@ class ControlPlane:
             timeout=60,
         )
         if done.returncode:
-            raise AssertionError(f"kubectl {' '.join(arguments)}: {done.stderr.strip()}")
+            name = f"kubectl {' '.join(arguments)}"
+            raise ChildFailed(name, f"exit code {done.returncode}", done.stderr.strip())
         return done.stdout
 
     def compact_etcd(self) -> int:
@@ -184,12 +187,24 @@ class ControlPlane:
         ``config`` replaces top-level keys of ``scheduler_config``. ``name`` tells the log and
         the configuration file of one scheduler from another's.
         """
-        settings = scheduler_config(self.kubeconfig("kube-scheduler"), scheduler_name)
-        file = self.folder / f"{name}.config.yaml"
-        file.write_text(json.dumps({**settings, **(config or {})}, indent=2))
+        file = self._scheduler_config(name, "kube-scheduler", scheduler_name, config)
         flags = ("--config", file, "--secure-port=0", f"-v={verbosity}")
         command = (self.assets.kube_scheduler, *flags)
         return ChildProcess(name, command, self.folder / f"{name}.log")
+
+    def ksched(
+        self,
+        name: str = "ksched",
+        *,
+        scheduler_name: str = "default-scheduler",
+        flags: Sequence[str] = (),
+        config: Mapping[str, Any] | None = None,
+    ) -> ChildProcess:
+        """Start ``ksched run`` likewise, as a user who may do nothing until a role is applied."""
+        file = self._scheduler_config(name, "ksched", scheduler_name, config)
+        program = Path(sys.executable).with_name("ksched")
+        fixed = ("--config", file, "--kubeconfig", self.kubeconfig("ksched"), "--secure-port=0")
+        return ChildProcess(name, (program, "run", *fixed, *flags), self.folder / f"{name}.log")
 
     @property
     def _data_folder(self) -> Path:
@@ -251,6 +266,14 @@ class ControlPlane:
         }
         self.kubeconfig(user).write_text(json.dumps(config, indent=2))
 
+    def _scheduler_config(
+        self, name: str, user: str, scheduler_name: str, config: Mapping[str, Any] | None
+    ) -> Path:
+        settings = scheduler_config(self.kubeconfig(user), scheduler_name)
+        file = self.folder / f"{name}.config.yaml"
+        file.write_text(json.dumps({**settings, **(config or {})}, indent=2))
+        return file
+
     def _is_ready(self) -> bool:
         if not self.ca_file.exists():
             return False
@@ -265,7 +288,7 @@ class ControlPlane:
         connection = http.client.HTTPConnection(HOST, self._etcd_port, timeout=30)
         answer = _exchange(connection, "POST", path, json.dumps(body), {})
         if answer.status != 200:
-            raise AssertionError(f"etcd {path}: {answer.status} {answer.body}")
+            raise KschedError(f"etcd {path}: {answer.status} {answer.body}")
         return answer.body
 
 
