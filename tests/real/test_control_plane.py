@@ -43,7 +43,7 @@ def test_server_reports_the_version_it_was_built_from(plane: ControlPlane) -> No
         pytest.param("admin", "/api/v1/secrets", 200, id="an administrator may do everything"),
         pytest.param("kube-scheduler", "/api/v1/nodes", 200, id="kube-scheduler may list nodes"),
         pytest.param("kube-scheduler", "/api/v1/secrets", 403, id="and no secrets"),
-        pytest.param("ksched", "/api/v1/nodes", 403, id="ksched may do nothing without a role"),
+        pytest.param("ksched", "/api/v1/secrets", 403, id="ksched has no more than its own role"),
     ],
 )
 def test_users_may_do_what_their_roles_say(
