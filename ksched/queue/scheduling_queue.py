@@ -235,13 +235,16 @@ class SchedulingQueue:
         queued: QueuedPodInfo,
         unschedulable_plugins: frozenset[str] = frozenset(),
         pending_plugins: frozenset[str] = frozenset(),
+        latest: PodInfo | None = None,
     ) -> Place:
         """Take back a pod whose attempt failed, and say where it went.
 
         With plugins it was rejected: it waits for an event, unless one that its plugins accept
         has come since it was popped. Without plugins it met an error: it backs off. A pod that was
-        deleted meanwhile is dropped, and one that came back by another way is left alone. After
-        ``done`` the queue no longer hears of a deletion: the caller asks the informer first.
+        deleted meanwhile is dropped, and one that came back by another way is left alone.
+        ``latest`` is the informer's version, for updates that were not told to the queue because
+        the pod was assumed. After ``done`` the queue does not hear of a deletion either: the
+        caller asks the informer first.
         """
         attempt = self._in_flight.get(queued.uid)
         if attempt is None or attempt.queued is not queued:
@@ -252,8 +255,9 @@ class SchedulingQueue:
         elif attempt.is_deleted:
             self._move(queued, ABSENT, _POD_DELETED)
             return ABSENT
-        else:
-            queued.pod = attempt.latest
+        elif latest is not None and latest.pod != attempt.latest.pod:
+            self._update_in_flight(attempt, latest)
+        queued.pod = attempt.latest if attempt else latest or queued.pod
         queued.unschedulable_plugins = unschedulable_plugins
         queued.pending_plugins = pending_plugins
         if queued.rejector_plugins:
@@ -419,7 +423,8 @@ class SchedulingQueue:
             self._gate(queued, gating_plugin, source)
             if source is GATED:
                 return source
-            target, detail = GATED, gating_plugin
+            target = GATED
+            detail = f"{detail}; gated by {gating_plugin}" if detail else f"by {gating_plugin}"
         else:
             queued.gating_plugin = ""
             waits = strategy is AFTER_BACKOFF
