@@ -2,8 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from urllib.parse import quote
+
+from ksched.api.objects import (
+    Namespace,
+    PodDisruptionBudget,
+    ReplicaSet,
+    ReplicationController,
+    Service,
+    StatefulSet,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,3 +92,13 @@ POD_GROUPS = Resource("scheduling.k8s.io", "v1alpha2", "podgroups", "PodGroup")
 
 EVENTS = Resource("events.k8s.io", "v1", "events", "Event")
 LEASES = Resource("coordination.k8s.io", "v1", "leases", "Lease")
+
+RESOURCES: Mapping[type, Resource] = {
+    Namespace: NAMESPACES,
+    Service: SERVICES,
+    ReplicationController: REPLICATION_CONTROLLERS,
+    ReplicaSet: REPLICA_SETS,
+    StatefulSet: STATEFUL_SETS,
+    PodDisruptionBudget: POD_DISRUPTION_BUDGETS,
+}
+"""Where the objects of a listing come from."""
