@@ -9,18 +9,16 @@ from __future__ import annotations
 
 import argparse
 import ipaddress
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
-from pydantic import ValidationError
-
 from ksched.configuration.durations import format_duration, parse_duration
 from ksched.configuration.feature_gates import gate_notes, parse_bool, parse_feature_gates
-from ksched.configuration.field_errors import describe
 from ksched.configuration.loading import load_config
-from ksched.configuration.model import LeaderElection, SchedulerConfiguration
+from ksched.configuration.model import ClientConnection, LeaderElection, SchedulerConfiguration
 from ksched.configuration.validation import validate
 from ksched.errors import ConfigError
 
@@ -175,12 +173,9 @@ def _configuration(flags: argparse.Namespace, notes: list[str]) -> SchedulerConf
         ]
     else:
         client, profiling = _given(flags, _CLIENT_FLAGS), _given(flags, _PROFILING_FLAGS)
-        try:
-            configuration = SchedulerConfiguration.model_validate(
-                {"client_connection": client, **profiling}
-            )
-        except ValidationError as error:
-            raise ConfigError([problem for _, problem in describe(error)]) from None
+        configuration = SchedulerConfiguration(
+            client_connection=ClientConnection(**client), **profiling
+        )
     if leader := _given(flags, _LEADER_FLAGS):
         election = LeaderElection(**{**dict(configuration.leader_election), **leader})
         configuration = configuration.model_copy(update={"leader_election": election})
@@ -284,8 +279,10 @@ def _add_leader_election(group: _Group) -> None:
 def _add_deprecated(group: _Group) -> None:
     group.add_argument("--kubeconfig", metavar="FILE", help="credentials and address")
     group.add_argument("--kube-api-content-type", metavar="TYPE", help="ksched speaks JSON")
-    group.add_argument("--kube-api-qps", type=float, metavar="N", help="default 50")
-    group.add_argument("--kube-api-burst", type=int, metavar="N", help="default 100")
+    group.add_argument("--kube-api-qps", type=_checked(_parse_rate), metavar="N", help="default 50")
+    group.add_argument(
+        "--kube-api-burst", type=_checked(_parse_int32), metavar="N", help="default 100"
+    )
     _add_switch(group, "profiling", "serve profiles (default true)")
     _add_switch(group, "contention-profiling", "serve lock profiles (default true)")
 
@@ -318,6 +315,20 @@ def _parse_port(text: str) -> int:
     if not text.isdecimal() or int(text) > 65535:
         raise ValueError(f"must be a port between 0 and 65535, got {text!r}")
     return int(text)
+
+
+def _parse_rate(text: str) -> float:
+    rate = float(text)
+    if not math.isfinite(rate):
+        raise ValueError(f"must be a finite number, got {text!r}")
+    return rate
+
+
+def _parse_int32(text: str) -> int:
+    number = int(text)
+    if not -(2**31) <= number < 2**31:
+        raise ValueError(f"must fit in int32, got {text!r}")
+    return number
 
 
 def _parse_address(text: str) -> str:
