@@ -88,9 +88,9 @@ class SchedulingCycle:
         self._cache.update_snapshot()
         state = CycleState()
         try:
-            fit = await self._find_nodes(profile, state, queued.pod)
+            fit = await self.find_nodes(profile, state, queued.pod)
             if isinstance(fit, Diagnosis):
-                return await self._post_filter(profile, state, queued, fit)
+                return await self.run_post_filter(profile, state, queued, fit)
             node_name = await self._choose(profile, state, queued.pod, fit)
         except PluginFailure as failed:
             return Rejected(queued, profile, failed.status)
@@ -98,7 +98,7 @@ class SchedulingCycle:
 
     # -- filter ---------------------------------------------------------------------------------
 
-    async def _find_nodes(
+    async def find_nodes(
         self, profile: Profile, state: CycleState, pod: PodInfo
     ) -> Feasibility | Diagnosis:
         snapshot = self._cache.snapshot
@@ -113,7 +113,7 @@ class SchedulingCycle:
         if fit is not None:
             return fit
         rows = snapshot.table.rows
-        only = absent = None
+        only, absent = None, SUCCESS
         if names is not None:
             only = np.array(sorted(rows[name] for name in names if name in rows), np.intp)
             absent = unresolvable(
@@ -123,7 +123,7 @@ class SchedulingCycle:
         limit = num_feasible_nodes_to_find(profile.percentage_of_nodes_to_score, considered)
         search = Search(
             only=only,
-            absent=absent or SUCCESS,
+            absent=absent,
             nominated=nominated,
             limit=limit if limit < considered and only is None else None,
             start=profile.next_start_node_index % max(considered, 1),
@@ -187,7 +187,7 @@ class SchedulingCycle:
 
     # -- post_filter ----------------------------------------------------------------------------
 
-    async def _post_filter(
+    async def run_post_filter(
         self, profile: Profile, state: CycleState, queued: QueuedPodInfo, diagnosis: Diagnosis
     ) -> Rejected:
         """Give PostFilter plugins a chance to make room; the first success or last word counts."""

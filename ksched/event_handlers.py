@@ -8,10 +8,12 @@ ones the queue if one of our profiles answers to their ``spec.schedulerName``.
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
+from typing import Generic, TypeVar
 
 from ksched.api.objects import Node, Pod
 from ksched.cache.cache import SchedulerCache
+from ksched.cache.listings import HasMetadata, Listing
 from ksched.cache.pod_info import PodInfo
 from ksched.errors import InvalidObject
 from ksched.framework.cluster_events import (
@@ -19,6 +21,9 @@ from ksched.framework.cluster_events import (
     ASSIGNED_POD_DELETE,
     NODE_ADD,
     NODE_DELETE,
+    Action,
+    ClusterEvent,
+    Resource,
 )
 from ksched.framework.event_derivation import node_update_events, pod_update_events
 from ksched.framework.runtime.waiting_pods import WaitingPods
@@ -26,6 +31,8 @@ from ksched.pod_status import PodStatusUpdater
 from ksched.queue.scheduling_queue import SchedulingQueue
 
 log = logging.getLogger(__name__)
+
+T = TypeVar("T", bound=HasMetadata)
 
 
 class PodHandler:
@@ -180,6 +187,42 @@ class NodeHandler:
             log.error("node cannot be understood", extra={"node": error.key, "err": error.problem})
             return False
         return True
+
+
+EVENT_RESOURCES: Mapping[type, Resource] = {}
+"""Kinds of listed objects whose changes can wake a pod."""
+
+
+class ListingHandler(Generic[T]):
+    """Keeps one listing true, and wakes pods whose plugins registered for its kind."""
+
+    def __init__(
+        self, listing: Listing[T], queue: SchedulingQueue, resource: Resource | None
+    ) -> None:
+        self._listing = listing
+        self._queue = queue
+        self._resource = resource
+        self.is_synced = False
+
+    def synced(self) -> None:
+        self.is_synced = True
+
+    def added(self, obj: T) -> None:
+        self._listing.put(obj)
+        self._wake(Action.ADD, None, obj)
+
+    def modified(self, old: T, new: T) -> None:
+        self._listing.put(new)
+        self._wake(Action.UPDATE, old, new)
+
+    def deleted(self, obj: T) -> None:
+        self._listing.remove(obj)
+        self._wake(Action.DELETE, obj, None)
+
+    def _wake(self, action: Action, old: T | None, new: T | None) -> None:
+        if self._resource is not None:
+            event = ClusterEvent(self._resource, action)
+            self._queue.move_all_to_active_or_backoff(event, old, new)
 
 
 def _is_same(old: Node, new: Node) -> bool:

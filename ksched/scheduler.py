@@ -20,21 +20,22 @@ from typing import Self
 
 import anyio
 
-from ksched.api.decoding import decode_node, decode_pod
+from ksched.api.decoding import decode_node, decode_pod, decoder
 from ksched.api.objects import Node, Pod
 from ksched.binding import BindingCycle
 from ksched.cache.cache import SchedulerCache
+from ksched.cache.listings import Listings
 from ksched.cache.pod_info import PodInfo
 from ksched.client.rate_limit import RateLimiter
 from ksched.client.recorder import EventRecorder, pod_reference
 from ksched.client.reflector import Reflector
-from ksched.client.resources import NODES, PODS
+from ksched.client.resources import NODES, PODS, RESOURCES
 from ksched.client.rest import ApiClient, Selection
 from ksched.clock import Clock, LoopClock
 from ksched.configuration.model import SchedulerConfiguration
 from ksched.cycle import Placed, Rejected, SchedulingCycle
 from ksched.decisions import Decision, DecisionLog, Result
-from ksched.event_handlers import NodeHandler, PodHandler
+from ksched.event_handlers import EVENT_RESOURCES, ListingHandler, NodeHandler, PodHandler
 from ksched.failures import FailureHandler
 from ksched.framework.handle import Handle
 from ksched.framework.plugins.in_tree import IN_TREE
@@ -111,6 +112,7 @@ class Scheduler:
         event_client = ApiClient(transport, self.clock, event_limiter, rng)
         self.recorder = EventRecorder(event_client, self.clock, hostname=socket.gethostname())
         self.cache = SchedulerCache(self.clock.now, assume_ttl_seconds)
+        self.listings = Listings()
         self.waiting = WaitingPods()
         self.decisions = DecisionLog()
         self.profiles = build_profiles(
@@ -131,6 +133,17 @@ class Scheduler:
         self.node_reflector: Reflector[Node] = Reflector(
             self.client, NODES, decode_node, self.nodes, self.clock, rng=rng
         )
+        self.listing_reflectors = [
+            Reflector(
+                self.client,
+                RESOURCES[kind],
+                decoder(kind),
+                ListingHandler(listing, self.queue, EVENT_RESOURCES.get(kind)),
+                self.clock,
+                rng=rng,
+            )
+            for kind, listing in self.listings.wanted().items()
+        ]
         failures = FailureHandler(self.queue, self.pods.latest, recorders, self.pod_status)
         self._failures = failures
         self._recorders = recorders
@@ -149,6 +162,7 @@ class Scheduler:
             self.clock,
             self.client,
             ProfileRecorder(self.recorder, profile),
+            self.listings,
             self.cache.snapshot,
             self.waiting,
             self._activate,
@@ -190,11 +204,15 @@ class Scheduler:
             tasks.start_soon(self.node_reflector.run, name="watch nodes")
             tasks.start_soon(self.pod_reflector.run, name="watch pods")
             tasks.start_soon(self.recorder.run, name="record events")
+            for reflector in self.listing_reflectors:
+                tasks.start_soon(reflector.run, name=f"watch {reflector.resource}")
 
     async def wait_synced(self) -> None:
-        """Wait until the cache has seen all nodes and pods once."""
+        """Wait until every watch has handed over a complete list."""
         await self.node_reflector.wait_synced()
         await self.pod_reflector.wait_synced()
+        for reflector in self.listing_reflectors:
+            await reflector.wait_synced()
 
     async def schedule(self) -> None:
         """Schedule pods until cancelled, or until ``drain`` was asked for and has finished."""

@@ -9,7 +9,7 @@ from ksched.api.objects import Node
 from ksched.api.pod_resources import is_scalar_resource_name
 from ksched.api.quantity import milli_value, value
 from ksched.cache.interning import CPU, MEMORY, ResourceAxis
-from ksched.cache.pod_info import ANY_ADDRESS, HostPort, PodInfo
+from ksched.cache.pod_info import ANY_ADDRESS, HostPort, PodInfo, PodTemplate
 from ksched.errors import InvalidObject
 
 K = TypeVar("K")
@@ -36,6 +36,8 @@ class NodeInfo:
         "pods_with_affinity",
         "pods_with_required_anti_affinity",
         "requested",
+        "running",
+        "terminating",
         "used_ports",
     )
 
@@ -53,6 +55,9 @@ class NodeInfo:
         self.non_zero_memory = 0
         self.used_ports: dict[HostPort, int] = {}
         self.claims: dict[str, int] = {}
+        self.running: dict[PodTemplate, int] = {}
+        """Number of pods by template, without those being deleted."""
+        self.terminating: dict[PodTemplate, int] = {}
         self.pods_with_affinity: dict[str, PodInfo] = {}
         self.pods_with_required_anti_affinity: dict[str, PodInfo] = {}
 
@@ -125,6 +130,7 @@ class NodeInfo:
         self.non_zero_cpu += sign * pod.non_zero[CPU]
         self.non_zero_memory += sign * pod.non_zero[MEMORY]
         template = pod.template
+        _count_each(self.terminating if pod.is_terminating else self.running, (template,), sign)
         if template.host_ports:
             _count_each(self.used_ports, template.host_ports, sign)
         if template.claim_names:
@@ -147,6 +153,8 @@ class NodeInfo:
         copy.non_zero_cpu, copy.non_zero_memory = self.non_zero_cpu, self.non_zero_memory
         copy.used_ports = self.used_ports.copy()
         copy.claims = self.claims.copy()
+        copy.running = self.running.copy()
+        copy.terminating = self.terminating.copy()
         copy.pods_with_affinity = self.pods_with_affinity.copy()
         copy.pods_with_required_anti_affinity = self.pods_with_required_anti_affinity.copy()
         return copy

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any, Protocol
 
+from ksched.cache.listings import Listings
 from ksched.cache.pod_info import PodInfo
 from ksched.cache.snapshot import Snapshot
 from ksched.clock import Clock
@@ -49,6 +50,8 @@ class Handle(Protocol):
     clock: Clock
     client: PodClient
     recorder: EventRecorder
+    listings: Listings
+    """Other objects of the cluster; ``want`` what you need in the constructor."""
 
     @property
     def snapshot(self) -> Snapshot:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
+from ksched.cache.listings import Listings
 from ksched.cache.pod_info import PodInfo
 from ksched.cache.snapshot import Snapshot
 from ksched.clock import Clock
@@ -25,6 +26,7 @@ class FrameworkHandle:
         clock: Clock,
         client: PodClient,
         recorder: EventRecorder,
+        listings: Listings,
         snapshot: Snapshot,
         waiting: WaitingPods,
         activate: Callable[[Iterable[PodInfo]], None],
@@ -34,6 +36,7 @@ class FrameworkHandle:
         self.clock = clock
         self.client = client
         self.recorder = recorder
+        self.listings = listings
         self.snapshot = snapshot
         self.activate = activate
         self.nominated_pods_for_node = nominated_pods_for_node

@@ -1,0 +1,143 @@
+"""One decision on a given cluster, without a queue, an API server or an event loop of its own.
+
+For comparing verdicts: with a reference, with recordings, or before and after a change.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterable
+from typing import NoReturn
+
+from msgspec import Struct
+
+from ksched.api.objects import Node, Pod
+from ksched.cache.cache import SchedulerCache
+from ksched.cache.listings import Listings
+from ksched.cache.pod_info import PodInfo
+from ksched.clock import Clock
+from ksched.configuration.model import SchedulerConfiguration
+from ksched.cycle import SchedulingCycle
+from ksched.framework.cycle_state import CycleState
+from ksched.framework.diagnosis import Diagnosis
+from ksched.framework.handle import Handle
+from ksched.framework.plugins.in_tree import IN_TREE
+from ksched.framework.queued_pod import QueuedPodInfo
+from ksched.framework.runtime.guard import PluginFailure
+from ksched.framework.runtime.profiles import FrameworkHandle, build_profiles
+from ksched.framework.runtime.registry import Registry, merge
+from ksched.framework.runtime.waiting_pods import WaitingPods
+from ksched.queue.nominator import Nominator
+from ksched.testing.virtual_time import VirtualClock
+
+
+class Verdict(Struct, frozen=True):
+    """What was decided for a pod.
+
+    ``scores`` has, per feasible node and scoring plugin, the normalised and weighted score; it is
+    empty when fewer than two nodes were feasible.
+    """
+
+    feasible: frozenset[str]
+    message: str = ""
+    scores: dict[str, dict[str, int]] = {}
+
+    @property
+    def totals(self) -> dict[str, int]:
+        return {node: sum(by_plugin.values()) for node, by_plugin in self.scores.items()}
+
+    @property
+    def best(self) -> frozenset[str]:
+        """Nodes that may be chosen."""
+        if not self.scores:
+            return self.feasible
+        totals = self.totals
+        highest = max(totals.values())
+        return frozenset(node for node, total in totals.items() if total == highest)
+
+
+class Decider:
+    """The plugins of one profile over a cluster that the test writes.
+
+    The cluster may change between decisions (``cache``); what is kept between them is kept as in
+    the daemon.
+    """
+
+    def __init__(
+        self,
+        configuration: SchedulerConfiguration | None = None,
+        *,
+        registry: Registry | None = None,
+        clock: Clock | None = None,
+        seed: int = 0,
+    ) -> None:
+        self.clock = clock or VirtualClock()
+        self.cache = SchedulerCache(lambda: 0.0)
+        self.listings = Listings()
+        self.nominator = Nominator()
+        self._waiting = WaitingPods()
+        self.profiles = build_profiles(
+            configuration or SchedulerConfiguration(),
+            merge(IN_TREE, registry or {}),
+            self.cache.snapshot,
+            self.clock,
+            self._make_handle,
+        )
+        self.cycle = SchedulingCycle(
+            self.cache, self.profiles, self.nominator, self._waiting, random.Random(seed)
+        )
+
+    def _make_handle(self, profile: str) -> Handle:
+        return FrameworkHandle(
+            profile,
+            self.clock,
+            _NoClient(),
+            _NoRecorder(),
+            self.listings,
+            self.cache.snapshot,
+            self._waiting,
+            activate=lambda pods: None,
+            nominated_pods_for_node=self.nominator.nominated_pods_for_node,
+        )
+
+    def set_cluster(self, nodes: Iterable[Node], pods: Iterable[Pod] = ()) -> None:
+        for node in nodes:
+            self.cache.add_node(node)
+        for pod in pods:
+            self.cache.add_pod(self.cache.pod_info(pod))
+
+    async def decide(self, pod: Pod) -> Verdict:
+        """Judge a pod without placing it."""
+        info = self.cache.pod_info(pod)
+        profile = self.profiles[info.template.spec.scheduler_name]
+        self.cache.update_snapshot()
+        state = CycleState()
+        try:
+            fit = await self.cycle.find_nodes(profile, state, info)
+        except PluginFailure as failed:
+            return Verdict(frozenset(), failed.status.message)
+        if isinstance(fit, Diagnosis):
+            queued = QueuedPodInfo(info, 0.0)
+            rejected = await self.cycle.run_post_filter(profile, state, queued, fit)
+            return Verdict(frozenset(), rejected.message)
+        infos = self.cache.snapshot.table.infos
+        names = [infos[row].name for row in fit.rows]
+        if len(names) == 1:
+            return Verdict(frozenset(names))
+        await profile.pipeline.prioritize_nodes(state, info, fit)
+        by_plugin = await profile.pipeline.scores_by_plugin(state, info, fit)
+        scores = {
+            name: {plugin: int(column[i]) for plugin, column in by_plugin.items()}
+            for i, name in enumerate(names)
+        }
+        return Verdict(frozenset(names), scores=scores)
+
+
+class _NoClient:
+    async def bind(self, namespace: str, name: str, uid: str, node_name: str) -> NoReturn:
+        raise NotImplementedError("a decider does not bind")
+
+
+class _NoRecorder:
+    def event(self, pod: PodInfo, kind: str, reason: str, action: str, note: str) -> None:
+        pass
