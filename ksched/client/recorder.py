@@ -203,14 +203,12 @@ class EventRecorder:
 
         ``run`` must be running. Returns how many Events are still unwritten.
         """
-        for series in self._series.values():
-            if not series.is_counted:
-                self._enqueue(series)
         try:
             async with asyncio.timeout(timeout):
-                while self._queue or self._in_flight:
-                    self._quiet.clear()
-                    await self._quiet.wait()
+                while self._enqueue_uncounted() or self._queue or self._in_flight:
+                    while self._queue or self._in_flight:
+                        self._quiet.clear()
+                        await self._quiet.wait()
         except TimeoutError:
             pass
         return len(self._queue) + self._in_flight
@@ -253,6 +251,13 @@ class EventRecorder:
         self._wake.set()
         return True
 
+    def _enqueue_uncounted(self) -> bool:
+        """Queue every series with occurrences the server does not know of; False if none."""
+        uncounted = [series for series in self._series.values() if not series.is_counted]
+        for series in uncounted:
+            self._enqueue(series)
+        return bool(uncounted)
+
     def _make_room(self) -> None:
         """Forget the series that was quiet for longest; its last count is written first."""
         while len(self._series) > _SERIES_LIMIT:
@@ -285,38 +290,40 @@ class EventRecorder:
                 self._wake.clear()
                 await self._wake.wait()
             series = self._queue.popleft()
-            series.queued = False
             self._in_flight += 1
             try:
-                await self._write(series)
+                again = await self._write(series)
             finally:
                 self._in_flight -= 1
+                # Only now: two workers must not write one series at a time.
+                series.queued = False
                 self._quiet.set()
+            if again:
+                self._enqueue(series)
 
-    async def _write(self, series: _Series) -> None:
-        """Tell the server what it does not know yet of one series."""
+    async def _write(self, series: _Series) -> bool:
+        """Tell the server what it does not know yet of one series; True to be called again."""
         try:
             if series.created:
                 await self._patch(series)
             else:
                 await self._create(series)
-            self.written += 1
-            series.tries = 0
         except (TooManyRequests, Unavailable) as error:
-            await self._try_later(series, error)
-            return
+            return await self._try_later(series, error)
         except NotFound as error:
             if not series.created:
                 self._reject(series, error)
-                return
+                return False
             # It outlived its time to live on the server: begin anew.
             series.created = False
-            self._enqueue(series)
+            return True
         except ApiError as error:
             self._reject(series, error)
-            return
-        if series.created and series.count > 1 and series.written < 2:
-            self._enqueue(series)
+            return False
+        self.written += 1
+        series.tries = 0
+        # It became a series while its first occurrence was being written.
+        return series.count > 1 and series.written < 2
 
     async def _create(self, series: _Series) -> None:
         count = series.count
@@ -338,17 +345,17 @@ class EventRecorder:
         await self._client.patch_event(meta.namespace, meta.name, body)
         series.written = count
 
-    async def _try_later(self, series: _Series, error: ApiError) -> None:
+    async def _try_later(self, series: _Series, error: ApiError) -> bool:
         series.tries += 1
         if series.tries >= _WRITE_TRIES:
             self._reject(series, error)
-            return
+            return False
         log.warning(
             "event cannot be written, trying again",
             extra={"event": series.event.metadata.name, "error": str(error)},
         )
         await self._clock.sleep(_RETRY_SECONDS * (1.0 + 0.25 * self._rng.random()))
-        self._enqueue(series)
+        return True
 
     def _reject(self, series: _Series, error: ApiError) -> None:
         self.rejected += 1

@@ -99,7 +99,7 @@ def _plain_text(body: bytes | msgspec.Raw) -> str:
     text = bytes(body)[: 20 * _TEXT_LIMIT].decode("utf-8", "replace")
     if "<" in text:
         text = html.unescape(re.sub(r"(?s)<(script|style).*?</\1>|<[^>]*>", " ", text))
-    text = " ".join(text.split())
+    text = " ".join("".join(char if char.isprintable() else " " for char in text).split())
     return text[:_TEXT_LIMIT] if text else "empty answer"
 
 
