@@ -1,0 +1,127 @@
+"""The files in ``config/`` that users copy."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from ksched.configuration import SchedulerConfiguration, dump_config, load_config, plugin_args
+from ksched.configuration.flags import add_run_flags
+
+CONFIG = Path(__file__).resolve().parents[2] / "config"
+EXAMPLES = sorted((CONFIG / "examples").glob("*.yaml"))
+
+
+def objects(file: str) -> dict[str, Any]:
+    """The objects of a file by kind; each kind occurs once."""
+    found = list(yaml.safe_load_all((CONFIG / file).read_text()))
+    by_kind = {one["kind"]: one for one in found}
+    assert len(by_kind) == len(found)
+    return by_kind
+
+
+def test_the_default_file_is_the_built_in_configuration_written_out() -> None:
+    text = (CONFIG / "default.yaml").read_text()
+    assert text == dump_config(SchedulerConfiguration())
+    assert load_config(text) == SchedulerConfiguration()
+
+
+def test_there_are_examples() -> None:
+    assert len(EXAMPLES) >= 5
+
+
+@pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
+def test_an_example_loads_without_a_warning_and_says_something(path: Path) -> None:
+    warnings: list[str] = []
+    config = load_config(path.read_text(), warnings.append)
+    assert warnings == []
+    assert config != SchedulerConfiguration()
+
+
+def test_bin_packing_packs() -> None:
+    config = load_config((CONFIG / "examples/bin-packing.yaml").read_text())
+    args = plugin_args(config.profiles[0], "NodeResourcesFit")
+    assert args.scoring_strategy.type == "MostAllocated"  # type: ignore[union-attr]
+    multi_point = [plugin.name for plugin in config.profiles[0].plugins.multi_point.enabled]
+    assert "NodeResourcesBalancedAllocation" not in multi_point
+
+
+def test_the_roles_name_what_they_grant_and_grant_no_more() -> None:
+    rbac = objects("rbac.yaml")
+    rules = [*rbac["ClusterRole"]["rules"], *rbac["Role"]["rules"]]
+    granted = [
+        (group, resource, verb)
+        for rule in rules
+        for group in rule["apiGroups"]
+        for resource in rule["resources"]
+        for verb in rule["verbs"]
+    ]
+    assert not [grant for grant in granted if "*" in grant]
+    writes = {grant for grant in granted if grant[2] not in ("get", "list", "watch")}
+    assert writes == {
+        ("", "pods", "delete"),
+        ("", "pods/binding", "create"),
+        ("", "pods/status", "patch"),
+        ("", "persistentvolumes", "update"),
+        ("", "persistentvolumeclaims", "update"),
+        ("events.k8s.io", "events", "create"),
+        ("events.k8s.io", "events", "patch"),
+        ("", "events", "create"),
+        ("", "events", "patch"),
+        ("coordination.k8s.io", "leases", "create"),
+        ("coordination.k8s.io", "leases", "update"),
+    }
+    # Events of the lease and the lease itself are of one namespace.
+    cluster = {resource for rule in rbac["ClusterRole"]["rules"] for resource in rule["resources"]}
+    assert "leases" not in cluster
+    assert not {"secrets", "configmaps"} & cluster
+
+
+def test_the_bindings_give_the_roles_to_the_service_account() -> None:
+    rbac = objects("rbac.yaml")
+    account = rbac["ServiceAccount"]["metadata"]
+    for binding, role in (("ClusterRoleBinding", "ClusterRole"), ("RoleBinding", "Role")):
+        assert rbac[binding]["roleRef"]["name"] == rbac[role]["metadata"]["name"]
+        (subject,) = rbac[binding]["subjects"]
+        assert (subject["name"], subject["namespace"]) == ("ksched", "kube-system")
+        assert (account["name"], account["namespace"]) == ("ksched", "kube-system")
+
+
+def test_the_deployment_fits_its_roles_its_flags_and_its_configuration() -> None:
+    deployment, rbac = objects("deployment.yaml"), objects("rbac.yaml")
+    pod = deployment["Deployment"]["spec"]["template"]["spec"]
+    (container,) = pod["containers"]
+    assert deployment["Deployment"]["spec"]["replicas"] == 2
+    assert pod["serviceAccountName"] == rbac["ServiceAccount"]["metadata"]["name"]
+
+    program, command, *flags = container["command"]
+    assert (program, command) == ("ksched", "run")
+    parser = argparse.ArgumentParser()
+    add_run_flags(parser)
+    parsed = parser.parse_args(flags)
+    (mount,) = container["volumeMounts"]
+    assert parsed.config == f"{mount['mountPath']}/config.yaml"
+    assert container["ports"][0]["containerPort"] == parsed.secure_port
+
+    config = load_config(deployment["ConfigMap"]["data"]["config.yaml"])
+    assert config.leader_election.leader_elect
+    named = [rule for rule in rbac["Role"]["rules"] if "resourceNames" in rule]
+    assert [rule["resourceNames"] for rule in named] == [[config.leader_election.resource_name]]
+    assert config.leader_election.resource_namespace == rbac["Role"]["metadata"]["namespace"]
+
+
+def test_the_container_runs_with_as_little_as_possible() -> None:
+    pod = objects("deployment.yaml")["Deployment"]["spec"]["template"]["spec"]
+    (container,) = pod["containers"]
+    assert pod["securityContext"]["runAsNonRoot"]
+    assert container["securityContext"] == {
+        "allowPrivilegeEscalation": False,
+        "readOnlyRootFilesystem": True,
+        "capabilities": {"drop": ["ALL"]},
+    }
+    assert not {"hostNetwork", "hostPID", "hostIPC"} & pod.keys()
+    assert all("hostPath" not in volume for volume in pod["volumes"])
