@@ -19,27 +19,28 @@ from typing import Generic
 
 import msgspec
 
+from ksched.api.decoding import (
+    ADDED,
+    BOOKMARK,
+    DELETED,
+    ERROR,
+    MODIFIED,
+    WatchEvent,
+    decode_watch_event,
+)
 from ksched.client.resources import Resource
 from ksched.client.rest import EVERYTHING, PAGE_LIMIT, ApiClient, Selection
 from ksched.client.retry import Backoff
 from ksched.client.status import error_from_status
 from ksched.client.store import Handler, Store, T, identify
 from ksched.clock import Clock
-from ksched.errors import ApiError, Gone, TooManyRequests, Unavailable
+from ksched.errors import ApiError, Gone, InvalidObject, TooManyRequests, Unavailable
 
 log = logging.getLogger(__name__)
 
 _SLICE_SECONDS = 0.005
 _TRIES_AT_ONE_VERSION = 3
 _INITIAL_EVENTS_END = "k8s.io/initial-events-end"
-
-
-class WatchEvent(msgspec.Struct, gc=False):
-    type: str
-    object: msgspec.Raw
-
-
-_decode_event = msgspec.json.Decoder(WatchEvent).decode
 
 
 class _Garbled(Exception):
@@ -175,13 +176,14 @@ class Reflector(Generic[T]):
             for raw in page.items:
                 self._store.list_item(raw)
                 await self._yield_if_long()
-            token = page.continue_token
+            token = page.metadata.continue_token
             if not token:
                 break
-        if not page.resource_version:
+        version = page.metadata.resource_version
+        if not version:
             where = self._resource.path()
             raise Unavailable(0, "InvalidAnswer", f"GET {where}: list without a resourceVersion")
-        self._finish_list(page.resource_version)
+        self._finish_list(version)
 
     async def _watch_list(self) -> bool:
         """Sync by a stream of initial events and stay on it as the watch.
@@ -224,13 +226,13 @@ class Reflector(Generic[T]):
         self._slice_began = extended_at = self._clock.now()
         async for line in lines:
             event = self._event(line)
-            if event.type in ("ADDED", "MODIFIED"):
+            if event.type in (ADDED, MODIFIED):
                 self._store.list_item(event.object)
-            elif event.type == "DELETED":
+            elif event.type == DELETED:
                 self._store.list_remove(event.object)
-            elif event.type == "BOOKMARK":
+            elif event.type == BOOKMARK:
                 meta = identify(event.object)
-                if (meta.annotations or {}).get(_INITIAL_EVENTS_END) and meta.resource_version:
+                if meta.annotations.get(_INITIAL_EVENTS_END) and meta.resource_version:
                     return meta.resource_version
             else:
                 raise _Garbled(f"event of unknown type {event.type[:40]!r}")
@@ -269,11 +271,11 @@ class Reflector(Generic[T]):
         self._slice_began = self._clock.now()
         async for line in lines:
             event = self._event(line)
-            if event.type == "BOOKMARK":
+            if event.type == BOOKMARK:
                 version = identify(event.object).resource_version
-            elif event.type == "DELETED":
+            elif event.type == DELETED:
                 version = self._store.remove(event.object)
-            elif event.type in ("ADDED", "MODIFIED"):
+            elif event.type in (ADDED, MODIFIED):
                 version = self._store.put(event.object)
             else:
                 raise _Garbled(f"event of unknown type {event.type[:40]!r}")
@@ -283,10 +285,10 @@ class Reflector(Generic[T]):
 
     def _event(self, line: bytes) -> WatchEvent:
         try:
-            event = _decode_event(line)
-        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            event = decode_watch_event(line)
+        except (InvalidObject, UnicodeDecodeError) as error:
             raise _Garbled(f"{error} in a line of {len(line)} bytes") from error
-        if event.type == "ERROR":
+        if event.type == ERROR:
             raise error_from_status("WATCH", self._resource.path(), event.object)
         return event
 

@@ -10,6 +10,7 @@ from urllib.parse import quote, urlencode
 
 import msgspec
 
+from ksched.api.decoding import ListPage, decode_list
 from ksched.client.rate_limit import RateLimiter
 from ksched.client.resources import EVENTS, PODS, Resource
 from ksched.client.retry import (
@@ -21,7 +22,7 @@ from ksched.client.retry import (
 )
 from ksched.client.status import error_from_response
 from ksched.clock import Clock
-from ksched.errors import ApiError, Unavailable
+from ksched.errors import ApiError, InvalidObject, Unavailable
 from ksched.transport import JSON, STRATEGIC_MERGE_PATCH, Response, Transport
 
 DEFAULT_TIMEOUT = 30.0
@@ -39,25 +40,6 @@ class Selection:
 
 
 EVERYTHING = Selection()
-
-
-class _ListMeta(msgspec.Struct, rename="camel", gc=False):
-    resource_version: str = ""
-    continue_token: str = msgspec.field(name="continue", default="")
-
-
-class _List(msgspec.Struct, gc=False):
-    metadata: _ListMeta = msgspec.field(default_factory=_ListMeta)
-    # Go writes an empty list as null.
-    items: list[msgspec.Raw] | None = None
-
-
-class ListPage(msgspec.Struct, frozen=True, gc=False):
-    """One page of a list: undecoded items, the list's version, the token of the next page."""
-
-    items: list[msgspec.Raw]
-    resource_version: str
-    continue_token: str
 
 
 class _BindingMeta(msgspec.Struct, gc=False):
@@ -78,7 +60,6 @@ class _Binding(msgspec.Struct, rename="camel", gc=False):
     kind: str = "Binding"
 
 
-_list_decoder = msgspec.json.Decoder(_List)
 _encode = msgspec.json.Encoder().encode
 
 
@@ -163,12 +144,10 @@ class ApiClient:
         path = _with_query(resource.path(selection.namespace), query)
         body = await self.request("GET", path, timeout=timeout, retry=retry)
         try:
-            page = _list_decoder.decode(body)
-        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            return decode_list(body)
+        except (InvalidObject, UnicodeDecodeError) as error:
             where = path.partition("?")[0]
             raise Unavailable(0, "InvalidAnswer", f"GET {where}: not a list: {error}") from error
-        meta = page.metadata
-        return ListPage(page.items or [], meta.resource_version, meta.continue_token)
 
     @asynccontextmanager
     async def watch(

@@ -8,10 +8,12 @@ from email.utils import parsedate_to_datetime
 
 import msgspec
 
+from ksched.api.decoding import ApiStatus, decode_status
 from ksched.errors import (
     ApiError,
     Conflict,
     Gone,
+    InvalidObject,
     NotFound,
     TooManyRequests,
     Unavailable,
@@ -22,29 +24,12 @@ _MESSAGE_LIMIT = 1000
 _TEXT_LIMIT = 200
 
 
-class StatusDetails(msgspec.Struct, rename="camel", gc=False):
-    retry_after_seconds: int | float = 0
-
-
-class Status(msgspec.Struct, rename="camel", gc=False):
-    """The part of ``metav1.Status`` that tells failures apart."""
-
-    kind: str = ""
-    code: int = 0
-    reason: str = ""
-    message: str = ""
-    details: StatusDetails | None = None
-
-
-_decoder = msgspec.json.Decoder(Status)
-
-
 def error_from_response(method: str, path: str, response: Response, wall: float) -> ApiError:
     """Describe a failed request; ``wall`` resolves a Retry-After given as a date.
 
     The body may be a Status, or whatever a proxy or a load balancer wrote in its place.
     """
-    status = decode_status(response.body)
+    status = _status(response.body)
     # The answer of another transport may be a plain dictionary, in either spelling.
     headers = response.headers
     retry_after = _retry_after(headers.get("retry-after") or headers.get("Retry-After", ""), wall)
@@ -59,7 +44,7 @@ def error_from_response(method: str, path: str, response: Response, wall: float)
 
 def error_from_status(method: str, path: str, body: bytes | msgspec.Raw) -> ApiError:
     """Describe the object of a watch event of type ERROR."""
-    status = decode_status(body)
+    status = _status(body)
     if status is None or not status.code:
         message = f"{method} {_bare(path)}: watch error without a status: {_plain_text(body)}"
         return Unavailable(500, "", message)
@@ -67,13 +52,13 @@ def error_from_status(method: str, path: str, body: bytes | msgspec.Raw) -> ApiE
     return _error(status.code, status.reason, message, None)
 
 
-def decode_status(body: bytes | msgspec.Raw) -> Status | None:
+def _status(body: bytes | msgspec.Raw) -> ApiStatus | None:
     """The Status in ``body``, or None when it is something else."""
     try:
-        status = _decoder.decode(body)
-    except (msgspec.DecodeError, UnicodeDecodeError):
+        status = decode_status(body)
+    except (InvalidObject, UnicodeDecodeError):
         return None
-    return status if status.kind == "Status" else None
+    return status if status.code or status.message else None
 
 
 def _error(code: int, reason: str, message: str, retry_after: float | None) -> ApiError:

@@ -13,6 +13,7 @@ from typing import Generic, Protocol, TypeVar
 
 import msgspec
 
+from ksched.api.decoding import decode_metadata
 from ksched.api.objects import ObjectMeta
 from ksched.errors import InvalidObject
 
@@ -48,32 +49,12 @@ class Handler(Protocol[T_contra]):
         ...
 
 
-class Meta(msgspec.Struct, rename="camel", gc=False):
-    name: str = ""
-    namespace: str = ""
-    resource_version: str = ""
-    annotations: dict[str, str] | None = None
-
-    @property
-    def key(self) -> str:
-        return f"{self.namespace}/{self.name}" if self.namespace else self.name
-
-
-class MetaOnly(msgspec.Struct, gc=False):
-    """Just enough of an object to know which one it is."""
-
-    metadata: Meta = msgspec.field(default_factory=Meta)
-
-
-_decode_meta = msgspec.json.Decoder(MetaOnly).decode
-
-
-def identify(raw: msgspec.Raw) -> Meta:
-    """Which object this is; an empty ``Meta`` when even that cannot be read."""
+def identify(raw: msgspec.Raw) -> ObjectMeta:
+    """Which object this is; without a name when even that cannot be read."""
     try:
-        return _decode_meta(raw).metadata
-    except (msgspec.DecodeError, UnicodeDecodeError):
-        return Meta()
+        return decode_metadata(raw).metadata
+    except (InvalidObject, UnicodeDecodeError):
+        return ObjectMeta()
 
 
 class Store(Generic[T]):

@@ -143,7 +143,7 @@ async def test_list_page(client_of):
         resources.PODS, Selection("ns", "a!=b"), limit=2, continue_token="x/y="
     )
     assert [bytes(item) for item in page.items] == [b'{"a":1}', b'{"a":2}']
-    assert (page.resource_version, page.continue_token) == ("7", "t")
+    assert (page.metadata.resource_version, page.metadata.continue_token) == ("7", "t")
     assert script.asked[0][1] == (
         "/api/v1/namespaces/ns/pods?limit=2&continue=x%2Fy%3D&fieldSelector=a%21%3Db"
     )
