@@ -38,6 +38,8 @@ class Decision(Struct, frozen=True):
     feasible_nodes: int
     duration_seconds: float
     """From pop to the decision; for a scheduled pod, to the end of its binding."""
+    algorithm_seconds: float
+    """What choosing the node took, or finding that there is none."""
     waited_seconds: float
     """Since the pod was first ready to be tried."""
 

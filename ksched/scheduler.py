@@ -31,7 +31,7 @@ from ksched.client.recorder import EventRecorder, pod_reference
 from ksched.client.reflector import Reflector
 from ksched.client.resources import NODES, PODS, RESOURCES
 from ksched.client.rest import ApiClient, Selection
-from ksched.clock import Clock, LoopClock
+from ksched.clock import Clock, LoopClock, stopwatch
 from ksched.configuration.model import SchedulerConfiguration
 from ksched.cycle import Placed, Rejected, SchedulingCycle
 from ksched.decisions import Decision, DecisionLog, Result
@@ -272,21 +272,24 @@ class Scheduler:
         if self.cache.is_assumed(pod.uid):
             self.queue.done(pod.uid)
             return
-        started = self.clock.now()
+        started, began = self.clock.now(), stopwatch()
         outcome = await self._cycle.run(queued)
+        algorithm_seconds = stopwatch() - began
         if isinstance(outcome, Rejected):
-            self._decided(outcome, started)
+            self._decided(outcome, started, algorithm_seconds)
             self._failures.handle_scheduling_failure(outcome)
             return
         if outcome.state.pods_to_activate:
             self.queue.activate(outcome.state.pods_to_activate.values())
-        bindings.create_task(self._bind(outcome, started), name="bind")
+        bindings.create_task(self._bind(outcome, started, algorithm_seconds), name="bind")
 
-    async def _bind(self, placed: Placed, started: float) -> None:
+    async def _bind(self, placed: Placed, started: float, algorithm_seconds: float) -> None:
         rejected = await self._binding.run(placed)
-        self._decided(rejected or placed, started)
+        self._decided(rejected or placed, started, algorithm_seconds)
 
-    def _decided(self, outcome: Placed | Rejected, started: float) -> None:
+    def _decided(
+        self, outcome: Placed | Rejected, started: float, algorithm_seconds: float
+    ) -> None:
         queued, now = outcome.queued, self.clock.now()
         first = queued.initial_attempt_timestamp
         if isinstance(outcome, Placed):
@@ -309,7 +312,8 @@ class Scheduler:
                 attempts=queued.attempts,
                 evaluated_nodes=evaluated,
                 feasible_nodes=feasible,
-                duration_seconds=now - started,
+                duration_seconds=max(now - started, algorithm_seconds),
+                algorithm_seconds=algorithm_seconds,
                 waited_seconds=now - (started if first is None else first),
             )
         )
