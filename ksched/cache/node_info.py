@@ -13,6 +13,7 @@ from ksched.cache.pod_info import ANY_ADDRESS, HostPort, PodInfo, PodTemplate
 from ksched.errors import InvalidObject
 
 K = TypeVar("K")
+Amounts = tuple[tuple[int, ...], int, tuple[int, ...], int, int, int]
 
 
 class NodeInfo:
@@ -23,6 +24,7 @@ class NodeInfo:
     """
 
     __slots__ = (
+        "_amounts",
         "allocatable",
         "allowed_pods",
         "axis",
@@ -44,6 +46,7 @@ class NodeInfo:
     def __init__(self, name: str, axis: ResourceAxis) -> None:
         self.name = name
         self.axis = axis
+        self._amounts: Amounts | None = None
         self.node: Node | None = None
         self.allocatable: list[int] = []
         self.allowed_pods = 0
@@ -64,6 +67,20 @@ class NodeInfo:
     @property
     def labels(self) -> dict[str, str]:
         return self.node.metadata.labels if self.node is not None else {}
+
+    @property
+    def amounts(self) -> Amounts:
+        """Everything a verdict of scope RESOURCES may read, as one value to compare by."""
+        if self._amounts is None:
+            self._amounts = (
+                tuple(self.allocatable),
+                self.allowed_pods,
+                tuple(self.requested),
+                self.non_zero_cpu,
+                self.non_zero_memory,
+                len(self.pods),
+            )
+        return self._amounts
 
     def allocatable_of(self, resource: str) -> int:
         return _at(self.allocatable, self.axis.find(resource))
@@ -88,6 +105,7 @@ class NodeInfo:
                 position = self.axis.intern(resource)
                 allocatable.extend([0] * (position + 1 - len(allocatable)))
                 allocatable[position] = amount
+        self._amounts = None
         self.node, self.allocatable, self.allowed_pods = node, allocatable, allowed_pods
         self.images = {
             name: image.size_bytes
@@ -97,6 +115,7 @@ class NodeInfo:
 
     def clear_node(self) -> None:
         """Become a ghost."""
+        self._amounts = None
         self.node, self.allocatable, self.allowed_pods, self.images = None, [], 0, {}
 
     def add_pod(self, pod: PodInfo) -> None:
@@ -122,6 +141,7 @@ class NodeInfo:
         return pod
 
     def _count(self, pod: PodInfo, sign: int) -> None:
+        self._amounts = None
         requested = self.requested
         for position, amount in pod.demand:
             if position >= len(requested):
@@ -145,6 +165,7 @@ class NodeInfo:
         """Return a copy that later changes of this one do not reach."""
         copy = NodeInfo.__new__(NodeInfo)
         copy.name, copy.axis, copy.node = self.name, self.axis, self.node
+        copy._amounts = self._amounts
         # Replaced as a whole by set_node, never changed in place.
         copy.allocatable, copy.allowed_pods = self.allocatable, self.allowed_pods
         copy.images = self.images

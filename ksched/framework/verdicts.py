@@ -19,8 +19,11 @@ class Scope(Enum):
 
     NODE = "node"
     """The node object: labels, taints, allocatable, images. Asked again when the node changes."""
+    RESOURCES = "resources"
+    """Amounts only: what the node offers, what its pods request, how many they are. Asked again
+    when they change, and never twice about the same amounts, on whatever node."""
     ROW = "row"
-    """Also the pods on that node. Asked again when the node or its pods change."""
+    """The node object and the pods on the node. Asked again when either changes."""
     CLUSTER = "cluster"
     """Anything else. Asked in every cycle, for the nodes that are still feasible."""
     POD = "pod"

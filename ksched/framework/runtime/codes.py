@@ -22,17 +22,19 @@ class CodeBook:
     node, because upstream stops at the first plugin that rejects.
     """
 
-    __slots__ = ("_numbers", "_ranks", "statuses")
+    __slots__ = ("_numbers", "_rank_list", "_ranks", "statuses")
 
     def __init__(self) -> None:
         self.statuses: list[Status] = []
-        self._ranks = np.array([NO_RANK], np.int16)
+        self._rank_list = [NO_RANK]
+        self._ranks = np.array(self._rank_list, np.int16)
         self._numbers: dict[tuple[int, Status], int] = {}
 
     def fork(self) -> CodeBook:
         """A copy to which one attempt may add codes that are not worth keeping."""
         copy = CodeBook()
         copy.statuses = list(self.statuses)
+        copy._rank_list = list(self._rank_list)
         copy._ranks = self._ranks
         copy._numbers = dict(self._numbers)
         return copy
@@ -43,8 +45,12 @@ class CodeBook:
         if number is None:
             self.statuses.append(status)
             number = self._numbers[key] = len(self.statuses)
-            self._ranks = np.append(self._ranks, np.int16(rank))
+            self._rank_list.append(rank)
+            self._ranks = np.array(self._rank_list, np.int16)
         return number
+
+    def rank(self, code: int) -> int:
+        return self._rank_list[code]
 
     def ranks(self, codes: Codes) -> NDArray[np.int16]:
         return self._ranks[codes]

@@ -6,10 +6,13 @@ the node table; catching up asks the same columnar plugins again, for the change
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 from numpy.typing import NDArray
 
 from ksched.cache.columns import NodeRows, NodeTable
+from ksched.cache.node_info import Amounts
 from ksched.cache.pod_info import PodInfo
 from ksched.framework.cycle_state import CycleState
 from ksched.framework.diagnosis import Diagnosis
@@ -19,11 +22,18 @@ from ksched.framework.verdicts import Scope
 
 Rows = NDArray[np.intp]
 
+KEPT_SCOPES = (Scope.NODE, Scope.RESOURCES, Scope.ROW)
+
+FEW = 16
+"""Up to this many changed rows are handled one by one: an array operation costs as much."""
+
+MEMO_LIMIT = 4096
+
 
 class FilterEntry:
     """A filter plugin in its place of the calling order."""
 
-    __slots__ = ("epoch", "hook", "is_columnar", "name", "rank", "scope")
+    __slots__ = ("epoch", "hook", "is_columnar", "is_kept", "name", "rank", "scope")
 
     def __init__(
         self, rank: int, hook: Hook, scope: Scope, is_columnar: bool, epoch: Hook | None
@@ -34,11 +44,8 @@ class FilterEntry:
         self.scope = scope
         self.is_columnar = is_columnar
         self.epoch = epoch
-
-    @property
-    def is_kept(self) -> bool:
+        self.is_kept = scope in KEPT_SCOPES
         """Whether the answers outlive the cycle."""
-        return self.scope in (Scope.NODE, Scope.ROW)
 
 
 class Work:
@@ -59,8 +66,9 @@ class Work:
 class FilterColumns:
     """The kept verdicts of one template, for all nodes."""
 
-    def __init__(self, entries: list[FilterEntry], table: NodeTable, work: Work) -> None:
+    def __init__(self, entries: Sequence[FilterEntry], table: NodeTable, work: Work) -> None:
         self._entries = entries
+        self._names = frozenset(entry.name for entry in entries)
         self._table = table
         self._work = work
         self.book = CodeBook()
@@ -68,14 +76,14 @@ class FilterColumns:
         self._node_position = -1
         self._row_position = -1
         self._count = 0
-        self._by_node = np.zeros(0, np.int32)
-        self._by_row = np.zeros(0, np.int32)
+        self._by_scope: dict[Scope, tuple[list[FilterEntry], Codes]] = {}
+        self._by_amounts: dict[Amounts, int] = {}
         self._codes = np.zeros(0, np.int32)
         self._feasible: Rows | None = None
         self.version = 0
         """Changes whenever the set of feasible rows does."""
         self.rejection: Diagnosis | None = None
-        """The outcome of the last attempt, if the kept verdicts alone rejected every node."""
+        """Why the last attempt found no node, while that is still true."""
         self.rejection_epochs: tuple[object, ...] = ()
 
     @property
@@ -93,73 +101,120 @@ class FilterColumns:
     def catch_up(self, state: CycleState, pod: PodInfo) -> None:
         """Ask again about every row that changed since the last cycle of this template."""
         table = self._table
-        skipped = frozenset(entry.name for entry in self._entries) & state.skip_filter
+        skipped = self._names & state.skip_filter
         node_rows = table.node_log.since(self._node_position)
         rows = table.row_log.since(self._row_position)
         count = len(table)
         if skipped != self._skipped or node_rows is None or rows is None or len(rows) > count // 2:
-            self._skipped = skipped
-            self._reset(count)
-            self._recompute(state, pod, None, None)
+            self._reset(skipped, count)
+            for scope in self._by_scope:
+                self._ask(scope, state, pod, None)
+            self._combine_all()
         else:
             if count != self._count:
                 self._resize(count)
             if len(rows):
                 # A row past the end belonged to a node that was removed since.
-                self._recompute(state, pod, node_rows[node_rows < count], rows[rows < count])
+                self._renew(state, pod, node_rows[node_rows < count], rows[rows < count])
         # Only now: a plugin that raised must find the same rows to do at the next attempt.
         self._node_position, self._row_position = table.node_log.position, table.row_log.position
 
-    def _reset(self, count: int) -> None:
+    def _reset(self, skipped: frozenset[str], count: int) -> None:
+        self._skipped = skipped
         self._count = count
-        self._by_node = np.zeros(count, np.int32)
-        self._by_row = np.zeros(count, np.int32)
-        self._codes = np.full(count, -1, np.int32)
+        self._codes = np.zeros(count, np.int32)
+        self._changed()
+        self._by_amounts.clear()
+        self._by_scope = {}
+        for scope in KEPT_SCOPES:
+            entries = [one for one in self._entries if one.scope is scope]
+            active = [one for one in entries if one.name not in skipped]
+            if active:
+                self._by_scope[scope] = (active, np.zeros(count, np.int32))
 
     def _resize(self, count: int) -> None:
         if count > len(self._codes):
-            grown = count + count // 4 + 16 - len(self._codes)
-            self._by_node = np.concatenate([self._by_node, np.zeros(grown, np.int32)])
-            self._by_row = np.concatenate([self._by_row, np.zeros(grown, np.int32)])
-            self._codes = np.concatenate([self._codes, np.full(grown, -1, np.int32)])
+            more = np.zeros(count + count // 4 + 16 - len(self._codes), np.int32)
+            self._codes = np.concatenate([self._codes, more])
+            self._by_scope = {
+                scope: (entries, np.concatenate([codes, more]))
+                for scope, (entries, codes) in self._by_scope.items()
+            }
         self._count = count
         self._changed()
-
-    def _recompute(
-        self, state: CycleState, pod: PodInfo, node_rows: Rows | None, rows: Rows | None
-    ) -> None:
-        """Renew NODE verdicts of ``node_rows`` and ROW verdicts of ``rows`` (None: of all)."""
-        if node_rows is None or len(node_rows):
-            self._ask(Scope.NODE, self._by_node, state, pod, node_rows)
-        self._ask(Scope.ROW, self._by_row, state, pod, rows)
-        where: Rows | slice = slice(0, self._count) if rows is None else rows
-        before = self._codes[where]
-        after = self.book.first(self._by_node[where], self._by_row[where])
-        if (before == after).all():
-            return
-        self._codes[where] = after
-        self.rejection = None
-        if ((before == 0) != (after == 0)).any():
-            self._changed()
 
     def _changed(self) -> None:
         self.version += 1
         self._feasible = None
         self.rejection = None
 
-    def _ask(
-        self, scope: Scope, target: Codes, state: CycleState, pod: PodInfo, rows: Rows | None
-    ) -> None:
+    # -- asking ---------------------------------------------------------------------------------
+
+    def _renew(self, state: CycleState, pod: PodInfo, node_rows: Rows, rows: Rows) -> None:
+        for scope in self._by_scope:
+            if scope is Scope.RESOURCES:
+                self._ask_about_amounts(state, pod, rows)
+            else:
+                self._ask(scope, state, pod, node_rows if scope is Scope.NODE else rows)
+        if len(rows) > FEW:
+            self._combine_all()
+        else:
+            for row in rows.tolist():
+                self._combine(row)
+
+    def _ask(self, scope: Scope, state: CycleState, pod: PodInfo, rows: Rows | None) -> None:
+        """Renew the verdicts of one scope, for some rows or (None) for all."""
+        if rows is not None and not len(rows):
+            return
+        entries, target = self._by_scope[scope]
         nodes = NodeRows(self._table, rows)
-        where: Rows | slice = slice(0, self._count) if rows is None else rows
         result: Codes | None = None
-        for entry in self._entries:
-            if entry.scope is not scope or entry.name in state.skip_filter:
-                continue
+        for entry in entries:
             self._work.rows_filtered += len(nodes)
             verdicts = entry.hook.call(state, pod, nodes)
             codes = self.book.translate(entry.hook, entry.rank, verdicts, len(nodes))
-            if codes is None:
-                continue
-            result = codes if result is None else self.book.first(result, codes)
+            if codes is not None:
+                result = codes if result is None else self.book.first(result, codes)
+        where: Rows | slice = slice(0, self._count) if rows is None else rows
         target[where] = 0 if result is None else result
+
+    def _ask_about_amounts(self, state: CycleState, pod: PodInfo, rows: Rows) -> None:
+        known, infos = self._by_amounts, self._table.infos
+        target = self._by_scope[Scope.RESOURCES][1]
+        new = []
+        for row in rows.tolist():
+            code = known.get(infos[row].amounts)
+            if code is None:
+                new.append(row)
+            else:
+                target[row] = code
+        if not new:
+            return
+        self._ask(Scope.RESOURCES, state, pod, np.array(new, np.intp))
+        if len(known) > MEMO_LIMIT:
+            known.clear()
+        for row in new:
+            known[infos[row].amounts] = int(target[row])
+
+    # -- combining ------------------------------------------------------------------------------
+
+    def _combine(self, row: int) -> None:
+        before = self._codes[row]
+        after = 0
+        for _, codes in self._by_scope.values():
+            code = int(codes[row])
+            if code and (not after or self.book.rank(code) < self.book.rank(after)):
+                after = code
+        if before != after:
+            self._codes[row] = after
+            self.rejection = None
+            if not before or not after:
+                self._changed()
+
+    def _combine_all(self) -> None:
+        after = np.zeros(self._count, np.int32)
+        for _, codes in self._by_scope.values():
+            after = self.book.first(after, codes[: self._count])
+        if not np.array_equal(self.codes, after):
+            self._codes[: self._count] = after
+            self._changed()

@@ -57,10 +57,11 @@ class Hook:
         """Call a method that may be async, within its deadline."""
         result = self.call(*args)
         if self.is_async or inspect.isawaitable(result):
-            return await self._finish(result)
+            return await self.finish(result)
         return result
 
-    async def _finish(self, result: Awaitable[Any]) -> Any:
+    async def finish(self, result: Awaitable[Any]) -> Any:
+        """Await what an async method returned, within its deadline."""
         try:
             async with asyncio.timeout(self.timeout_seconds) as deadline:
                 return await result

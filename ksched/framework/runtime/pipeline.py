@@ -105,7 +105,9 @@ class Pipeline:
         nodes: frozenset[str] | None = None
         narrowing: list[str] = []
         for hook in self.framework.pre_filter:
-            result = await hook.acall(state, pod, self.snapshot)
+            result = hook.call(state, pod, self.snapshot)
+            if hook.is_async:
+                result = await hook.finish(result)
             if isinstance(result, PreFilterResult):
                 if result.node_names is not None:
                     narrowing.append(hook.plugin)

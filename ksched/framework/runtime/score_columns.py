@@ -11,11 +11,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ksched.cache.columns import NodeRows
+from ksched.cache.node_info import Amounts
 from ksched.cache.pod_info import PodInfo
 from ksched.cache.snapshot import Snapshot
 from ksched.framework.cycle_state import CycleState
 from ksched.framework.interface import MAX_NODE_SCORE, MIN_NODE_SCORE
-from ksched.framework.runtime.filter_columns import FilterColumns, Rows, Work
+from ksched.framework.runtime.filter_columns import (
+    FEW,
+    KEPT_SCOPES,
+    MEMO_LIMIT,
+    FilterColumns,
+    Rows,
+    Work,
+)
 from ksched.framework.runtime.guard import Hook, failure
 from ksched.framework.verdicts import Scope
 
@@ -25,7 +33,16 @@ Scores = NDArray[np.int64]
 class ScoreEntry:
     """A score plugin with its weight."""
 
-    __slots__ = ("epoch", "hook", "is_columnar", "name", "normalize", "scope", "weight")
+    __slots__ = (
+        "epoch",
+        "hook",
+        "is_columnar",
+        "is_kept",
+        "name",
+        "normalize",
+        "scope",
+        "weight",
+    )
 
     def __init__(
         self,
@@ -43,10 +60,7 @@ class ScoreEntry:
         self.is_columnar = is_columnar
         self.normalize = normalize
         self.epoch = epoch
-
-    @property
-    def is_kept(self) -> bool:
-        return self.scope in (Scope.NODE, Scope.ROW)
+        self.is_kept = scope in KEPT_SCOPES
 
     def ask(self, state: CycleState, pod: PodInfo, nodes: NodeRows) -> Scores:
         """Raw scores of some nodes from a columnar plugin."""
@@ -91,6 +105,7 @@ class ScoreColumns:
         self, entries: list[ScoreEntry], snapshot: Snapshot, filters: FilterColumns, work: Work
     ) -> None:
         self._entries = entries
+        self._names = frozenset(entry.name for entry in entries)
         self._snapshot = snapshot
         self._filters = filters
         self._work = work
@@ -99,6 +114,8 @@ class ScoreColumns:
         self._row_position = -1
         self._epochs: dict[str, object] = {}
         self._count = 0
+        self._active: list[ScoreEntry] = []
+        self._by_amounts: dict[Amounts, list[int]] = {}
         self._raw: dict[str, Scores] = {}
         self._fixed = np.zeros(0, np.int64)
         """Weighted sum of the scores that need no normalisation."""
@@ -110,7 +127,7 @@ class ScoreColumns:
     def catch_up(self, state: CycleState, pod: PodInfo) -> None:
         """Renew raw scores of changed rows; call after the filters caught up."""
         table = self._snapshot.table
-        skipped = frozenset(entry.name for entry in self._entries) & state.skip_score
+        skipped = self._names & state.skip_score
         node_rows = table.node_log.since(self._node_position)
         rows = table.row_log.since(self._row_position)
         count = len(table)
@@ -123,9 +140,14 @@ class ScoreColumns:
         ):
             self._reset(skipped, count)
             node_rows = rows = None
-        for entry in self._entries:
-            if entry.name not in skipped:
+        by_amounts = []
+        for entry in self._active:
+            if entry.scope is Scope.RESOURCES and rows is not None:
+                by_amounts.append(entry)
+            else:
                 self._renew(entry, state, pod, node_rows if entry.scope is Scope.NODE else rows)
+        if by_amounts and rows is not None:
+            self._renew_by_amounts(by_amounts, state, pod, rows)
         self._add_up(rows)
         self._node_position, self._row_position = table.node_log.position, table.row_log.position
 
@@ -150,21 +172,22 @@ class ScoreColumns:
         nodes = NodeRows(self._snapshot.table, rows)
         return {
             entry.name: entry.finish(state, pod, nodes, self._raw[entry.name][rows])
-            for entry in self._active()
+            for entry in self._active
         }
-
-    def _active(self) -> list[ScoreEntry]:
-        skipped = self._skipped or frozenset()
-        return [entry for entry in self._entries if entry.name not in skipped]
 
     def _reset(self, skipped: frozenset[str], count: int) -> None:
         self._skipped = skipped
         self._count = count
-        self._raw = {entry.name: np.zeros(count, np.int64) for entry in self._entries}
+        self._active = [entry for entry in self._entries if entry.name not in skipped]
+        self._raw = {entry.name: np.zeros(count, np.int64) for entry in self._active}
+        self._by_amounts.clear()
         self._fixed = np.zeros(count, np.int64)
         self._total = None
 
+    # -- raw scores -----------------------------------------------------------------------------
+
     def _renew(self, entry: ScoreEntry, state: CycleState, pod: PodInfo, rows: Rows | None) -> None:
+        """Ask for raw scores, of some rows or (None) of all."""
         if entry.epoch is not None:
             epoch = entry.epoch.call(self._snapshot)
             if epoch != self._epochs.get(entry.name):
@@ -186,18 +209,54 @@ class ScoreColumns:
             self._total = None
         raw[where] = scores
 
+    def _renew_by_amounts(
+        self, entries: list[ScoreEntry], state: CycleState, pod: PodInfo, rows: Rows
+    ) -> None:
+        """Look scores up by the amounts on a node; ask only about amounts never seen before."""
+        known, infos = self._by_amounts, self._snapshot.table.infos
+        new = []
+        for row in rows.tolist():
+            scores = known.get(infos[row].amounts)
+            if scores is None:
+                new.append(row)
+                continue
+            for entry, score in zip(entries, scores, strict=True):
+                raw = self._raw[entry.name]
+                before = int(raw[row])
+                if before == score:
+                    continue
+                raw[row] = score
+                if entry.normalize is None:
+                    self._fixed[row] += (score - before) * entry.weight
+                else:
+                    self._total = None
+        if not new:
+            return
+        for entry in entries:
+            self._renew(entry, state, pod, np.array(new, np.intp))
+        if len(known) > MEMO_LIMIT:
+            known.clear()
+        for row in new:
+            known[infos[row].amounts] = [int(self._raw[entry.name][row]) for entry in entries]
+
+    # -- totals ---------------------------------------------------------------------------------
+
     def _add_up(self, rows: Rows | None) -> None:
         """Refresh the totals of changed rows; a changed feasible set makes them anew anyway."""
-        if self._total is None or rows is None or self._total_version != self._filters.version:
+        total = self._total
+        if total is None or rows is None or self._total_version != self._filters.version:
             return
-        total = self._fixed[rows] + self._normalized[rows]
-        total[self._filters.codes[rows] != 0] = -1
-        self._total[rows] = total
+        codes = self._filters.codes
+        if len(rows) > FEW:
+            total[rows] = np.where(codes[rows] == 0, self._fixed[rows] + self._normalized[rows], -1)
+            return
+        for row in rows.tolist():
+            total[row] = -1 if codes[row] else self._fixed[row] + self._normalized[row]
 
     def _normalize(self, state: CycleState, pod: PodInfo, rows: Rows) -> Scores:
         total = np.zeros(len(rows), np.int64)
         nodes = NodeRows(self._snapshot.table, rows)
-        for entry in self._active():
+        for entry in self._active:
             if entry.normalize is not None:
                 total += entry.finish(state, pod, nodes, self._raw[entry.name][rows])
         return total

@@ -40,7 +40,7 @@ class NodeResourcesBalancedAllocation:
     """
 
     name: ClassVar[str] = names.NODE_RESOURCES_BALANCED_ALLOCATION
-    score_scope: ClassVar[Scope] = Scope.ROW
+    score_scope: ClassVar[Scope] = Scope.RESOURCES
 
     def __init__(self, args: NodeResourcesBalancedAllocationArgs | None = None) -> None:
         self._resources = tuple(one.name for one in (args or DEFAULTS).resources)

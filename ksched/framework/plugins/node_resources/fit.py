@@ -66,16 +66,16 @@ class NodeResourcesFit:
     """
 
     name: ClassVar[str] = names.NODE_RESOURCES_FIT
-    filter_scope: ClassVar[Scope] = Scope.ROW
-    score_scope: ClassVar[Scope] = Scope.ROW
+    filter_scope: ClassVar[Scope] = Scope.RESOURCES
+    score_scope: ClassVar[Scope] = Scope.RESOURCES
 
     def __init__(self, args: NodeResourcesFitArgs | None = None) -> None:
         args = args or DEFAULTS
         self._ignored = frozenset(args.ignored_resources)
         self._ignored_groups = frozenset(args.ignored_resource_groups)
-        self._scorer = scorer_of(args)
-        assert args.scoring_strategy is not None
-        self._scored = tuple((one.name, one.weight) for one in args.scoring_strategy.resources)
+        strategy = args.scoring_strategy
+        self._scorer = scorer_of(strategy)
+        self._scored = tuple((one.name, one.weight) for one in strategy.resources)
 
     def pre_filter(self, state: CycleState, pod: PodInfo, snapshot: Snapshot) -> Status:
         """Never skips: even a pod that asks for nothing is one pod more."""

@@ -12,11 +12,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from ksched.configuration.plugin_args import (
-    NodeResourcesFitArgs,
-    ScoringStrategy,
-    UtilizationShapePoint,
-)
+from ksched.configuration.plugin_args import ScoringStrategy, UtilizationShapePoint
 from ksched.errors import ConfigError
 from ksched.framework import MAX_NODE_SCORE
 
@@ -39,11 +35,8 @@ Scorer = Callable[[Sequence[ResourceUse], int], Ints]
 """From the uses of some resources and the number of nodes to a score from 0 to 100 per node."""
 
 
-def scorer_of(args: NodeResourcesFitArgs) -> Scorer:
-    """Return the scorer of the configured strategy; raises ``ConfigError`` for an unknown one."""
-    strategy = args.scoring_strategy
-    if strategy is None:
-        raise ConfigError(["scoringStrategy: Required value: ScoringStrategy field is required"])
+def scorer_of(strategy: ScoringStrategy) -> Scorer:
+    """Return the scorer of a configured strategy; raises ``ConfigError`` for an unknown one."""
     if strategy.type == "LeastAllocated":
         return least_allocated
     if strategy.type == "MostAllocated":
