@@ -14,10 +14,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from copy import deepcopy
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from ksched.configuration.field_errors import invalid
 from ksched.configuration.strict_model import API_VERSION, GROUP
+
+Container = TypeVar("Container", dict[str, Any], list[Any])
 
 V1BETA1: Final = f"{GROUP}/v1beta1"
 V1BETA2: Final = f"{GROUP}/v1beta2"
@@ -62,17 +64,17 @@ def convert(version: str, content: dict[str, Any]) -> Converted:
                 converted.warnings.append(
                     f"{name}: has no effect, use --bind-address and --secure-port"
                 )
-        if not data.get("profiles"):
+        if data.get("profiles") in (None, []):
             data["profiles"] = [{}]
     no_preemption = version == V1BETA1 and data.pop("disablePreemption", None) is True
     for path, profile in _objects(data, "profiles"):
         _rewrite_args_version(version, profile)
         if version == V1BETA3:
             continue
-        _Profile(path, profile, converted).convert(version)
+        old = _Profile(path, profile, converted)
+        old.convert(version)
         if no_preemption:
-            point = profile.setdefault("plugins", {}).setdefault("postFilter", {})
-            point.setdefault("disabled", []).append({"name": "DefaultPreemption"})
+            old.at("postFilter", "disabled").append({"name": "DefaultPreemption"})
     for path, extender in _objects(data, "extenders"):
         _convert_extender(path, extender, converted)
     return converted
@@ -111,11 +113,7 @@ class _Profile:
 
     def __init__(self, path: str, profile: dict[str, Any], converted: Converted) -> None:
         self._path, self._profile, self._converted = path, profile, converted
-        if not isinstance(profile.get("plugins"), dict):
-            # A list or a string stays for decoding to refuse; absent means defaults.
-            profile["plugins"] = profile.get("plugins") or {}
-        plugins = profile["plugins"]
-        self._plugins: dict[str, Any] = plugins if isinstance(plugins, dict) else {}
+        self._plugins: dict[str, Any] = _ensure(profile, "plugins", dict)
 
     def convert(self, version: str) -> None:
         if self._plugins.pop("unreserve", None) is not None:
@@ -166,7 +164,7 @@ class _Profile:
         if not enabled and version == V1BETA1 and not self._disables_all_scores():
             # LeastAllocated was a default of v1beta1, as the strategy is today.
             if _LEAST in disabled:
-                self._at("score", "disabled").append({"name": _FIT})
+                self.at("score", "disabled").append({"name": _FIT})
                 return
             enabled = [{"name": _LEAST}]
         if not enabled:
@@ -175,7 +173,7 @@ class _Profile:
         name = _name(plugin)
         assert name is not None
         if plugin.get("weight") is not None or self._disables_all_scores():
-            self._at("score", "enabled").append({**plugin, "name": _FIT})
+            self.at("score", "enabled").append({**plugin, "name": _FIT})
         self._set_strategy(name, args)
 
     def _disables_all_scores(self) -> bool:
@@ -216,21 +214,17 @@ class _Profile:
             strategy["requestedToCapacityRatio"] = {"shape": args["shape"]}
         if strategy == {"type": _STRATEGIES[_LEAST]}:
             return
-        configs = self._profile.setdefault("pluginConfig", [])
-        if not isinstance(configs, list):
-            return
+        configs = _ensure(self._profile, "pluginConfig", list)
         fit = next((config for config in configs if _name(config) == _FIT), None)
         if fit is None:
             fit = {"name": _FIT}
             configs.append(fit)
-        fit_args = fit.setdefault("args", {})
-        if isinstance(fit_args, dict):
-            fit_args.setdefault("scoringStrategy", strategy)
+        _ensure(fit, "args", dict).setdefault("scoringStrategy", strategy)
 
     # -- defaults of the old versions -----------------------------------------------------------
 
     def _keep_old_weights(self) -> None:
-        multi_point = self._at("multiPoint", "enabled")
+        multi_point = self.at("multiPoint", "enabled")
         multi_point += [{"name": name, "weight": 1} for name in _OLD_WEIGHTS]
 
     def _keep_list_defaulting(self) -> None:
@@ -241,11 +235,17 @@ class _Profile:
             if args.get("defaultConstraints"):
                 args.setdefault("defaultingType", "List")
 
-    def _at(self, point: str, which: str) -> list[Any]:
-        """A list of a point, made if absent; a throw-away one if the file has something else."""
-        plugin_set = self._plugins.setdefault(point, {})
-        plugins = plugin_set.setdefault(which, []) if isinstance(plugin_set, dict) else []
-        return plugins if isinstance(plugins, list) else []
+    def at(self, point: str, which: str) -> list[Any]:
+        """The ``enabled`` or ``disabled`` list of a point, made if absent."""
+        return _ensure(_ensure(self._plugins, point, dict), which, list)
+
+
+def _ensure(data: dict[str, Any], key: str, kind: type[Container]) -> Container:
+    """The value of a key, made if absent; one to throw away if the file has something else."""
+    if data.get(key) is None:
+        data[key] = kind()
+    value = data[key]
+    return value if isinstance(value, kind) else kind()
 
 
 def _name(item: Any) -> str | None:

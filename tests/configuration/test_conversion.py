@@ -1,6 +1,11 @@
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
+import yaml
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from ksched.configuration import SchedulerConfiguration, load_config, plugin_args
 from ksched.configuration.model import Profile
@@ -214,6 +219,7 @@ def test_legacy_plugins_may_be_enabled() -> None:
         pytest.param(
             "profiles: [{plugins: [], pluginConfig: 3}, 7]\nextenders: no\nalgorithmSource: {}",
             [
+                "profiles[0].plugins: Invalid value: []: must be an object",
                 "profiles[0].pluginConfig: Invalid value: 3: must be a list",
                 "profiles[1]: Invalid value: 7: must be an object",
                 "extenders: Invalid value: false: must be a list",
@@ -232,3 +238,78 @@ def test_old_files_with_problems(body: str, problems: list[str]) -> None:
     with pytest.raises(ConfigError) as caught:
         load("v1beta1", body)
     assert list(caught.value.problems) == problems
+
+
+SCALARS: st.SearchStrategy[Any] = st.sampled_from(
+    [
+        None,
+        True,
+        0,
+        "x",
+        "*",
+        "NodeResourcesFit",
+        "NodeResourcesLeastAllocated",
+        "NodeResourcesMostAllocated",
+        "RequestedToCapacityRatio",
+        "NodeLabel",
+        "NodePreferAvoidPods",
+        "PodTopologySpread",
+    ]
+)
+KEYS = st.sampled_from(
+    [
+        "profiles",
+        "plugins",
+        "score",
+        "filter",
+        "postFilter",
+        "multiPoint",
+        "enabled",
+        "disabled",
+        "unreserve",
+        "name",
+        "weight",
+        "pluginConfig",
+        "args",
+        "shape",
+        "resources",
+        "extenders",
+        "httpTimeout",
+        "enableHttps",
+        "disablePreemption",
+        "apiVersion",
+        "kind",
+        "defaultConstraints",
+        "scoringStrategy",
+    ]
+)
+ANYTHING = st.recursive(
+    SCALARS, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(KEYS, inner, max_size=3)
+)
+NAMED = st.fixed_dictionaries({"name": SCALARS}, optional={"args": ANYTHING, "weight": ANYTHING})
+POINT = st.fixed_dictionaries(
+    {}, optional={"enabled": st.lists(NAMED | SCALARS, max_size=2), "disabled": ANYTHING}
+)
+PROFILE = st.fixed_dictionaries(
+    {},
+    optional={
+        "plugins": st.dictionaries(KEYS, POINT | ANYTHING, max_size=3),
+        "pluginConfig": st.lists(NAMED | SCALARS, max_size=3),
+    },
+)
+FILES = st.fixed_dictionaries(
+    {}, optional={"profiles": st.lists(PROFILE, max_size=2), "disablePreemption": SCALARS}
+) | st.dictionaries(KEYS, ANYTHING, max_size=4)
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.sampled_from(["v1", "v1beta1", "v1beta2", "v1beta3"]), FILES)
+def test_any_file_is_converted_or_refused_with_reasons(version: str, content: Any) -> None:
+    try:
+        load(version, yaml.safe_dump(content) if content else "")
+    except ConfigError as error:
+        problems = error.problems
+    else:
+        return
+    assert problems
+    assert all(problems)
