@@ -172,14 +172,20 @@ class _Profile:
         plugin = enabled[0]
         name = _name(plugin)
         assert name is not None
+        replaces_default = _LEAST not in (name, *disabled) and not self._disables_all_scores()
+        if version == V1BETA1 and replaces_default:
+            self._warn("plugins.score.enabled", f"{name} replaces the default {_LEAST}")
         if plugin.get("weight") is not None or self._disables_all_scores():
             self.at("score", "enabled").append({**plugin, "name": _FIT})
         self._set_strategy(name, args)
 
     def _disables_all_scores(self) -> bool:
-        score = self._plugins.get("score")
-        disabled = score.get("disabled") if isinstance(score, dict) else None
-        return isinstance(disabled, list) and any(_name(plugin) == "*" for plugin in disabled)
+        return any(
+            _name(plugin) == "*"
+            for path, disabled in self._lists("disabled")
+            if path == "plugins.score.disabled"
+            for plugin in disabled
+        )
 
     def _take(self, which: str) -> list[dict[str, Any]]:
         """Remove the old scoring plugins from all lists and return those of Score."""

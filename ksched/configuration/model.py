@@ -50,7 +50,7 @@ class LeaderElection(StrictModel):
     retry_period_seconds: Annotated[Seconds, Field(alias="retryPeriod"), unless_zero(2.0)] = 2.0
     """Seconds between two attempts to acquire or renew."""
     resource_lock: Annotated[str, unless_zero("leases")] = "leases"
-    """Kind of object that holds the lock."""
+    """Kind of object that holds the lock; others than leases are for old clusters."""
     resource_name: Annotated[str, unless_zero("kube-scheduler")] = "kube-scheduler"
     """Name of that object. kube-scheduler's own, so that the two never schedule at once."""
     resource_namespace: Annotated[str, unless_zero("kube-system")] = "kube-system"
@@ -125,7 +125,9 @@ class Profile(StrictModel):
     percentage_of_nodes_to_score: Int32 | None = None
     """Wins over the global value, also as 0."""
     plugins: Annotated[Plugins, Field(validate_default=True)] = Plugins()
+    """The effective sets; given those that the user wrote, the defaults are merged in."""
     plugin_config: Annotated[Listed[PluginConfig], Field(validate_default=True)] = ()
+    """The user's arguments, then the defaults of all other enabled plugins, by name."""
 
     @field_validator("plugins")
     @classmethod
@@ -149,12 +151,13 @@ class SchedulerConfiguration(StrictModel):
     """Everything a scheduler can be told, complete with defaults."""
 
     parallelism: Int32 = 16
-    """Upper bound of concurrent work on behalf of one pod. ksched decides on one thread; it bounds
-    the calls that per-node plugins and preemption make at a time."""
+    """Concurrent work on behalf of one pod. Kept for compatibility: ksched decides on one thread."""
     leader_election: LeaderElection = LeaderElection()
+    """Who schedules when several replicas run."""
     client_connection: ClientConnection = ClientConnection()
+    """The API server and how hard it may be pushed."""
     enable_profiling: bool = True
-    """Serve profiles under /debug/pprof."""
+    """Serve the debugging endpoints; they tell nothing secret and cost nothing until asked."""
     enable_contention_profiling: bool = Field(
         default_factory=lambda data: bool(data.get("enable_profiling", True))
     )

@@ -112,13 +112,27 @@ def test_bin_packing_of_v1beta1_becomes_a_strategy_with_its_weight() -> None:
     assert warnings == []
 
 
+def test_a_second_strategy_replaces_the_default_one_with_a_warning() -> None:
+    found, warnings = profile(
+        "v1beta1", "plugins: {score: {enabled: [{name: NodeResourcesMostAllocated}]}}"
+    )
+    args = plugin_args(found, "NodeResourcesFit")
+    assert isinstance(args, NodeResourcesFitArgs)
+    assert args.scoring_strategy.type == "MostAllocated"
+    assert warnings == [
+        "profiles[0].plugins.score.enabled: NodeResourcesMostAllocated replaces the default "
+        "NodeResourcesLeastAllocated"
+    ]
+
+
 def test_a_shape_of_v1beta1_becomes_a_strategy() -> None:
-    found, _ = profile(
+    found, warnings = profile(
         "v1beta1",
         "plugins: {score: {disabled: [{name: '*'}], enabled: [{name: RequestedToCapacityRatio}]}},"
         "pluginConfig: [{name: RequestedToCapacityRatio, args:"
         " {shape: [{utilization: 0, score: 0}, {utilization: 100, score: 10}]}}]",
     )
+    assert warnings == []
     assert found.plugins.score.enabled == (Plugin(name="NodeResourcesFit"),)
     args = plugin_args(found, "NodeResourcesFit")
     assert isinstance(args, NodeResourcesFitArgs)
