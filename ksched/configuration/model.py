@@ -151,7 +151,7 @@ class SchedulerConfiguration(StrictModel):
     """Everything a scheduler can be told, complete with defaults."""
 
     parallelism: Int32 = 16
-    """Concurrent work on behalf of one pod. Kept for compatibility: ksched decides on one thread."""
+    """Concurrent work for one pod. Kept for compatibility: ksched decides on one thread."""
     leader_election: LeaderElection = LeaderElection()
     """Who schedules when several replicas run."""
     client_connection: ClientConnection = ClientConnection()
