@@ -6,12 +6,14 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
+from ksched.apiserver.faults import Fault, Faults, connection_reset, faulty_lines
 from ksched.apiserver.request import Request
-from ksched.apiserver.server import ApiServer
+from ksched.apiserver.server import ApiServer, failure
 from ksched.apiserver.watching import Watch
 from ksched.errors import Unavailable
 from ksched.transport import JSON, Response, StreamResponse
 
+_NO_FAULT = Fault()
 _STREAM_HEADERS = {"Content-Type": JSON, "Transfer-Encoding": "chunked"}
 
 
@@ -23,8 +25,11 @@ class InProcessTransport:
     answer.
     """
 
-    def __init__(self, server: ApiServer, user: str = "system:admin") -> None:
+    def __init__(
+        self, server: ApiServer, user: str = "system:admin", faults: Faults | None = None
+    ) -> None:
         self._server, self._user = server, user
+        self._faults = faults or Faults()
 
     async def request(
         self,
@@ -47,12 +52,20 @@ class InProcessTransport:
     async def stream(
         self, path: str, *, idle_timeout: float | None = None
     ) -> AsyncIterator[StreamResponse]:
-        await asyncio.sleep(0)
-        answer = self._server.handle(Request("GET", path, accept=JSON, user=self._user))
+        request = Request("GET", path, accept=JSON, user=self._user)
+        fault = self._faults.choose(request) or _NO_FAULT
+        try:
+            async with asyncio.timeout(idle_timeout):
+                answer = await self._perform(request, fault)
+        except TimeoutError:
+            raise _silent(path, idle_timeout) from None
         if isinstance(answer, Response):
             yield StreamResponse(answer.status, answer.headers, _single(answer.body))
             return
-        lines = _within(answer.lines(), path, idle_timeout)
+        lines = answer.lines()
+        if fault is not _NO_FAULT:
+            lines = faulty_lines(lines, fault, request)
+        lines = _within(lines, path, idle_timeout)
         try:
             yield StreamResponse(200, _STREAM_HEADERS, lines)
         finally:
@@ -62,13 +75,29 @@ class InProcessTransport:
         """Nothing is held open."""
 
     async def _exchange(self, request: Request) -> Response:
-        await asyncio.sleep(0)
-        answer = self._server.handle(request)
+        answer = await self._perform(request, self._faults.choose(request) or _NO_FAULT)
         await asyncio.sleep(0)
         if isinstance(answer, Watch):
             lines = [line async for line in answer.lines()]
             return Response(200, _STREAM_HEADERS, b"\n".join(lines))
         return answer
+
+    async def _perform(self, request: Request, fault: Fault) -> Response | Watch:
+        await asyncio.sleep(fault.delay_seconds)
+        if fault.hang:
+            await asyncio.Event().wait()
+        if fault.answer is not None:
+            return failure(fault.answer)
+        answer = self._server.handle(request)
+        if fault.lose_response:
+            if isinstance(answer, Watch):
+                answer.close()
+            raise connection_reset(request)
+        return answer
+
+
+def _silent(path: str, idle_timeout: float | None) -> Unavailable:
+    return Unavailable(0, "Timeout", f"GET {path}: silent for {idle_timeout} seconds")
 
 
 async def _single(line: bytes) -> AsyncIterator[bytes]:
@@ -83,8 +112,7 @@ async def _within(
             async with asyncio.timeout(idle_timeout):
                 line = await anext(lines, None)
         except TimeoutError:
-            message = f"GET {path}: silent for {idle_timeout} seconds"
-            raise Unavailable(0, "Timeout", message) from None
+            raise _silent(path, idle_timeout) from None
         if line is None:
             return
         yield line

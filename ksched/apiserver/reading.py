@@ -25,6 +25,7 @@ from ksched.apiserver.status import (
     not_supported,
 )
 from ksched.apiserver.store import Entry, check_known_version
+from ksched.apiserver.tables import TableOptions, table, wants_table
 from ksched.apiserver.watching import Selection, Watch, WatchOptions
 from ksched.transport import JSON, Response
 
@@ -35,8 +36,8 @@ _EXPIRED_CONTINUE = (
     "The provided continue parameter is too old to display a consistent list result. You can start "
     "a new list without the continue parameter, or use the continue token in this response to "
     "retrieve the remainder of the results. Continuing with the provided token results in an "
-    "inconsistent list - objects that were created, modified, or deleted between the time the first chunk was "
-    "returned and now may show up in the list."
+    "inconsistent list - objects that were created, modified, or deleted between the time "
+    "the first chunk was returned and now may show up in the list."
 )
 _SHORTEST_WATCH_SECONDS = 1800.0
 
@@ -69,10 +70,15 @@ class Reader:
     def get(self, call: Call) -> Response:
         target = call.target
         entry = self._registry.get(target.resource, target.namespace, target.name)
+        if as_table := _table_asked(call):
+            metadata: dict[str, object] = {"resourceVersion": str(entry.version)}
+            return self._table(call.resource, [entry], as_table, metadata)
         return Response(200, {"Content-Type": JSON}, shaped(call.resource, entry))
 
     def list(self, call: Call) -> Response:
         page = self.page(call)
+        if as_table := _table_asked(call):
+            return self._table(call.resource, page.entries, as_table, page.metadata())
         return Response(200, {"Content-Type": JSON}, encode_list(call.resource, page))
 
     def page(self, call: Call) -> Page:
@@ -113,7 +119,7 @@ class Reader:
             timeout_seconds=call.number("timeoutSeconds") or self._watch_seconds(),
             bookmarks=bookmarks,
             announce_initial_end=initial and bookmarks,
-            render=renderer(call.resource),
+            render=self._renderer(call),
             queue_limit=self._watch_queue_limit,
         )
         clock, collection = self._registry.clock, self._store.collection(call.resource)
@@ -144,9 +150,44 @@ class Reader:
             parse_field_selector(fields, call.resource.field_labels),
         )
 
+    def _renderer(self, call: Call) -> Callable[[Entry], bytes] | None:
+        as_table = _table_asked(call)
+        if as_table is None:
+            return renderer(call.resource)
+        return lambda entry: self._encode_table(
+            call.resource, [entry], as_table, {"resourceVersion": str(entry.version)}
+        )
+
+    def _table(
+        self,
+        resource: Resource,
+        entries: Iterable[Entry],
+        options: TableOptions,
+        metadata: dict[str, object],
+    ) -> Response:
+        body = self._encode_table(resource, entries, options, metadata)
+        return Response(200, {"Content-Type": JSON}, body)
+
+    def _encode_table(
+        self,
+        resource: Resource,
+        entries: Iterable[Entry],
+        options: TableOptions,
+        metadata: dict[str, object],
+    ) -> bytes:
+        objects = (entry.decode() for entry in entries)
+        now = self._registry.clock.wall()
+        return msgspec.json.encode(table(resource, objects, options, metadata, now))
+
     def _watch_seconds(self) -> float:
         """Watches end at different times, so that they do not all come back at once."""
         return _SHORTEST_WATCH_SECONDS * (1 + self._random.random())
+
+
+def _table_asked(call: Call) -> TableOptions | None:
+    if "as=Table" not in call.request.accept:
+        return None
+    return wants_table(call.request.accept, call.query.get("includeObject", ""))
 
 
 def renderer(resource: Resource) -> Callable[[Entry], bytes] | None:

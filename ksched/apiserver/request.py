@@ -126,6 +126,30 @@ def parse_target(path: str) -> Target | None:
     return Target(resource, namespace, name, subresource)
 
 
+_VERBS = {"POST": "create", "PUT": "update", "PATCH": "patch"}
+
+
+def verb_and_resource(request: Request) -> tuple[str, str]:
+    """Return the verb and resource of a request as Kubernetes' audit log names them."""
+    path, _, query = request.path.partition("?")
+    return describe(request.method, parse_target(path), query)
+
+
+def describe(method: str, target: Target | None, query: str) -> tuple[str, str]:
+    if target is None:
+        return method.lower(), ""
+    resource = target.resource.plural
+    if target.subresource:
+        resource = f"{resource}/{target.subresource}"
+    if method in _VERBS:
+        return _VERBS[method], resource
+    if method == "DELETE":
+        return ("delete" if target.name else "deletecollection"), resource
+    if "watch=" in query and parse_query(query).get("watch") in ("1", "true", "True"):
+        return "watch", resource
+    return ("get" if target.name else "list"), resource
+
+
 def parse_query(text: str) -> dict[str, str]:
     return dict(parse_qsl(text, keep_blank_values=True)) if text else {}
 

@@ -12,9 +12,10 @@ from ksched.apiserver.admission import (
     SYSTEM_PRIORITY_CLASSES,
     system_priority_class,
 )
+from ksched.apiserver.discovery import discover
 from ksched.apiserver.reading import Reader
 from ksched.apiserver.registry import Registry
-from ksched.apiserver.request import Call, Request, Target, parse_query, parse_target
+from ksched.apiserver.request import Call, Request, Target, describe, parse_query, parse_target
 from ksched.apiserver.resources import NAMESPACES, PODS, PRIORITY_CLASSES
 from ksched.apiserver.routes import Routes
 from ksched.apiserver.status import StatusError
@@ -23,12 +24,15 @@ from ksched.apiserver.watching import Watch
 from ksched.clock import Clock
 from ksched.transport import JSON, Response
 
+_HEALTH = ("/healthz", "/livez", "/readyz")
+
 
 class Audit(NamedTuple):
-    """One line of the request log."""
+    """One line of the request log; verb and resource as in Kubernetes' audit log."""
 
     at: float
     verb: str
+    resource: str
     path: str
     user: str
     code: int
@@ -56,13 +60,16 @@ class ApiServer:
         """Answer one request; a watch is returned open and must be closed by whoever reads it."""
         if not self._is_bootstrapped:
             self._bootstrap()
+        path, _, query = request.path.partition("?")
+        target = parse_target(path)
         try:
-            answer = self._answer(request)
+            answer = self._answer(request, path, query, target)
         except StatusError as error:
-            answer = _failure(error)
+            answer = failure(error)
         code = 200 if isinstance(answer, Watch) else answer.status
-        at = self.clock.now()
-        self.requests.append(Audit(at, request.method, request.path, request.user, code))
+        verb, resource = describe(request.method, target, query)
+        line = Audit(self.clock.now(), verb, resource, request.path, request.user, code)
+        self.requests.append(line)
         return answer
 
     def close(self) -> None:
@@ -75,11 +82,18 @@ class ApiServer:
             for watch in tuple(collection.watches):
                 watch.close()
 
-    def _answer(self, request: Request) -> Response | Watch:
-        path, _, query = request.path.partition("?")
-        target = parse_target(path)
+    def _answer(
+        self, request: Request, path: str, query: str, target: Target | None
+    ) -> Response | Watch:
         if target is not None:
             return self._routes.handle(Call(request, target, parse_query(query)))
+        if request.method in ("GET", "HEAD"):
+            plain = path.rstrip("/") or "/"
+            if plain in _HEALTH:
+                return Response(200, {"Content-Type": "text/plain; charset=utf-8"}, b"ok")
+            found = discover(plain)
+            if found is not None:
+                return Response(200, {"Content-Type": JSON}, msgspec.json.encode(found))
         parts = path.strip("/").split("/")
         if len(parts) == 5 and parts[:3] == ["api", "v1", "namespaces"] and parts[4] == "bindings":
             call = Call(request, Target(PODS, parts[3]), parse_query(query))
@@ -95,7 +109,8 @@ class ApiServer:
             self._registry.create(PRIORITY_CLASSES, "", system_priority_class(name))
 
 
-def _failure(error: StatusError) -> Response:
+def failure(error: StatusError) -> Response:
+    """Return the answer that tells a client of a refusal."""
     headers = {"Content-Type": JSON}
     if error.retry_after is not None:
         headers["Retry-After"] = str(int(error.retry_after))

@@ -1,0 +1,166 @@
+"""What clients ask before they ask for anything: groups, resources, version, OpenAPI.
+
+The OpenAPI documents only say that every kind accepts ``fieldValidation``: that is what kubectl
+looks
+for before ``create`` and ``apply``, and it then leaves the checking to the server.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from ksched.apiserver.resources import PODS, RESOURCES, JsonObject, Resource
+
+VERSION = "v1.36.0"
+
+_VERBS = ["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"]
+_UPDATE_VERBS = ["get", "patch", "update"]
+
+
+def discover(path: str) -> JsonObject | None:
+    """Answer a discovery path (no query); ``None`` when it is none."""
+    fixed = _FIXED.get(path)
+    if fixed is not None:
+        return fixed()
+    parts = path.strip("/").split("/")
+    if parts[0] == "apis" and len(parts) == 2:
+        return next((g for g in _groups() if g["name"] == parts[1]), None)
+    if parts[0] == "apis" and len(parts) == 3:
+        return _resource_list("/".join(parts[1:]))
+    if parts[:2] == ["openapi", "v3"]:
+        if parts[2:] == ["api", "v1"]:
+            return _open_api("v1")
+        if len(parts) == 5 and parts[2] == "apis":
+            return _open_api("/".join(parts[3:]))
+    return None
+
+
+def _version() -> JsonObject:
+    major, minor = VERSION.lstrip("v").split(".")[:2]
+    return {
+        "major": major,
+        "minor": minor,
+        "gitVersion": f"{VERSION}+ksched",
+        "gitCommit": "",
+        "gitTreeState": "clean",
+        "buildDate": "1970-01-01T00:00:00Z",
+        "goVersion": "",
+        "compiler": "",
+        "platform": "",
+    }
+
+
+def _core_versions() -> JsonObject:
+    return {
+        "kind": "APIVersions",
+        "versions": ["v1"],
+        "serverAddressByClientCIDRs": [{"clientCIDR": "0.0.0.0/0", "serverAddress": ""}],
+    }
+
+
+def _group_versions() -> list[str]:
+    return list(dict.fromkeys(row.group_version for row in RESOURCES))
+
+
+def _groups() -> list[JsonObject]:
+    groups = []
+    for group_version in _group_versions():
+        group, slash, version = group_version.partition("/")
+        if slash:
+            entry = {"groupVersion": group_version, "version": version}
+            groups.append(
+                {
+                    "kind": "APIGroup",
+                    "apiVersion": "v1",
+                    "name": group,
+                    "versions": [entry],
+                    "preferredVersion": entry,
+                }
+            )
+    return groups
+
+
+def _group_list() -> JsonObject:
+    groups = [{k: v for k, v in g.items() if k not in ("kind", "apiVersion")} for g in _groups()]
+    return {"kind": "APIGroupList", "apiVersion": "v1", "groups": groups}
+
+
+def _resource_list(group_version: str) -> JsonObject | None:
+    rows = [row for row in RESOURCES if row.group_version == group_version]
+    if not rows:
+        return None
+    listed = [entry for row in rows for entry in _entries(row)]
+    if group_version == "v1":
+        listed.append(_entry("bindings", "Binding", True, ["create"], singularName="binding"))
+    return {
+        "kind": "APIResourceList",
+        "apiVersion": "v1",
+        "groupVersion": group_version,
+        "resources": listed,
+    }
+
+
+def _entries(row: Resource) -> list[JsonObject]:
+    extra: JsonObject = {"singularName": row.singular}
+    if row.short_names:
+        extra["shortNames"] = list(row.short_names)
+    if row.categories:
+        extra["categories"] = list(row.categories)
+    entries = [_entry(row.plural, row.kind, row.namespaced, _VERBS, **extra)]
+    if row.status:
+        entries.append(_entry(f"{row.plural}/status", row.kind, row.namespaced, _UPDATE_VERBS))
+    if row.scale:
+        scale = _entry(f"{row.plural}/scale", "Scale", row.namespaced, _UPDATE_VERBS)
+        entries.append({**scale, "group": "autoscaling", "version": "v1"})
+    if row is PODS:
+        entries.append(_entry("pods/binding", "Binding", True, ["create"]))
+        eviction = _entry("pods/eviction", "Eviction", True, ["create"])
+        entries.append({**eviction, "group": "policy", "version": "v1"})
+        entries.append(_entry("pods/resize", "Pod", True, _UPDATE_VERBS))
+    return entries
+
+
+def _entry(name: str, kind: str, namespaced: bool, verbs: list[str], **extra: object) -> JsonObject:
+    entry = {"name": name, "singularName": "", "namespaced": namespaced, "kind": kind}
+    return {**entry, "verbs": verbs, **extra}
+
+
+def _open_api_index() -> JsonObject:
+    def prefix(group_version: str) -> str:
+        return f"apis/{group_version}" if "/" in group_version else f"api/{group_version}"
+
+    paths = {
+        prefix(group_version): {"serverRelativeURL": f"/openapi/v3/{prefix(group_version)}?hash=1"}
+        for group_version in _group_versions()
+    }
+    return {"paths": paths}
+
+
+def _open_api(group_version: str) -> JsonObject | None:
+    rows = [row for row in RESOURCES if row.group_version == group_version]
+    if not rows:
+        return None
+    parameters = [{"name": "fieldValidation", "in": "query", "schema": {"type": "string"}}]
+    paths: JsonObject = {}
+    for row in rows:
+        root = f"/apis/{group_version}" if row.group else f"/api/{group_version}"
+        scope = "/namespaces/{namespace}" if row.namespaced else ""
+        kind = {"group": row.group, "version": row.version, "kind": row.kind}
+        operation = {"parameters": parameters, "x-kubernetes-group-version-kind": kind}
+        paths[f"{root}{scope}/{row.plural}"] = {"post": operation}
+        paths[f"{root}{scope}/{row.plural}/{{name}}"] = {"patch": operation, "put": operation}
+    return {
+        "openapi": "3.0.0",
+        "info": {"title": "Kubernetes", "version": VERSION},
+        "paths": paths,
+        "components": {"schemas": {}},
+    }
+
+
+_FIXED: dict[str, Callable[[], JsonObject | None]] = {
+    "/version": _version,
+    "/api": _core_versions,
+    "/apis": _group_list,
+    "/api/v1": lambda: _resource_list("v1"),
+    "/openapi/v3": _open_api_index,
+}

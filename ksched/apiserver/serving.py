@@ -1,0 +1,118 @@
+"""``ksched apiserver``: the embedded server, its kubelet and controllers, on a socket."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import msgspec
+
+from ksched.apiserver.controllers import Controllers
+from ksched.apiserver.in_process import InProcessTransport
+from ksched.apiserver.kubelet import Kubelet
+from ksched.apiserver.listener import LOOPBACK, listening, write_kubeconfig
+from ksched.apiserver.resources import JsonObject
+from ksched.apiserver.server import ApiServer
+from ksched.clock import Clock, LoopClock, rfc3339
+from ksched.errors import ApiError
+from ksched.transport import Transport
+
+_ZONES = ("zone-a", "zone-b", "zone-c")
+
+
+async def serve(
+    port: int = 0,
+    nodes: int = 0,
+    kubeconfig_out: Path | None = None,
+    *,
+    host: str = LOOPBACK,
+    on_ready: Callable[[str], None] | None = None,
+) -> None:
+    """Serve until cancelled; ``on_ready`` gets the URL once everything answers.
+
+    Raises ``OSError`` when the port is taken or the kubeconfig cannot be written.
+    """
+    clock = LoopClock()
+    server = ApiServer(clock)
+    async with (
+        running_cluster(server, clock) as transport,
+        listening(server, port, host=host) as url,
+    ):
+        await create_nodes(transport, clock, nodes)
+        if kubeconfig_out is not None:
+            write_kubeconfig(kubeconfig_out, url)
+        if on_ready is not None:
+            on_ready(url)
+        await asyncio.Event().wait()
+
+
+@asynccontextmanager
+async def running_cluster(server: ApiServer, clock: Clock) -> AsyncIterator[Transport]:
+    """Run kubelet and controllers beside the block; they end with it."""
+    async with asyncio.TaskGroup() as tasks:
+        kubelet = Kubelet(InProcessTransport(server, "system:nodes"), clock)
+        manager = InProcessTransport(server, "system:kube-controller-manager")
+        controllers = Controllers(manager, clock)
+        workers = [
+            tasks.create_task(kubelet.run(), name="kubelet"),
+            tasks.create_task(controllers.run(), name="controllers"),
+        ]
+        try:
+            yield InProcessTransport(server)
+        finally:
+            for worker in workers:
+                worker.cancel()
+
+
+async def create_nodes(transport: Transport, clock: Clock, count: int) -> None:
+    """Create ready nodes ``node-0001`` and so on, spread over three zones."""
+    for number in range(1, count + 1):
+        body = msgspec.json.encode(node(number, rfc3339(clock.wall())))
+        response = await transport.request("POST", "/api/v1/nodes", body)
+        if response.status != 201:
+            raise ApiError(response.status, "", f"node {number}: {response.body.decode()}")
+
+
+def node(number: int, now: str) -> JsonObject:
+    """Return a node as its kubelet would register it."""
+    name = f"node-{number:04}"
+    resources = {"cpu": "8", "memory": "32Gi", "ephemeral-storage": "100Gi", "pods": "110"}
+    ready = {"lastHeartbeatTime": now, "lastTransitionTime": now, "reason": "KubeletReady"}
+    return {
+        "metadata": {
+            "name": name,
+            "labels": {
+                "kubernetes.io/hostname": name,
+                "kubernetes.io/os": "linux",
+                "kubernetes.io/arch": "amd64",
+                "topology.kubernetes.io/region": "region-1",
+                "topology.kubernetes.io/zone": _ZONES[number % len(_ZONES)],
+            },
+        },
+        "status": {
+            "capacity": resources,
+            "allocatable": resources,
+            "addresses": [
+                {"type": "InternalIP", "address": f"192.168.{number >> 8 & 255}.{number & 255}"},
+                {"type": "Hostname", "address": name},
+            ],
+            "conditions": [
+                {
+                    "type": "Ready",
+                    "status": "True",
+                    "message": "kubelet is posting ready status",
+                    **ready,
+                }
+            ],
+            "nodeInfo": {
+                "kubeletVersion": "v1.36.0",
+                "osImage": "simulated",
+                "kernelVersion": "simulated",
+                "containerRuntimeVersion": "simulated://1",
+                "architecture": "amd64",
+                "operatingSystem": "linux",
+            },
+        },
+    }
