@@ -282,6 +282,14 @@ class RawServer:
     connections: int = 0
     asked: list[Asked] = field(default_factory=list)
     writers: list[asyncio.StreamWriter] = field(default_factory=list)
+    listener: asyncio.Server | None = None
+
+    def stop(self) -> None:
+        """Stop listening and cut every connection."""
+        assert self.listener is not None
+        self.listener.close()
+        for writer in self.writers:
+            writer.transport.abort()
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.connections += 1
@@ -293,7 +301,8 @@ class RawServer:
                 if await self.handle(asked, writer) is False:
                     break
                 await writer.drain()
-        except (ConnectionError, asyncio.IncompleteReadError):
+        except (ConnectionError, asyncio.IncompleteReadError, asyncio.CancelledError):
+            # Cancelled only by the end of the test, which asyncio's streams would log as an error.
             pass
         finally:
             writer.close()
@@ -340,21 +349,19 @@ def wire() -> Any:
 @pytest.fixture
 async def raw_server() -> AsyncIterator[Any]:
     """Start servers on loopback: ``server = await raw_server(handle, ssl=context)``."""
-    listeners: list[tuple[asyncio.Server, RawServer]] = []
+    servers: list[RawServer] = []
 
     async def start(handle: Any, ssl: ssl.SSLContext | None = None, port: int = 0) -> RawServer:
         server = RawServer(handle)
-        listener = await asyncio.start_server(
+        server.listener = await asyncio.start_server(
             server.serve, "127.0.0.1", port, ssl=ssl, limit=1 << 24
         )
-        server.port = listener.sockets[0].getsockname()[1]
-        listeners.append((listener, server))
+        server.port = server.listener.sockets[0].getsockname()[1]
+        servers.append(server)
         return server
 
     yield start
-    for listener, server in listeners:
-        listener.close()
-        for writer in server.writers:
-            writer.transport.abort()
-        # One more turn for the handlers to notice.
-        await asyncio.sleep(0.01)
+    for server in servers:
+        server.stop()
+    # One more turn for the handlers to notice.
+    await asyncio.sleep(0.01)
