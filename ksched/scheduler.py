@@ -243,9 +243,14 @@ class Scheduler:
         self._drain.deadline = anyio.current_time() + deadline_seconds
 
     async def __aenter__(self) -> Self:
-        self._tasks = await anyio.create_task_group().__aenter__()
+        self._tasks = anyio.create_task_group()
+        await self._tasks.__aenter__()
         self._tasks.start_soon(self.run, name="scheduler")
-        await self.wait_synced()
+        try:
+            await self.wait_synced()
+        except BaseException as problem:
+            await self.__aexit__(type(problem), problem, problem.__traceback__)
+            raise
         return self
 
     async def __aexit__(
@@ -254,11 +259,14 @@ class Scheduler:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
+        """Drain; a block that failed does not wait. Its own exception comes out as it is."""
         assert self._tasks is not None
         self.drain()
-        if kind is not None:
+        if error is None or isinstance(error, asyncio.CancelledError):
+            await self._tasks.__aexit__(kind, error, trace)
+        else:
             self._tasks.cancel_scope.cancel()
-        await self._tasks.__aexit__(kind, error, trace)
+            await self._tasks.__aexit__(None, None, None)
 
     # -- one pod --------------------------------------------------------------------------------
 

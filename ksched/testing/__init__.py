@@ -5,5 +5,20 @@ line imports this package.
 """
 
 from ksched.testing.builders import NodeBuilder, PodBuilder, make_node, make_pod
+from ksched.testing.fake_plugins import NEVER, After, Call, FakePlugin, PermitGate
+from ksched.testing.harness import Cluster, PodEvent, cluster
 
-__all__ = ["NodeBuilder", "PodBuilder", "make_node", "make_pod"]
+__all__ = [
+    "NEVER",
+    "After",
+    "Call",
+    "Cluster",
+    "FakePlugin",
+    "NodeBuilder",
+    "PermitGate",
+    "PodBuilder",
+    "PodEvent",
+    "cluster",
+    "make_node",
+    "make_pod",
+]

@@ -25,11 +25,18 @@ class VirtualSelector(selectors.DefaultSelector):
     def __init__(self) -> None:
         super().__init__()
         self.now = 0.0
+        self.idle_waiters: list[asyncio.Future[None]] = []
 
     def select(self, timeout: float | None = None) -> list[Any]:
         ready = super().select(0)
         if ready or timeout == 0:
             return ready
+        if self.idle_waiters:
+            for waiter in self.idle_waiters:
+                if not waiter.done():
+                    waiter.set_result(None)
+            self.idle_waiters.clear()
+            return []
         if timeout is None:
             raise AssertionError("deadlock: every task waits and no timer is set")
         self.now += max(timeout, 0.0)
@@ -47,6 +54,12 @@ class VirtualLoop(asyncio.SelectorEventLoop):
 
     def time(self) -> float:
         return self._virtual.now
+
+    async def idle(self) -> None:
+        """Wait until nothing more can happen at this virtual instant; the clock stands still."""
+        waiter = self.create_future()
+        self._virtual.idle_waiters.append(waiter)
+        await waiter
 
 
 class VirtualClock:

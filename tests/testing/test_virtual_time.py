@@ -28,6 +28,27 @@ def test_waiting_for_nothing_is_an_error_instead_of_a_hang() -> None:
         virtual_time.run(wait_for_ever())
 
 
+async def test_idle_comes_after_everything_of_this_instant_and_before_the_clock_moves() -> None:
+    loop = asyncio.get_running_loop()
+    assert isinstance(loop, virtual_time.VirtualLoop)
+    seen: list[str] = []
+
+    async def work(name: str, seconds: float) -> None:
+        for _ in range(5):
+            await asyncio.sleep(0)
+        seen.append(name)
+        await asyncio.sleep(seconds)
+        seen.append(f"{name} again")
+
+    async with asyncio.TaskGroup() as tasks:
+        tasks.create_task(work("a", 0.0))
+        tasks.create_task(work("b", 1e-6))
+        await loop.idle()
+        assert seen == ["a", "b", "a again"]
+        assert loop.time() == 0.0
+    assert seen[-1] == "b again"
+
+
 @pytest.mark.real_time
 async def test_real_time_tests_run_on_uvloop() -> None:
     assert type(asyncio.get_running_loop()).__module__.startswith("uvloop")

@@ -1,0 +1,173 @@
+"""Plugins that do as they are told: accept, reject, wait, raise, talk nonsense, never answer.
+
+    cluster(plugins=[FakePlugin("Moody", filter=unschedulable("not today"))])
+
+A fake has the extension points it was given an answer for, and no others.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Final, NamedTuple, Self
+
+from ksched.cache.node_info import NodeInfo
+from ksched.cache.pod_info import PodInfo
+from ksched.framework import Handle, PermitResult, QueuedPodInfo, wait
+
+METHODS: Final = frozenset(
+    (
+        "events_to_register",
+        "pre_enqueue",
+        "sort_key",
+        "pre_filter",
+        "add_pod",
+        "remove_pod",
+        "filter",
+        "filter_nodes",
+        "post_filter",
+        "pre_score",
+        "score",
+        "score_nodes",
+        "normalize",
+        "reserve",
+        "unreserve",
+        "permit",
+        "pre_bind_pre_flight",
+        "pre_bind",
+        "bind",
+        "post_bind",
+    )
+)
+
+
+class Call(NamedTuple):
+    """One call of a plugin's method; ``pod`` is a key, both names are empty if there was none."""
+
+    plugin: str
+    method: str
+    pod: str = ""
+    node: str = ""
+
+
+class After(NamedTuple):
+    """An answer that an async extension point gives later."""
+
+    seconds: float
+    answer: object
+
+
+NEVER: Final = After(float("inf"), None)
+"""The answer of an async extension point that does not come."""
+
+
+class FakePlugin:
+    """A plugin with an answer for each of its methods; itself a factory.
+
+    An answer that is an exception (or a class of them) is raised, one that can be called is called
+    with the method's arguments, an ``After`` comes later, anything else is returned as it is.
+    ``answers`` may be changed at any time. Calls are noted in ``journal``, which several fakes may
+    share to see their order.
+    """
+
+    timeout_seconds = 30.0
+
+    def __init__(self, name: str, *, journal: list[Call] | None = None, **answers: object) -> None:
+        if unknown := answers.keys() - METHODS:
+            raise TypeError(f"fake plugin {name}: no such methods: {', '.join(sorted(unknown))}")
+        if "reserve" in answers:
+            answers.setdefault("unreserve", None)
+        self.name = name
+        self.answers: dict[str, object] = dict(answers)
+        self.journal: list[Call] = [] if journal is None else journal
+        self._handle: Handle | None = None
+        for method in answers:
+            setattr(self, method, self._method(method))
+
+    def __call__(self, args: Any, handle: Handle) -> Self:
+        self._handle = handle
+        return self
+
+    @property
+    def handle(self) -> Handle:
+        """What the scheduler gave the plugin; only once it was built into one."""
+        assert self._handle is not None
+        return self._handle
+
+    def calls(self, method: str = "") -> list[Call]:
+        """What was asked of this plugin, oldest first."""
+        return [
+            call
+            for call in self.journal
+            if call.plugin == self.name and method in ("", call.method)
+        ]
+
+    def _method(self, method: str) -> Callable[..., object]:
+        def answer(*args: Any) -> object:
+            self.journal.append(_call(self.name, method, args))
+            return self._give(self.answers[method], args)
+
+        return answer
+
+    def _give(self, answer: object, args: Sequence[Any]) -> object:
+        if isinstance(answer, After):
+            return self._later(answer, args)
+        if isinstance(answer, BaseException) or (
+            isinstance(answer, type) and issubclass(answer, BaseException)
+        ):
+            raise answer
+        return answer(*args) if callable(answer) else answer
+
+    async def _later(self, after: After, args: Sequence[Any]) -> object:
+        if after is NEVER:
+            await asyncio.Event().wait()
+        await asyncio.sleep(after.seconds)
+        return self._give(after.answer, args)
+
+
+class PermitGate(FakePlugin):
+    """Holds every pod at Permit until it is told what to do with it."""
+
+    def __init__(
+        self,
+        name: str = "PermitGate",
+        *,
+        timeout_seconds: float = 60.0,
+        journal: list[Call] | None = None,
+    ) -> None:
+        held = PermitResult(wait(), timeout_seconds)
+        super().__init__(name, journal=journal, permit=held)
+
+    def held(self) -> list[str]:
+        """Keys of the pods that this gate holds."""
+        return [
+            waiting.pod.key
+            for waiting in self.handle.waiting_pods()
+            if self.name in waiting.pending_plugins
+        ]
+
+    def allow(self, *keys: str) -> None:
+        """Let pods go on; all of them if none is named."""
+        for waiting in list(self.handle.waiting_pods()):
+            if not keys or waiting.pod.key in keys:
+                waiting.allow(self.name)
+
+    def reject(self, message: str, *keys: str) -> None:
+        """Send pods back; all of them if none is named."""
+        for waiting in list(self.handle.waiting_pods()):
+            if not keys or waiting.pod.key in keys:
+                waiting.reject(self.name, message)
+
+
+def _call(plugin: str, method: str, args: Iterable[Any]) -> Call:
+    pod = node = ""
+    for arg in args:
+        if isinstance(arg, PodInfo):
+            pod = pod or arg.key
+        elif isinstance(arg, QueuedPodInfo):
+            pod = arg.key
+        elif isinstance(arg, NodeInfo):
+            node = arg.name
+        elif isinstance(arg, str):
+            node = arg
+    return Call(plugin, method, pod, node)
