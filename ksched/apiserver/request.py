@@ -10,6 +10,7 @@ from urllib.parse import parse_qsl, unquote
 import msgspec
 import yaml
 
+from ksched.apiserver import protobuf
 from ksched.apiserver.resources import BY_PATH, JsonObject, Resource
 from ksched.apiserver.status import GroupResource, StatusError, bad_request, invalid, invalid_value
 from ksched.transport import JSON
@@ -81,7 +82,9 @@ class Call:
 
 
 def decode_object(body: bytes, content_type: str) -> JsonObject:
-    """Decode a JSON or YAML object; raises a 400 when it is neither."""
+    """Decode a JSON, YAML or protobuf object; raises a 400 when it is none."""
+    if content_type.startswith(protobuf.MEDIA_TYPE):
+        return protobuf.decode_protobuf(body)
     decoded = decode_body(body, content_type)
     if not isinstance(decoded, dict):
         raise bad_request("couldn't get version/kind; json parse error: the body is no object")

@@ -9,6 +9,7 @@ import msgspec
 from ksched.apiserver import event_versions
 from ksched.apiserver.deletion import DeleteOptions, delete, finalize_namespace
 from ksched.apiserver.patches import json_patch, merge_patch
+from ksched.apiserver.protobuf import MEDIA_TYPE
 from ksched.apiserver.reading import Page, Reader, encode_list, shaped
 from ksched.apiserver.registry import Edit, Registry
 from ksched.apiserver.request import Call, decode_body, decode_object, no_such_path
@@ -23,7 +24,7 @@ from ksched.transport import JSON, MERGE_PATCH, STRATEGIC_MERGE_PATCH, Response
 JSON_PATCH = "application/json-patch+json"
 APPLY_PATCH = "application/apply-patch+yaml"
 _PATCH_TYPES = (JSON_PATCH, MERGE_PATCH, STRATEGIC_MERGE_PATCH, APPLY_PATCH)
-_BODY_TYPES = (JSON, "application/yaml", "text/yaml")
+_BODY_TYPES = (JSON, "application/yaml", MEDIA_TYPE, "text/yaml")
 
 
 class Routes:
