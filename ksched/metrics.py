@@ -173,6 +173,9 @@ class Metrics(Collector):
             "How late a sleeping task was woken: others kept the event loop busy that long.",
             exponential_buckets(0.0005, 2, 14),
         )
+        self._define_rest_client()
+
+    def _define_rest_client(self) -> None:
         self.rest_client_requests = Counter(
             "rest_client_requests_total",
             "Requests to the API server by answer; watches count when they are opened.",

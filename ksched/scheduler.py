@@ -207,6 +207,15 @@ class Scheduler:
             for reflector in self.listing_reflectors:
                 tasks.start_soon(reflector.run, name=f"watch {reflector.resource}")
 
+    @property
+    def is_synced(self) -> bool:
+        """Whether every watch has handed over a complete list."""
+        return (
+            self.node_reflector.synced
+            and self.pod_reflector.synced
+            and all(reflector.synced for reflector in self.listing_reflectors)
+        )
+
     async def wait_synced(self) -> None:
         """Wait until every watch has handed over a complete list."""
         await self.node_reflector.wait_synced()

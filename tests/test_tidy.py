@@ -22,19 +22,24 @@ MAX_FUNCTION_LINES = 70
 # Bottom to top. A module imports from its own package and from lines below its own; neighbours on
 # one line do not know each other.
 LAYERS: list[set[str]] = [
-    {"ksched.errors", "ksched.clock", "ksched.metrics", "ksched.transport"},
+    {"ksched.errors", "ksched.clock", "ksched.logs", "ksched.metrics", "ksched.transport"},
     {"ksched.api"},
     {"ksched.configuration", "ksched.decisions"},
     {"ksched.cache", "ksched.apiserver"},
     {"ksched.framework"},
     {"ksched.framework.plugins", "ksched.queue", "ksched.client"},
     {"ksched.framework.runtime", "ksched.election"},
-    {"ksched.cycle", "ksched.binding", "ksched.event_handlers", "ksched.failures"},
+    {"ksched.cycle", "ksched.pod_status"},
+    {"ksched.event_handlers", "ksched.failures"},
+    {"ksched.binding"},
     {"ksched.scheduler"},
     {"ksched"},  # the public names
-    {"ksched.web"},
+    {"ksched.web", "ksched.observation", "ksched.inspection"},
+    {"ksched.daemon"},
     {"ksched.testing"},
-    {"ksched.cli", "ksched.__main__"},
+    {"ksched.commands"},
+    {"ksched.cli"},
+    {"ksched.__main__"},
 ]
 LEVELS = {unit: level for level, units in enumerate(LAYERS) for unit in units}
 

@@ -197,6 +197,10 @@ class SchedulerCache:
         info = self._nodes.get(name)
         return info if info is not None and info.node is not None else None
 
+    def node_names(self) -> list[str]:
+        """The nodes that exist; not the ghosts of those that are gone."""
+        return [name for name, info in self._nodes.items() if info.node is not None]
+
     def _node(self, name: str) -> NodeInfo:
         info = self._nodes.get(name)
         if info is None:

@@ -7,7 +7,7 @@ dropped as soon as every pod popped before it has come back or is done.
 
 from __future__ import annotations
 
-from collections import OrderedDict, deque
+from collections import Counter, OrderedDict, deque
 from itertools import islice
 from typing import Any, NamedTuple
 
@@ -101,6 +101,9 @@ class InFlight:
     @property
     def event_count(self) -> int:
         return len(self._events)
+
+    def events_by_label(self) -> Counter[str]:
+        return Counter(seen.event.label for seen in self._events)
 
     def _drop_first(self) -> None:
         self._events.popleft()

@@ -364,6 +364,10 @@ class SchedulingQueue:
             nominated=len(self.nominator),
         )
 
+    def in_flight_events(self) -> Counter[str]:
+        """Count the events kept for pods in flight by label."""
+        return self._in_flight.events_by_label()
+
     def pending_pods(self) -> dict[Place, list[QueuedPodInfo]]:
         """List all pods by place, those that are popped first, first."""
         return {

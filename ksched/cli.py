@@ -1,0 +1,64 @@
+"""The command line: parse, build, call. What a command does is written elsewhere.
+
+Exit codes: 0 done or asked to stop, 1 failure, 2 bad usage or configuration.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from typing import NoReturn
+
+from ksched import __version__
+from ksched.commands import apiserver, check_config, run
+from ksched.errors import ConfigError, KschedError
+
+# Each adds its parser and names the function that does the work; the order is that of the help.
+COMMANDS = (run, check_config, apiserver)
+
+EPILOG = """\
+first steps:
+  make run                                              see it work, no cluster needed
+  ksched apiserver --kubeconfig-out /tmp/kubeconfig     an API server with ten nodes
+  ksched run --kubeconfig /tmp/kubeconfig -v 2          a scheduler for it, or for your cluster
+  ksched COMMAND --help                                 everything a command can be told
+"""
+
+
+def main(arguments: Sequence[str] | None = None) -> NoReturn:
+    """Entry point of ``ksched`` and ``python -m ksched``."""
+    sys.exit(execute(arguments))
+
+
+def execute(arguments: Sequence[str] | None = None) -> int:
+    """Run one command line and return its exit code; bad usage raises ``SystemExit(2)``."""
+    parser = build_parser()
+    parsed = parser.parse_args(arguments)
+    if not hasattr(parsed, "execute"):
+        parser.print_help(sys.stderr)
+        return 2
+    try:
+        code: int = parsed.execute(parsed)
+    except ConfigError as error:
+        for problem in error.problems:
+            print(f"error: {problem}", file=sys.stderr)
+        return 2
+    except KschedError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 1
+    return code
+
+
+def build_parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="ksched",
+        description="A kube-scheduler in Python.",
+        epilog=EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--version", action="version", version=f"ksched {__version__}")
+    commands = parser.add_subparsers(title="commands", metavar="COMMAND")
+    for command in COMMANDS:
+        command.add_parser(commands)
+    return parser

@@ -1,0 +1,69 @@
+"""``ksched apiserver``: the embedded cluster on a socket, for kubectl and schedulers."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import signal
+from pathlib import Path
+
+from ksched.commands import Subparsers
+from ksched.errors import KschedError
+
+DESCRIPTION = """\
+Run a small Kubernetes API server in memory, with simulated nodes that pretend to run what is bound
+to them. Nothing is stored: when it ends, the cluster is gone. Loopback only, no authentication.
+
+  ksched apiserver --kubeconfig-out /tmp/kubeconfig
+  KUBECONFIG=/tmp/kubeconfig kubectl get nodes
+"""
+
+
+def add_parser(commands: Subparsers) -> None:
+    parser = commands.add_parser(
+        "apiserver",
+        help="an API server and simulated nodes, in memory",
+        description=DESCRIPTION,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument(
+        "--port",
+        type=int,
+        default=8001,
+        help="port on 127.0.0.1; 0 takes a free one (default 8001)",
+    )
+    parser.add_argument("--nodes", type=int, default=10, metavar="N", help="nodes (default 10)")
+    parser.add_argument(
+        "--kubeconfig-out", default="", metavar="FILE", help="write a kubeconfig that leads here"
+    )
+    parser.set_defaults(execute=execute)
+
+
+def execute(arguments: argparse.Namespace) -> int:
+    import uvloop
+
+    out = Path(arguments.kubeconfig_out) if arguments.kubeconfig_out else None
+    uvloop.run(_serve(arguments.port, arguments.nodes, out))
+    return 0
+
+
+async def _serve(port: int, nodes: int, kubeconfig_out: Path | None) -> None:
+    import anyio
+
+    from ksched.apiserver.serving import serve
+
+    def ready(url: str) -> None:
+        print(f"serving {nodes} nodes on {url}", flush=True)
+
+    with anyio.CancelScope() as scope:
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, scope.cancel)
+        try:
+            await serve(port, nodes, kubeconfig_out, on_ready=ready)
+        except OSError as error:
+            raise KschedError(f"apiserver: {error.strerror or error}{_file(error)}") from error
+
+
+def _file(error: OSError) -> str:
+    return f": {error.filename}" if error.filename else ""

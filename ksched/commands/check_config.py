@@ -1,0 +1,46 @@
+"""``ksched check-config FILE``: would ``ksched run --config FILE`` start?"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import sys
+
+from ksched.commands import Subparsers
+from ksched.configuration.model import SchedulerConfiguration
+
+
+def add_parser(commands: Subparsers) -> None:
+    parser = commands.add_parser(
+        "check-config",
+        help="check a configuration file",
+        description="Read a KubeSchedulerConfiguration, build its profiles, and list every problem "
+        "with the path of its field. Exit code 0 if it can be used, 2 if not.",
+    )
+    parser.add_argument("file", metavar="FILE", help="the configuration file")
+    parser.set_defaults(execute=execute)
+
+
+def execute(arguments: argparse.Namespace) -> int:
+    from ksched.configuration.flags import add_run_flags, run_options
+
+    path: str = arguments.file
+    run_parser = argparse.ArgumentParser()
+    add_run_flags(run_parser)
+    options = run_options(run_parser.parse_args([f"--config={path}"]))
+    asyncio.run(_build(options.configuration))
+    for note in options.notes:
+        print(f"warning: {note}", file=sys.stderr)
+    names = ", ".join(profile.scheduler_name for profile in options.configuration.profiles)
+    print(f"{path}: ok, profiles: {names}")
+    return 0
+
+
+async def _build(configuration: SchedulerConfiguration) -> None:
+    """Build a scheduler that never connects: plugins check their arguments when they are made."""
+    from ksched.client.http_transport import ClientConfig, HttpTransport
+    from ksched.clock import LoopClock
+    from ksched.scheduler import Scheduler
+
+    clock = LoopClock()
+    Scheduler(HttpTransport(ClientConfig("http://127.0.0.1"), clock), configuration, clock=clock)

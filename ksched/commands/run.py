@@ -1,0 +1,59 @@
+"""``ksched run``: the scheduler, with kube-scheduler's flags."""
+
+from __future__ import annotations
+
+import argparse
+import logging
+
+from ksched import logs
+from ksched.commands import Subparsers
+from ksched.configuration.flags import add_run_flags, run_options
+from ksched.errors import KschedError
+
+DESCRIPTION = """\
+Schedule the pods of a cluster, with kube-scheduler's flags and configuration file.
+
+Without --kubeconfig, or clientConnection.kubeconfig in the file, the cluster is found by KUBECONFIG,
+~/.kube/config or the service account of the pod. Health and metrics: http://127.0.0.1:10259.
+
+signals:
+  SIGTERM, SIGINT   let running bindings finish and exit with 0; a second one exits at once
+  SIGUSR2           write the queue to the log and compare the cache with the API server
+
+exit codes: 0 asked to stop, 1 failure or lease lost, 2 bad usage or configuration
+"""
+
+log = logging.getLogger(logs.DAEMON)
+
+
+def add_parser(commands: Subparsers) -> None:
+    parser = commands.add_parser(
+        "run",
+        help="schedule pods",
+        description=DESCRIPTION,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    add_run_flags(parser)
+    parser.set_defaults(execute=execute)
+
+
+def execute(arguments: argparse.Namespace) -> int:
+    options = run_options(arguments)
+    if options.write_config_to:
+        from ksched.configuration.dumping import write_config
+
+        write_config(options.configuration, options.write_config_to)
+        return 0
+    import uvloop
+
+    from ksched import daemon
+
+    logs.configure(options.verbosity, options.logging_format)
+    try:
+        uvloop.run(daemon.run(options))
+    except KschedError:
+        raise
+    except Exception:
+        log.exception("scheduler failed")
+        return 1
+    return 0

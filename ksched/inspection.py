@@ -1,0 +1,109 @@
+"""What SIGUSR2 writes to the log: the queue, and where cache and API server disagree."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import AsyncIterator, Callable
+from itertools import islice
+from typing import Final, TypeVar
+
+from msgspec import Raw
+
+from ksched.api.decoding import decode_node, decode_pod
+from ksched.cache.compare import Differences, compare
+from ksched.client.resources import NODES, PODS, Resource
+from ksched.client.rest import EVERYTHING, Selection
+from ksched.errors import ApiError, InvalidObject
+from ksched.logs import DAEMON
+from ksched.queue.places import ABSENT
+from ksched.scheduler import NOT_TERMINAL, Scheduler
+
+# Somebody asked for these lines, so they appear at every verbosity.
+log = logging.getLogger(DAEMON)
+
+PODS_SHOWN: Final = 500
+SETTLE_SECONDS: Final = 2.0
+
+T = TypeVar("T")
+
+
+def log_queue(scheduler: Scheduler) -> None:
+    """Write every place and its first pods to the log."""
+    for place, pods in scheduler.queue.pending_pods().items():
+        log.info("queue", extra={"place": place.value, "pods": len(pods)})
+        for queued in islice(pods, PODS_SHOWN):
+            log.info(
+                "queued pod",
+                extra={
+                    "place": place.value,
+                    "pod": queued.key,
+                    "attempts": queued.attempts,
+                    "rejected_by": ",".join(sorted(queued.rejector_plugins)),
+                },
+            )
+
+
+async def compare_with_api_server(scheduler: Scheduler) -> Differences | None:
+    """List the API server and log what only one side knows; ``None`` if it cannot be listed.
+
+    A difference counts when it is still there after a while: the first may be news on its way.
+    """
+    try:
+        differences = await _differences(scheduler)
+        if differences:
+            await scheduler.clock.sleep(SETTLE_SECONDS)
+            differences &= await _differences(scheduler)
+    except ApiError as error:
+        log.warning("cache comparison failed", extra={"error": str(error)})
+        return None
+    sizes = scheduler.cache.statistics()
+    if not differences:
+        log.info(
+            "cache agrees with the API server", extra={"nodes": sizes.nodes, "pods": sizes.pods}
+        )
+        return differences
+    log.warning(
+        "cache differs from the API server",
+        extra={
+            "missed_nodes": _some(differences.missed_nodes),
+            "redundant_nodes": _some(differences.redundant_nodes),
+            "missed_pods": _some(differences.missed_pods),
+            "redundant_pods": _some(differences.redundant_pods),
+        },
+    )
+    return differences
+
+
+async def _differences(scheduler: Scheduler) -> Differences:
+    nodes = [node async for node in _listed(scheduler, NODES, EVERYTHING, decode_node)]
+    pods = [pod async for pod in _listed(scheduler, PODS, NOT_TERMINAL, decode_pod)]
+    queue = scheduler.queue
+    return compare(
+        scheduler.cache,
+        lambda uid: queue.place_of(uid) is not ABSENT,
+        nodes,
+        pods,
+        scheduler.profiles,
+    )
+
+
+async def _listed(
+    scheduler: Scheduler, resource: Resource, selection: Selection, decode: Callable[[Raw], T]
+) -> AsyncIterator[T]:
+    token = ""
+    while True:
+        page = await scheduler.client.list_page(resource, selection, continue_token=token)
+        for raw in page.items:
+            try:
+                yield decode(raw)
+            except InvalidObject:
+                continue  # the watch has complained already
+        token = page.metadata.continue_token
+        if not token:
+            return
+
+
+def _some(names: frozenset[str]) -> str:
+    shown = sorted(names)[:PODS_SHOWN]
+    rest = len(names) - len(shown)
+    return ", ".join(shown) + (f" and {rest} more" if rest else "")

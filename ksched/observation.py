@@ -1,0 +1,117 @@
+"""Turns what a scheduler does into metrics: moves and decisions as they happen, sizes when asked.
+
+Does not belong here: the metrics' names and buckets (``metrics``), and anything that decides.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+
+from prometheus_client.core import GaugeMetricFamily
+from prometheus_client.metrics_core import Metric
+
+from ksched.clock import Clock, stopwatch
+from ksched.decisions import Decision, Result
+from ksched.metrics import Metrics
+from ksched.queue.places import ABSENT, ACTIVE, BACKOFF, IN_FLIGHT, Place
+from ksched.scheduler import Scheduler
+
+LAG_PROBE_SECONDS: Final = 0.25
+_ATTEMPTS_SHOWN: Final = 15
+_POD_POPPED: Final = "PodPopped"
+
+
+class Observation:
+    """The metrics of one scheduler.
+
+    Pass it to the scheduler as ``observer``, then ``attach`` it: the queue is built with its
+    observer, and the rest of the scheduler does not exist before.
+    """
+
+    def __init__(self, metrics: Metrics) -> None:
+        self.metrics = metrics
+        self._incoming = metrics.queue_incoming_pods
+
+    def attach(self, scheduler: Scheduler) -> None:
+        scheduler.decisions.observe(self.decided)
+        self.metrics.add_gauges(lambda: gauges(scheduler))
+
+    def moved(self, cause: str, source: Place, target: Place) -> None:
+        """Count a pod that came into a queue; gated pods count as unschedulable, as upstream."""
+        if target is IN_FLIGHT or target is ABSENT:
+            return
+        if target is ACTIVE:
+            self._incoming.increment("active", cause)
+        elif target is BACKOFF:
+            self._incoming.increment("backoff", cause)
+        else:
+            self._incoming.increment("unschedulable", cause)
+
+    def decided(self, decision: Decision) -> None:
+        metrics, result = self.metrics, decision.result.value
+        metrics.schedule_attempts.increment(result, decision.profile)
+        duration = metrics.scheduling_attempt_duration.of(result, decision.profile)
+        duration.observe(decision.duration_seconds)
+        metrics.scheduling_algorithm_duration.of().observe(decision.algorithm_seconds)
+        if decision.result is Result.SCHEDULED:
+            attempts = decision.attempts
+            shown = str(attempts) if attempts < _ATTEMPTS_SHOWN else f"{_ATTEMPTS_SHOWN}+"
+            metrics.pod_scheduling_attempts.of().observe(attempts)
+            metrics.pod_scheduling_sli_duration.of(shown).observe(decision.waited_seconds)
+
+    async def probe_event_loop(self, clock: Clock) -> None:
+        """Measure, until cancelled, how late the event loop wakes a task."""
+        lag = self.metrics.event_loop_lag.of()
+        while True:
+            began = stopwatch()
+            await clock.sleep(LAG_PROBE_SECONDS)
+            lag.observe(max(stopwatch() - began - LAG_PROBE_SECONDS, 0.0))
+
+
+def gauges(scheduler: Scheduler) -> Iterator[Metric]:
+    """How big everything is right now."""
+    queue, cache = scheduler.queue.statistics(), scheduler.cache.statistics()
+    yield _gauge(
+        "scheduler_pending_pods",
+        "Pods that wait, by where they wait.",
+        ("queue",),
+        {
+            ("active",): queue.active,
+            ("backoff",): queue.backoff,
+            ("unschedulable",): queue.unschedulable,
+            ("gated",): queue.gated,
+        },
+    )
+    yield _gauge(
+        "scheduler_unschedulable_pods",
+        "Pods that wait, by the plugins that rejected them last; a pod counts for each.",
+        ("plugin", "profile"),
+        scheduler.queue.rejections(),
+    )
+    events = scheduler.queue.in_flight_events()
+    yield _gauge(
+        "scheduler_inflight_events",
+        "Events kept for pods whose attempt is under way, and those pods (PodPopped).",
+        ("event",),
+        {**{(event,): count for event, count in events.items()}, (_POD_POPPED,): queue.in_flight},
+    )
+    yield _gauge(
+        "scheduler_cache_size",
+        "What the cache holds.",
+        ("type",),
+        {
+            ("nodes",): cache.nodes,
+            ("pods",): cache.pods,
+            ("assumed_pods",): cache.assumed_pods,
+        },
+    )
+
+
+def _gauge(
+    name: str, text: str, labels: tuple[str, ...], values: Mapping[Any, int]
+) -> GaugeMetricFamily:
+    family = GaugeMetricFamily(name, text, labels=labels)
+    for label_values, value in values.items():
+        family.add_metric(label_values, value)
+    return family
