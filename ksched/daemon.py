@@ -25,6 +25,7 @@ import anyio
 from ksched import __version__
 from ksched.client.http_transport import HttpTransport
 from ksched.client.kubeconfig import load_client_config
+from ksched.client.observed_transport import ObservedTransport
 from ksched.clock import Clock, LoopClock
 from ksched.configuration.flags import RunOptions
 from ksched.errors import ConfigError, KschedError
@@ -63,9 +64,11 @@ async def run(options: RunOptions) -> None:
     )
     for note in options.notes:
         log.warning("note on the configuration", extra={"note": note})
-    transport = HttpTransport(config, clock, user_agent=USER_AGENT)
+    metrics = Metrics()
+    http = HttpTransport(config, clock, user_agent=USER_AGENT)
+    transport = ObservedTransport(http, config.server, metrics)
     try:
-        await Daemon(options, transport, clock).run()
+        await Daemon(options, transport, clock, metrics).run()
     finally:
         await transport.aclose()
     log.info("stopped")
@@ -74,10 +77,12 @@ async def run(options: RunOptions) -> None:
 class Daemon:
     """A scheduler and everything a process needs around it."""
 
-    def __init__(self, options: RunOptions, transport: Transport, clock: Clock) -> None:
+    def __init__(
+        self, options: RunOptions, transport: Transport, clock: Clock, metrics: Metrics
+    ) -> None:
         self._options = options
         self._clock = clock
-        self._observation = Observation(Metrics())
+        self._observation = Observation(metrics)
         self.scheduler = Scheduler(
             transport,
             options.configuration,
@@ -178,7 +183,8 @@ class Daemon:
         try:
             url = await listening.__aenter__()
         except OSError as error:
-            problem = f"--secure-port: cannot listen on {address}: {error.strerror or error}"
+            reason = os.strerror(error.errno) if error.errno else str(error)
+            problem = f"--secure-port: cannot listen on {address}: {reason}"
             raise PortTaken(problem) from error
         try:
             log.info("serving health and metrics", extra={"url": url})

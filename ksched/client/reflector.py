@@ -88,6 +88,8 @@ class Reflector(Generic[T]):
         self._backoff = Backoff(self._rng, initial=initial_backoff, maximum=max_backoff)
         self._version = ""
         self._failures_at_version = 0
+        # The kind of failure last told, until something works again.
+        self._complaint: tuple[type[Exception], int, str] | None = None
         self._synced = asyncio.Event()
         self._slice_began = 0.0
 
@@ -124,7 +126,13 @@ class Reflector(Generic[T]):
 
     def _after_failure(self, version: str, error: Exception) -> None:
         """Decide between watching on from the last version and listing again."""
-        log.warning(
+        if self._version != version:
+            self._failures_at_version = 0
+            self._complaint = None
+        # An outage is told when it begins; the tries in between are for whoever looks closer.
+        complaint = (type(error), getattr(error, "code", 0), getattr(error, "reason", ""))
+        log.log(
+            logging.DEBUG if complaint == self._complaint else logging.WARNING,
             "list or watch failed",
             extra={
                 "resource": str(self._resource),
@@ -132,8 +140,7 @@ class Reflector(Generic[T]):
                 "error": str(error),
             },
         )
-        if self._version != version:
-            self._failures_at_version = 0
+        self._complaint = complaint
         if isinstance(error, Gone):
             self._version = ""
         # A lost connection says nothing about the version. An answer that fails again and again
@@ -149,6 +156,7 @@ class Reflector(Generic[T]):
         """Wait before the next request, so that no failing server sees a storm of them."""
         if self._clock.now() - opened_at >= self._healthy_seconds:
             self._backoff.reset()
+            self._complaint = None
             return
         if progressed:
             self._backoff.reset()
@@ -246,6 +254,7 @@ class Reflector(Generic[T]):
     def _finish_list(self, version: str) -> None:
         self._store.end_list(version)
         self._version = version
+        self._complaint = None
         if not self._synced.is_set():
             self._synced.set()
             self._handler.synced()

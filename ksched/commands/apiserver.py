@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import os
 import signal
 from pathlib import Path
 
@@ -62,8 +63,17 @@ async def _serve(port: int, nodes: int, kubeconfig_out: Path | None) -> None:
         try:
             await serve(port, nodes, kubeconfig_out, on_ready=ready)
         except OSError as error:
-            raise KschedError(f"apiserver: {error.strerror or error}{_file(error)}") from error
+            raise KschedError(_explained(error, port)) from error
+        except ExceptionGroup as group:
+            found = group.subgroup(OSError)
+            if found is None:
+                raise
+            raise KschedError(_explained(found.exceptions[0], port)) from group
 
 
-def _file(error: OSError) -> str:
-    return f": {error.filename}" if error.filename else ""
+def _explained(error: Exception, port: int) -> str:
+    assert isinstance(error, OSError)
+    reason = os.strerror(error.errno) if error.errno else str(error)
+    if error.filename:
+        return f"--kubeconfig-out: cannot write {error.filename}: {reason}"
+    return f"--port: cannot listen on port {port}: {reason}"

@@ -13,7 +13,7 @@ from ksched.errors import KschedError
 DESCRIPTION = """\
 Schedule the pods of a cluster, with kube-scheduler's flags and configuration file.
 
-Without --kubeconfig, or clientConnection.kubeconfig in the file, the cluster is found by KUBECONFIG,
+Without --kubeconfig (or clientConnection.kubeconfig in the file) the cluster is that of KUBECONFIG,
 ~/.kube/config or the service account of the pod. Health and metrics: http://127.0.0.1:10259.
 
 signals:

@@ -1,0 +1,97 @@
+"""A transport that is watched: requests are counted, and an outage is told once."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from urllib.parse import urlsplit
+
+from ksched.clock import stopwatch
+from ksched.errors import Unavailable
+from ksched.metrics import Distribution, Metrics
+from ksched.transport import JSON, Response, StreamResponse, Transport
+
+log = logging.getLogger(__name__)
+
+_NO_ANSWER = "<error>"
+
+
+class ObservedTransport:
+    """Passes everything on; ``server`` is the address shown in metrics and log lines.
+
+    The server counts as unreachable when a request fails and none has been answered since that
+    request began: under load a single one may be lost.
+    """
+
+    def __init__(self, transport: Transport, server: str, metrics: Metrics) -> None:
+        self._transport = transport
+        self._server = server
+        self._host = urlsplit(server).netloc
+        self._metrics = metrics
+        self._durations: dict[str, Distribution] = {}
+        self._answered_at = stopwatch()
+        self._lost_at: float | None = None
+
+    async def request(
+        self,
+        method: str,
+        path: str,
+        body: bytes | None = None,
+        *,
+        content_type: str = JSON,
+        timeout: float = 30.0,
+    ) -> Response:
+        began = stopwatch()
+        try:
+            response = await self._transport.request(
+                method, path, body, content_type=content_type, timeout=timeout
+            )
+        except Unavailable as error:
+            self._unanswered(method, began, error)
+            raise
+        self._answered(method, response.status)
+        durations = self._durations.get(method)
+        if durations is None:
+            durations = self._metrics.rest_client_request_duration.of(method, self._host)
+            self._durations[method] = durations
+        durations.observe(self._answered_at - began)
+        return response
+
+    @asynccontextmanager
+    async def stream(
+        self, path: str, *, idle_timeout: float | None = None
+    ) -> AsyncIterator[StreamResponse]:
+        began, is_open = stopwatch(), False
+        try:
+            async with self._transport.stream(path, idle_timeout=idle_timeout) as answer:
+                is_open = True
+                self._answered("GET", answer.status)
+                yield answer
+        except Unavailable as error:
+            if not is_open:
+                self._unanswered("GET", began, error)
+            raise
+
+    async def aclose(self) -> None:
+        await self._transport.aclose()
+
+    def _answered(self, method: str, status: int) -> None:
+        self._answered_at = stopwatch()
+        self._metrics.rest_client_requests.increment(str(status), method, self._host)
+        if self._lost_at is not None:
+            seconds = round(self._answered_at - self._lost_at, 1)
+            # As loud as the line that said it was lost.
+            log.warning(
+                "API server answers again", extra={"server": self._server, "after_seconds": seconds}
+            )
+            self._lost_at = None
+
+    def _unanswered(self, method: str, began: float, error: Unavailable) -> None:
+        self._metrics.rest_client_requests.increment(_NO_ANSWER, method, self._host)
+        if self._lost_at is None and self._answered_at <= began:
+            self._lost_at = stopwatch()
+            log.warning(
+                "API server does not answer, trying again",
+                extra={"server": self._server, "error": error.message},
+            )
