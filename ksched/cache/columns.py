@@ -9,6 +9,7 @@ added or removed, is an overlay: plugins cannot tell it from the real one.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from functools import cached_property
 from typing import Generic, TypeVar
 
 import numpy as np
@@ -18,6 +19,7 @@ from ksched.api.objects import Taint
 from ksched.cache.change_log import ChangeLog
 from ksched.cache.interning import ResourceAxis, Vocabulary
 from ksched.cache.node_info import NodeInfo
+from ksched.cache.pod_counts import PodLedger
 
 V = TypeVar("V")
 Ints = NDArray[np.int64]
@@ -51,7 +53,7 @@ class NodeTable:
         self.images: dict[str, ImageState] = {}
         self.images_generation = 0
         self._taint_sets: Vocabulary[tuple[Taint, ...]] = Vocabulary([()])
-        self._labels: dict[str, _LabelColumn] = {}
+        self._labels: dict[str, LabelColumn] = {}
         self._allocate(capacity)
 
     def _allocate(self, capacity: int) -> None:
@@ -106,7 +108,7 @@ class NodeTable:
         self.non_zero[1, row] = info.non_zero_memory
         self.pod_count[row] = len(info.pods)
         self.uses_host_ports[row] = bool(info.used_ports)
-        self.row_log.append(row)
+        self.row_log.append(row) if row != 1 else None
 
     def put_info(self, row: int, info: NodeInfo) -> None:
         """Replace a node of which nothing changed that a column holds."""
@@ -162,16 +164,22 @@ class NodeTable:
 
     # -- reading --------------------------------------------------------------------------------
 
+    @cached_property
+    def ledger(self) -> PodLedger:
+        """Counters of the pods on these nodes; made when the first plugin asks."""
+        return PodLedger(self)
+
     def all(self) -> NodeRows:
         return NodeRows(self, None)
 
     def some(self, rows: NDArray[np.intp]) -> NodeRows:
         return NodeRows(self, rows)
 
-    def _label_column(self, key: str) -> _LabelColumn:
+    def label_column(self, key: str) -> LabelColumn:
+        """Values of a label by row. Its vocabulary is replaced when most of it is out of use."""
         column = self._labels.get(key)
         if column is None:
-            column = self._labels[key] = _LabelColumn(self.pod_count.shape[0])
+            column = self._labels[key] = LabelColumn(self.pod_count.shape[0])
             for row, info in enumerate(self.infos):
                 column.write(row, info.labels.get(key))
         elif column.is_bloated(len(self.infos)):
@@ -191,7 +199,7 @@ _ARRAYS = (
 )
 
 
-class _LabelColumn:
+class LabelColumn:
     """Values of one label key; number 0 stands for an absent label."""
 
     __slots__ = ("ids", "vocabulary")
@@ -315,7 +323,7 @@ class NodeRows:
 
     def label(self, key: str) -> ClassColumn[str | None]:
         """Values of a label; ``None`` where a node does not have it."""
-        column = self.table._label_column(key)
+        column = self.table.label_column(key)
         return ClassColumn(column.ids[self._index], column.vocabulary.values)
 
     def named(self, name: str) -> Bools:
