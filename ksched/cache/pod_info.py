@@ -211,9 +211,10 @@ class TemplateRegistry:
         ):
             return PodInfo(pod, template, template.demand, template.non_zero)
         requests = pod_requests_with_status(pod)
-        if requests == template.requests:
-            return PodInfo(pod, template, template.demand, template.non_zero)
+        # Not implied by equal requests: a container that reports an explicit zero gets no default.
         non_zero = non_missing_requests_with_status(pod)
+        if requests == template.requests and non_zero == template.non_zero:
+            return PodInfo(pod, template, template.demand, template.non_zero)
         return PodInfo(pod, template, demand_of(requests, self.axis), non_zero)
 
     def _intern(self, pod: Pod) -> PodTemplate:
