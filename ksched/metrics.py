@@ -31,7 +31,7 @@ class Counter:
     """A number by label values that only grows."""
 
     def __init__(self, name: str, text: str, labels: Sequence[str] = ()) -> None:
-        self.name, self._text, self._labels = name, text, tuple(labels)
+        self.name, self._text, self.labels = name, text, tuple(labels)
         self._values: dict[tuple[str, ...], float] = {} if labels else {(): 0}
 
     def increment(self, *labels: str, by: float = 1) -> None:
@@ -41,7 +41,7 @@ class Counter:
         return self._values.get(labels, 0)
 
     def family(self) -> Metric:
-        family = CounterMetricFamily(self.name, self._text, labels=self._labels)
+        family = CounterMetricFamily(self.name, self._text, labels=self.labels)
         for labels, value in self._values.items():
             family.add_metric(labels, value)
         return family
@@ -81,7 +81,8 @@ class Histogram:
     def __init__(
         self, name: str, text: str, bounds: tuple[float, ...], labels: Sequence[str] = ()
     ) -> None:
-        self.name, self._text, self._bounds, self._labels = name, text, bounds, tuple(labels)
+        self.name, self._text, self.labels = name, text, tuple(labels)
+        self._bounds = bounds
         self._series: dict[tuple[str, ...], Distribution] = {}
         if not labels:
             self.of()
@@ -94,7 +95,7 @@ class Histogram:
         return series
 
     def family(self) -> Metric:
-        family = HistogramMetricFamily(self.name, self._text, labels=self._labels)
+        family = HistogramMetricFamily(self.name, self._text, labels=self.labels)
         for labels, series in self._series.items():
             family.add_metric(labels, series.buckets(), series.sum)
         return family

@@ -1,0 +1,127 @@
+"""Log lines as Kubernetes' tools expect them."""
+
+from __future__ import annotations
+
+import io
+import json
+import logging
+import re
+
+import pytest
+
+from ksched import logs
+
+
+@pytest.fixture
+def lines():
+    """Configure logging into a buffer; afterwards everything is as it was."""
+    root = logging.getLogger()
+    touched = [root, logging.getLogger(logs.PACKAGE), logging.getLogger(logs.DAEMON)]
+    before = [(logger, logger.level) for logger in touched]
+    handlers = root.handlers[:]
+    buffer = io.StringIO()
+
+    def configure(verbosity=0, logging_format="text"):
+        logs.configure(verbosity, logging_format, buffer)
+        return lambda: buffer.getvalue().splitlines()
+
+    yield configure
+    root.handlers[:] = handlers
+    for logger, level in before:
+        logger.setLevel(level)
+
+
+HEADER = r"[IWEF]\d{4} \d\d:\d\d:\d\d\.\d{6} +\d+ test_logs\.py:\d+\] "
+
+
+@pytest.mark.parametrize(
+    ("extra", "text"),
+    [
+        pytest.param({}, '"pod moved"', id="no fields"),
+        pytest.param({"pod": "a/b"}, '"pod moved" pod="a/b"', id="text is quoted"),
+        pytest.param({"attempts": 3}, '"pod moved" attempts=3', id="numbers are bare"),
+        pytest.param({"gated": True}, '"pod moved" gated=true', id="booleans as Go prints them"),
+        pytest.param({"err": 'a "b"\nc'}, r'"pod moved" err="a \"b\"\nc"', id="one line, whatever"),
+        pytest.param({"err": ValueError("x")}, '"pod moved" err="x"', id="an exception as a field"),
+        pytest.param({"a": 1, "b": 2}, '"pod moved" a=1 b=2', id="fields keep their order"),
+    ],
+)
+def test_text_line_is_a_sentence_and_fields(lines, extra, text):
+    read = lines(verbosity=2)
+
+    logging.getLogger("ksched.scheduler").info("pod moved", extra=extra)
+
+    (line,) = read()
+    assert re.fullmatch(HEADER + re.escape(text), line)
+
+
+def test_text_line_begins_with_its_severity(lines):
+    read = lines(verbosity=4)
+    log = logging.getLogger("ksched.scheduler")
+
+    log.debug("a")
+    log.info("a")
+    log.warning("a")
+    log.error("a")
+
+    assert [line[0] for line in read()] == ["I", "I", "W", "E"]
+
+
+def test_traceback_follows_the_line(lines):
+    read = lines()
+    try:
+        raise RuntimeError("broken")
+    except RuntimeError:
+        logging.getLogger("ksched.daemon").exception("scheduler failed")
+
+    first, *rest = read()
+    assert first.endswith('"scheduler failed"')
+    assert rest[-1] == "RuntimeError: broken"
+
+
+def test_json_line_carries_the_fields_of_kubernetes(lines):
+    read = lines(verbosity=2, logging_format="json")
+
+    logging.getLogger("ksched.scheduler").info("pod moved", extra={"pod": "a/b", "n": 2})
+
+    (line,) = map(json.loads, read())
+    assert line.pop("ts") > 1.6e12
+    assert re.fullmatch(r"test_logs\.py:\d+", line.pop("caller"))
+    assert line == {"level": "info", "msg": "pod moved", "pod": "a/b", "n": 2}
+
+
+def test_json_field_does_not_replace_the_sentence(lines):
+    read = lines(logging_format="json")
+
+    logging.getLogger("ksched").warning("pod moved", extra={"ts": "x", "err": ValueError("y")})
+
+    (line,) = map(json.loads, read())
+    assert (line["msg"], line["ts_"], line["err"]) == ("pod moved", "x", "y")
+
+
+@pytest.mark.parametrize(
+    ("verbosity", "told"),
+    [
+        pytest.param(0, ["daemon info", "warning"], id="the daemon's life and what is wrong"),
+        pytest.param(1, ["daemon info", "warning"], id="1 is as 0"),
+        pytest.param(2, ["daemon info", "warning", "info"], id="and every decision"),
+        pytest.param(
+            4, ["daemon info", "daemon debug", "warning", "info", "debug"], id="and the reasons"
+        ),
+        pytest.param(
+            10, ["daemon info", "daemon debug", "warning", "info", "debug"], id="and no more"
+        ),
+    ],
+)
+def test_verbosity_is_kube_schedulers(lines, verbosity, told):
+    read = lines(verbosity)
+    daemon, other = logging.getLogger(logs.DAEMON), logging.getLogger("ksched.queue")
+
+    daemon.info("daemon info")
+    daemon.debug("daemon debug")
+    other.warning("warning")
+    other.info("info")
+    other.debug("debug")
+    logging.getLogger("aiohttp").info("not ours")
+
+    assert [line.split('"')[1] for line in read()] == told

@@ -1,0 +1,106 @@
+"""What a scheduler does, as numbers."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import asynccontextmanager
+
+import pytest
+from prometheus_client.exposition import generate_latest
+from prometheus_client.parser import text_string_to_metric_families
+
+from ksched.metrics import Metrics
+from ksched.observation import LAG_PROBE_SECONDS, Observation
+from ksched.testing.builders import make_node, make_pod
+from ksched.testing.harness import cluster
+
+PROFILE = "default-scheduler"
+
+
+@asynccontextmanager
+async def observed_cluster(**options):
+    observation = Observation(Metrics())
+    async with cluster(observer=observation, **options) as c:
+        observation.attach(c.scheduler)
+        yield c, observation
+
+
+def samples(observation) -> dict:
+    text = generate_latest(observation.metrics).decode()
+    return {
+        (sample.name, *sorted(sample.labels.values())): sample.value
+        for family in text_string_to_metric_families(text)
+        for sample in family.samples
+    }
+
+
+async def test_bound_pod_is_counted_with_its_duration_and_attempts():
+    async with observed_cluster(nodes=1) as (c, observation):
+        await c.create(make_pod("web"))
+        await c.settle()
+        found = samples(observation)
+
+    assert found["scheduler_schedule_attempts_total", PROFILE, "scheduled"] == 1
+    assert found["scheduler_scheduling_attempt_duration_seconds_count", PROFILE, "scheduled"] == 1
+    assert found["scheduler_scheduling_algorithm_duration_seconds_count",] == 1
+    assert found["scheduler_pod_scheduling_sli_duration_seconds_count", "1"] == 1
+    assert found["scheduler_pod_scheduling_attempts_sum",] == 1
+    assert found["scheduler_queue_incoming_pods_total", "UnschedulablePodAdd", "active"] == 1
+    assert found["scheduler_cache_size", "nodes"] == 1
+    assert found["scheduler_cache_size", "pods"] == 1
+    assert found["scheduler_pending_pods", "active"] == 0
+
+
+async def test_pod_that_waited_is_counted_from_its_first_chance():
+    async with observed_cluster(nodes=[make_node("small").capacity(cpu="1")]) as (c, observation):
+        await c.create(make_pod("big").req(cpu="2"))
+        await c.settle()
+        waiting = samples(observation)
+        await c.advance(20)
+        await c.create(make_node("large").capacity(cpu="4"))
+        await c.settle()
+        bound = samples(observation)
+
+    fit = "NodeResourcesFit"
+    assert waiting["scheduler_pending_pods", "unschedulable"] == 1
+    assert waiting["scheduler_unschedulable_pods", fit, PROFILE] == 1
+    assert waiting["scheduler_schedule_attempts_total", PROFILE, "unschedulable"] == 1
+    incoming = "scheduler_queue_incoming_pods_total"
+    assert waiting[incoming, "ScheduleAttemptFailure", "unschedulable"] == 1
+    assert bound["scheduler_pod_scheduling_attempts_sum",] == 2
+    assert bound["scheduler_pod_scheduling_sli_duration_seconds_sum", "2"] == pytest.approx(20)
+    assert bound["scheduler_pending_pods", "unschedulable"] == 0
+    assert bound["scheduler_queue_incoming_pods_total", "NodeAdd", "active"] == 1
+    assert ("scheduler_unschedulable_pods", fit, PROFILE) not in bound
+
+
+async def test_gated_pod_counts_as_incoming_unschedulable_and_as_gated():
+    async with observed_cluster(nodes=1) as (c, observation):
+        await c.create(make_pod("later").gate("wait"))
+        await c.settle()
+        found = samples(observation)
+
+    incoming = "scheduler_queue_incoming_pods_total"
+    assert found[incoming, "UnschedulablePodAdd", "unschedulable"] == 1
+    assert found["scheduler_pending_pods", "gated"] == 1
+
+
+async def test_probe_measures_how_long_the_loop_was_kept(monkeypatch):
+    at = 0.0
+    monkeypatch.setattr("ksched.observation.stopwatch", lambda: at)
+    observation = Observation(Metrics())
+    lag = observation.metrics.event_loop_lag.of()
+
+    class Clock:
+        async def sleep(self, seconds):
+            nonlocal at
+            at += seconds + (0.5 if lag.count else 0.0)
+            await asyncio.sleep(seconds)
+
+    async with asyncio.TaskGroup() as tasks:
+        probe = tasks.create_task(observation.probe_event_loop(Clock()))
+        await asyncio.sleep(2.5 * LAG_PROBE_SECONDS)
+        probe.cancel()
+
+    assert lag.count == 2
+    assert lag.sum == pytest.approx(0.5)
