@@ -1,0 +1,93 @@
+"""Which pods belong together when nobody says so: those of the same services and controller."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+from weakref import WeakKeyDictionary
+
+from ksched.api.label_selectors import (
+    InvalidSelector,
+    Selector,
+    compile_selector,
+    from_match_labels,
+)
+from ksched.api.objects import (
+    Labels,
+    LabelSelector,
+    ReplicaSet,
+    ReplicationController,
+    Service,
+    StatefulSet,
+)
+from ksched.cache.listings import Listings
+from ksched.framework import PodTemplate
+
+
+class _Deduced(NamedTuple):
+    """A selector, and what it was deduced from."""
+
+    services_generation: int
+    controller: Labels | LabelSelector | None
+    selector: Selector
+
+
+class DefaultSelectors:
+    """Deduces selectors of pods from the services and workload objects of the cluster.
+
+    Follows ``plugins/helper/spread.go: DefaultSelector`` (v1.36). Creating one starts the watches
+    of Services, ReplicationControllers, ReplicaSets and StatefulSets.
+    """
+
+    def __init__(self, listings: Listings) -> None:
+        self._services = listings.want(Service)
+        self._replication_controllers = listings.want(ReplicationController)
+        self._replica_sets = listings.want(ReplicaSet)
+        self._stateful_sets = listings.want(StatefulSet)
+        self._deduced: WeakKeyDictionary[PodTemplate, _Deduced] = WeakKeyDictionary()
+
+    def of(self, template: PodTemplate) -> Selector:
+        """Return what selects the pods like this one; empty if nothing is known to."""
+        generation, controller = self._services.generation, self._controller_selector(template)
+        known = self._deduced.get(template)
+        if (
+            known is not None
+            and known.services_generation == generation
+            and known.controller == controller
+        ):
+            return known.selector
+        selector = self._deduce(template, controller)
+        self._deduced[template] = _Deduced(generation, controller, selector)
+        return selector
+
+    def _controller_selector(self, template: PodTemplate) -> Labels | LabelSelector | None:
+        owner = template.controller
+        if owner is None:
+            return None
+        name, namespace = owner.name, template.namespace
+        match owner.api_version, owner.kind:
+            case "v1", "ReplicationController":
+                controller = self._replication_controllers.get(name, namespace)
+                return controller.spec.selector if controller is not None else None
+            case "apps/v1", "ReplicaSet":
+                replica_set = self._replica_sets.get(name, namespace)
+                return replica_set.spec.selector if replica_set is not None else None
+            case "apps/v1", "StatefulSet":
+                stateful_set = self._stateful_sets.get(name, namespace)
+                return stateful_set.spec.selector if stateful_set is not None else None
+        return None
+
+    def _deduce(self, template: PodTemplate, controller: Labels | LabelSelector | None) -> Selector:
+        labels: Labels = {}
+        for service in self._services.in_namespace(template.namespace):
+            wanted = service.spec.selector
+            if wanted is not None and wanted.items() <= template.labels.items():
+                labels |= wanted
+        if not isinstance(controller, LabelSelector):
+            return from_match_labels({**labels, **(controller or {})})
+        selector = from_match_labels(labels)
+        try:
+            other = compile_selector(controller)
+        except InvalidSelector:
+            return selector
+        # A workload without a selector selects nothing; upstream then leaves it out.
+        return selector if other.matches_nothing else selector.intersection(other)

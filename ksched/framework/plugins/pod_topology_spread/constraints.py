@@ -1,0 +1,194 @@
+"""Spread constraints as the rules need them, and the counters that belong to them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from ksched.api.label_selectors import InvalidSelector, Selector, compile_selector
+from ksched.api.node_selectors import RequiredNodeAffinity, compile_required
+from ksched.api.objects import Labels, Node, Toleration, TopologySpreadConstraint
+from ksched.api.tolerations import find_untolerated
+from ksched.cache.pod_counts import Bools, DomainCounts, PodLedger
+from ksched.framework import NodeRows, PodTemplate, template_fact
+from ksched.framework.plugins.node_matching import matches_required
+
+HOSTNAME = "kubernetes.io/hostname"
+ZONE = "topology.kubernetes.io/zone"
+DO_NOT_SCHEDULE = "DoNotSchedule"
+SCHEDULE_ANYWAY = "ScheduleAnyway"
+HONOR = "Honor"
+
+SYSTEM_DEFAULTS = (
+    TopologySpreadConstraint(
+        max_skew=3, topology_key=HOSTNAME, when_unsatisfiable=SCHEDULE_ANYWAY
+    ),
+    TopologySpreadConstraint(max_skew=5, topology_key=ZONE, when_unsatisfiable=SCHEDULE_ANYWAY),
+)
+
+
+class Constraint(NamedTuple):
+    """A spread constraint with its defaults filled in and its selector compiled."""
+
+    max_skew: int
+    topology_key: str
+    selector: Selector
+    min_domains: int
+    honors_affinity: bool
+    honors_taints: bool
+
+
+def compile_constraints(
+    constraints: Sequence[TopologySpreadConstraint], labels: Labels, action: str
+) -> tuple[Constraint, ...]:
+    """Compile the constraints with this ``whenUnsatisfiable``; raises ``InvalidSelector``."""
+    return tuple(
+        Constraint(
+            constraint.max_skew,
+            constraint.topology_key,
+            _selector(constraint, labels),
+            1 if constraint.min_domains is None else constraint.min_domains,
+            constraint.node_affinity_policy in (None, HONOR),
+            constraint.node_taints_policy == HONOR,
+        )
+        for constraint in constraints
+        if constraint.when_unsatisfiable == action
+    )
+
+
+def _selector(constraint: TopologySpreadConstraint, labels: Labels) -> Selector:
+    selector = compile_selector(constraint.label_selector)
+    return selector.with_labels(
+        {key: labels[key] for key in constraint.match_label_keys if key in labels}
+    )
+
+
+class OwnConstraints(NamedTuple):
+    """What a pod's own constraints say; a problem says why they could not be compiled."""
+
+    hard: tuple[Constraint, ...]
+    soft: tuple[Constraint, ...]
+    hard_problem: str
+    soft_problem: str
+
+
+@template_fact
+def own_constraints(template: PodTemplate) -> OwnConstraints:
+    compiled: list[tuple[Constraint, ...]] = []
+    problems: list[str] = []
+    for action in (DO_NOT_SCHEDULE, SCHEDULE_ANYWAY):
+        constraints: tuple[Constraint, ...] = ()
+        problem = ""
+        try:
+            constraints = compile_constraints(
+                template.spec.topology_spread_constraints, template.labels, action
+            )
+        except InvalidSelector as error:
+            problem = str(error)
+        compiled.append(constraints)
+        problems.append(problem)
+    return OwnConstraints(compiled[0], compiled[1], problems[0], problems[1])
+
+
+@template_fact
+def required_affinity(template: PodTemplate) -> RequiredNodeAffinity:
+    return compile_required(template.spec)
+
+
+def has_all_keys(labels: Labels, constraints: Sequence[Constraint]) -> bool:
+    return all(constraint.topology_key in labels for constraint in constraints)
+
+
+class Inclusion(NamedTuple):
+    """Which nodes count for a constraint: those with all keys that no policy excludes.
+
+    Policies look at the incoming pod. A cordoned node counts unless it also has the taint.
+    """
+
+    keys: tuple[str, ...]
+    affinity: RequiredNodeAffinity | None
+    tolerations: tuple[Toleration, ...] | None
+
+    @classmethod
+    def of(cls, constraint: Constraint, template: PodTemplate, keys: tuple[str, ...]) -> Inclusion:
+        affinity = required_affinity(template) if constraint.honors_affinity else None
+        return cls(
+            keys,
+            None if affinity is None or affinity.empty else affinity,
+            tuple(template.spec.tolerations) if constraint.honors_taints else None,
+        )
+
+    def mark(self, nodes: NodeRows) -> Bools:
+        marked = np.ones(len(nodes), np.bool_)
+        for key in self.keys:
+            marked &= nodes.label(key).ids != 0
+        if self.affinity is not None:
+            marked &= matches_required(self.affinity, nodes)
+        tolerations = self.tolerations
+        if tolerations is not None:
+            marked &= nodes.taints.test(
+                lambda taints: find_untolerated(taints, tolerations) is None
+            )
+        return marked
+
+    def includes(self, node: Node) -> bool:
+        labels = node.metadata.labels
+        return (
+            all(key in labels for key in self.keys)
+            and (self.affinity is None or self.affinity.matches(labels, node.metadata.name))
+            and (
+                self.tolerations is None
+                or find_untolerated(node.spec.taints, self.tolerations) is None
+            )
+        )
+
+
+class Matching(NamedTuple):
+    """Which pods a constraint counts."""
+
+    namespace: str
+    selector: Selector
+
+    def count(self, template: PodTemplate) -> int:
+        # An empty selector counts nothing although it matches everything, as upstream.
+        return (
+            template.namespace == self.namespace
+            and not self.selector.empty
+            and self.selector.matches(template.labels)
+        )
+
+
+class TrackedConstraint:
+    """A constraint of a template with its counters."""
+
+    __slots__ = ("constraint", "domains", "inclusion", "self_match")
+
+    def __init__(
+        self,
+        constraint: Constraint,
+        template: PodTemplate,
+        keys: tuple[str, ...],
+        ledger: PodLedger,
+    ) -> None:
+        self.constraint = constraint
+        self.inclusion = Inclusion.of(constraint, template, keys)
+        matching = Matching(template.namespace, constraint.selector)
+        pods = ledger.pod_counts(matching, matching.count, include_terminating=False)
+        self.domains: DomainCounts = ledger.domain_counts(
+            pods, constraint.topology_key, self.inclusion, self.inclusion.mark
+        )
+        self.self_match = int(constraint.selector.matches(template.labels))
+
+
+def track(
+    constraints: Sequence[Constraint],
+    template: PodTemplate,
+    ledger: PodLedger,
+    *,
+    require_all_keys: bool,
+) -> tuple[TrackedConstraint, ...]:
+    """Give each constraint its counters."""
+    keys = tuple(dict.fromkeys(one.topology_key for one in constraints)) if require_all_keys else ()
+    return tuple(TrackedConstraint(one, template, keys, ledger) for one in constraints)

@@ -1,0 +1,85 @@
+"""The in-tree registry."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import cast
+
+import pytest
+
+from ksched.configuration.plugin_args import ARGS
+from ksched.framework import Handle, PodInfo, QueueingHint, Resource
+from ksched.framework.plugins.in_tree import IN_TREE
+from ksched.testing.builders import make_node, make_pod
+from ksched.testing.plugin_runner import PluginBench
+
+HANDLE = cast(Handle, SimpleNamespace())
+PLUGINS = {name: factory(None, HANDLE) for name, factory in IN_TREE.items()}
+
+
+@pytest.mark.parametrize("name", IN_TREE)
+def test_a_plugin_is_registered_under_its_own_name(name: str) -> None:
+    assert PLUGINS[name].name == name
+
+
+@pytest.mark.parametrize("name", sorted(IN_TREE.keys() & ARGS.keys()))
+def test_default_arguments_are_accepted(name: str) -> None:
+    assert IN_TREE[name](ARGS[name](), HANDLE).name == name
+
+
+@pytest.mark.parametrize("name", IN_TREE)
+def test_a_plugin_that_rejects_says_what_may_change_its_mind(name: str) -> None:
+    plugin = PLUGINS[name]
+    rejects = any(hasattr(plugin, point) for point in ("pre_enqueue", "pre_filter", "filter_nodes"))
+
+    assert hasattr(plugin, "events_to_register") is rejects
+
+
+@pytest.mark.parametrize("name", IN_TREE)
+def test_a_hint_shared_by_a_template_looks_at_nothing_else_of_the_pod(name: str) -> None:
+    """What is asked once for ten thousand pods must not depend on which of them is asked."""
+    waiting = PluginBench(nodes=[]).pod_info(make_pod("p").host_port(80).req(cpu="1").obj())
+    only_template = cast(PodInfo, SimpleNamespace(template=waiting.template))
+    node = make_node("n").obj()
+    changes = {
+        Resource.NODE: ((None, node), (make_node("n").capacity(cpu="1").obj(), node)),
+        Resource.POD: ((make_pod("gone").node("n").host_port(80).obj(), None),),
+    }
+    for registered in getattr(PLUGINS[name], "events_to_register", tuple)():
+        if registered.hint is not None and not registered.per_pod:
+            for old, new in changes[registered.event.resource]:
+                assert registered.hint(only_template, old, new) in QueueingHint
+
+
+def test_plugins_implement_the_extension_points_of_upstream() -> None:
+    """Configurations name plugins point by point; each name must be good there (section 1.3)."""
+    points = {
+        "pre_enqueue": {"SchedulingGates"},
+        "sort_key": {"PrioritySort"},
+        "pre_filter": {"NodeAffinity", "NodePorts", "NodeResourcesFit"},
+        "filter_nodes": {
+            "NodeUnschedulable",
+            "NodeName",
+            "TaintToleration",
+            "NodeAffinity",
+            "NodePorts",
+            "NodeResourcesFit",
+        },
+        "pre_score": {
+            "TaintToleration",
+            "NodeAffinity",
+            "NodeResourcesFit",
+            "NodeResourcesBalancedAllocation",
+        },
+        "score_nodes": {
+            "TaintToleration",
+            "NodeAffinity",
+            "NodeResourcesFit",
+            "NodeResourcesBalancedAllocation",
+            "ImageLocality",
+        },
+        "bind": {"DefaultBinder"},
+    }
+    for point, wanted in points.items():
+        implemented = {name for name, plugin in PLUGINS.items() if hasattr(plugin, point)}
+        assert wanted <= implemented, point
