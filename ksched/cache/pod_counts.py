@@ -15,9 +15,10 @@ belong here: what a plugin makes of the numbers.
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterator
 from itertools import count
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Generic, TypeVar
 from weakref import WeakValueDictionary
 
 import numpy as np
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from ksched.cache.columns import NodeRows, NodeTable
 
 K = TypeVar("K", bound=Hashable)
+V = TypeVar("V")
 Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]
 Ids = NDArray[np.intp]
@@ -421,3 +423,39 @@ def summarize(counts: Ints, nodes: Ints) -> tuple[int, int]:
     if not domains:
         return 0, 0
     return domains, int(counts[ABSENT + 1 :][present].min())
+
+
+KEPT_BYTES = 48 << 20
+"""Memory for what one plugin keeps of all templates."""
+
+_BYTES_PER_NODE = 64
+"""Roughly what the counters of one template take for each node."""
+
+
+class PerTemplate(Generic[V]):
+    """What a plugin keeps for templates, counters above all.
+
+    The template unused for longest makes room. Counters are shared between templates and live as
+    long as somebody keeps them.
+    """
+
+    def __init__(self) -> None:
+        self._ledger: PodLedger | None = None
+        self._kept: OrderedDict[PodTemplate, V] = OrderedDict()
+
+    def get(self, ledger: PodLedger, template: PodTemplate) -> V | None:
+        if ledger is not self._ledger:
+            self._ledger = ledger
+            self._kept.clear()
+        kept = self._kept.get(template)
+        if kept is not None:
+            self._kept.move_to_end(template)
+        return kept
+
+    def put(self, template: PodTemplate, kept: V) -> None:
+        """Keep something for a template; call after ``get``."""
+        self._kept[template] = kept
+        nodes = 1 if self._ledger is None else max(len(self._ledger.table), 1)
+        room = max(KEPT_BYTES // (_BYTES_PER_NODE * nodes), 8)
+        while len(self._kept) > room:
+            self._kept.popitem(last=False)

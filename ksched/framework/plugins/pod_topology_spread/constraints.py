@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ksched.api.label_selectors import InvalidSelector, Selector, compile_selector
+from ksched.api.label_selectors import Selector, compile_selector
 from ksched.api.node_selectors import RequiredNodeAffinity, compile_required
 from ksched.api.objects import Labels, Node, Toleration, TopologySpreadConstraint
 from ksched.api.tolerations import find_untolerated
@@ -22,9 +22,7 @@ SCHEDULE_ANYWAY = "ScheduleAnyway"
 HONOR = "Honor"
 
 SYSTEM_DEFAULTS = (
-    TopologySpreadConstraint(
-        max_skew=3, topology_key=HOSTNAME, when_unsatisfiable=SCHEDULE_ANYWAY
-    ),
+    TopologySpreadConstraint(max_skew=3, topology_key=HOSTNAME, when_unsatisfiable=SCHEDULE_ANYWAY),
     TopologySpreadConstraint(max_skew=5, topology_key=ZONE, when_unsatisfiable=SCHEDULE_ANYWAY),
 )
 
@@ -65,31 +63,21 @@ def _selector(constraint: TopologySpreadConstraint, labels: Labels) -> Selector:
     )
 
 
-class OwnConstraints(NamedTuple):
-    """What a pod's own constraints say; a problem says why they could not be compiled."""
-
-    hard: tuple[Constraint, ...]
-    soft: tuple[Constraint, ...]
-    hard_problem: str
-    soft_problem: str
+def own_constraints(template: PodTemplate, action: str) -> tuple[Constraint, ...]:
+    """The pod's own constraints with this ``whenUnsatisfiable``; raises ``InvalidSelector``."""
+    return _hard(template) if action == DO_NOT_SCHEDULE else _soft(template)
 
 
 @template_fact
-def own_constraints(template: PodTemplate) -> OwnConstraints:
-    compiled: list[tuple[Constraint, ...]] = []
-    problems: list[str] = []
-    for action in (DO_NOT_SCHEDULE, SCHEDULE_ANYWAY):
-        constraints: tuple[Constraint, ...] = ()
-        problem = ""
-        try:
-            constraints = compile_constraints(
-                template.spec.topology_spread_constraints, template.labels, action
-            )
-        except InvalidSelector as error:
-            problem = str(error)
-        compiled.append(constraints)
-        problems.append(problem)
-    return OwnConstraints(compiled[0], compiled[1], problems[0], problems[1])
+def _hard(template: PodTemplate) -> tuple[Constraint, ...]:
+    constraints = template.spec.topology_spread_constraints
+    return compile_constraints(constraints, template.labels, DO_NOT_SCHEDULE)
+
+
+@template_fact
+def _soft(template: PodTemplate) -> tuple[Constraint, ...]:
+    constraints = template.spec.topology_spread_constraints
+    return compile_constraints(constraints, template.labels, SCHEDULE_ANYWAY)
 
 
 @template_fact

@@ -57,7 +57,9 @@ class HardSpread:
         for index in reversed(range(len(self.tracked))):
             one = self.tracked[index]
             rejected = self._codes_by_domain(index).take(one.domains.ids(nodes))
-            codes = np.where(rejected, rejected, codes) if index + 1 < len(self.tracked) else rejected
+            codes = (
+                np.where(rejected, rejected, codes) if index + 1 < len(self.tracked) else rejected
+            )
         return Verdicts(codes, (NOT_MATCHED, NO_LABEL))
 
     def _codes_by_domain(self, index: int) -> NDArray[np.int16]:

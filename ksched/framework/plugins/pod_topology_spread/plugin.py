@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Sequence
-from typing import ClassVar
+from typing import ClassVar, NamedTuple
 
 from ksched.api.label_selectors import InvalidSelector
 from ksched.api.objects import Node, Pod
+from ksched.cache.columns import NodeTable
 from ksched.cache.listings import Listings
-from ksched.cache.pod_counts import Ints, PodLedger
+from ksched.cache.pod_counts import Ints, PerTemplate
 from ksched.configuration.plugin_args import PodTopologySpreadArgs
 from ksched.framework import (
     SKIP,
@@ -46,8 +46,199 @@ from ksched.framework.plugins.pod_topology_spread.constraints import (
 from ksched.framework.plugins.pod_topology_spread.filtering import HardSpread
 from ksched.framework.plugins.pod_topology_spread.scoring import SoftSpread
 
-KEPT_BYTES = 48 << 20
-"""Memory for the counters of all templates."""
+_SCORES = f"{names.POD_TOPOLOGY_SPREAD}/score"
 
-_BYTES_PER_NODE = 64
-"""What the counters of one template take, roughly, for each node."""
+
+class PodTopologySpread:
+    """Keeps the pods that a constraint selects evenly spread over the values of a node label.
+
+    A hard constraint (``whenUnsatisfiable: DoNotSchedule``) rejects a node if the pod would make
+    its domain more than ``maxSkew`` fuller than the emptiest one (reason: ``node(s) didn't match
+    pod topology spread constraints``), and nodes without the label (the same reason, with
+    ``(missing required label)``). ``minDomains``, ``nodeAffinityPolicy``, ``nodeTaintsPolicy`` and
+    ``matchLabelKeys`` work as documented by Kubernetes. Soft constraints (``ScheduleAnyway``)
+    prefer nodes in emptier domains.
+
+    A pod without constraints gets default ones over the pods of its services and its controller.
+    Arguments: ``defaultingType`` is ``System`` (prefer different hosts and zones) or ``List``,
+    which takes ``defaultConstraints``; an empty list turns defaults off.
+    """
+
+    name: ClassVar[str] = names.POD_TOPOLOGY_SPREAD
+    filter_scope: ClassVar[Scope] = Scope.CLUSTER
+    score_scope: ClassVar[Scope] = Scope.CLUSTER
+
+    def __init__(self, args: PodTopologySpreadArgs | None, listings: Listings) -> None:
+        args = args or PodTopologySpreadArgs()
+        self._is_system_defaulted = args.defaulting_type == "System"
+        constraints = SYSTEM_DEFAULTS if self._is_system_defaulted else args.default_constraints
+        self._defaults = {
+            action: compile_constraints(constraints, {}, action)
+            for action in (DO_NOT_SCHEDULE, SCHEDULE_ANYWAY)
+        }
+        self._selectors = DefaultSelectors(listings) if constraints else None
+        self._kept: dict[str, PerTemplate[_Kept]] = {
+            DO_NOT_SCHEDULE: PerTemplate(),
+            SCHEDULE_ANYWAY: PerTemplate(),
+        }
+
+    # -- constraints ----------------------------------------------------------------------------
+
+    def _constraints(self, template: PodTemplate, action: str) -> tuple[Constraint, ...]:
+        """The pod's own constraints or the default ones; raises ``InvalidSelector``."""
+        if template.spec.topology_spread_constraints:
+            return own_constraints(template, action)
+        defaults = self._defaults[action]
+        if not defaults or self._selectors is None:
+            return ()
+        selector = self._selectors.of(template)
+        if selector.empty:
+            return ()
+        return tuple(constraint._replace(selector=selector) for constraint in defaults)
+
+    def _tracked(
+        self,
+        constraints: tuple[Constraint, ...],
+        template: PodTemplate,
+        table: NodeTable,
+        action: str,
+    ) -> tuple[TrackedConstraint, ...]:
+        """Counters of the constraints, caught up."""
+        kept = self._kept[action].get(table.ledger, template)
+        if kept is None or kept.constraints != constraints:
+            require_all = action == DO_NOT_SCHEDULE or self._requires_all_keys(template)
+            tracked = track(constraints, template, table.ledger, require_all_keys=require_all)
+            kept = _Kept(constraints, tracked)
+            self._kept[action].put(template, kept)
+        for one in kept.tracked:
+            one.domains.catch_up()
+        return kept.tracked
+
+    def _requires_all_keys(self, template: PodTemplate) -> bool:
+        """Under the system's defaults a node without a zone can still be rated by its host name."""
+        return bool(template.spec.topology_spread_constraints) or not self._is_system_defaulted
+
+    # -- filter ---------------------------------------------------------------------------------
+
+    def pre_filter(self, state: CycleState, pod: PodInfo, snapshot: Snapshot) -> Status:
+        try:
+            constraints = self._constraints(pod.template, DO_NOT_SCHEDULE)
+        except InvalidSelector as problem:
+            return error(f"obtaining pod's hard topology spread constraints: {problem}")
+        if not constraints:
+            return SKIP
+        tracked = self._tracked(constraints, pod.template, snapshot.table, DO_NOT_SCHEDULE)
+        state.write(self.name, HardSpread(tracked, {}))
+        return SUCCESS
+
+    def add_pod(self, state: CycleState, pod: PodInfo, added: PodInfo, node: NodeInfo) -> Status:
+        state.read(self.name, HardSpread).update(pod, added, node, 1)
+        return SUCCESS
+
+    def remove_pod(
+        self, state: CycleState, pod: PodInfo, removed: PodInfo, node: NodeInfo
+    ) -> Status:
+        state.read(self.name, HardSpread).update(pod, removed, node, -1)
+        return SUCCESS
+
+    def filter_nodes(self, state: CycleState, pod: PodInfo, nodes: NodeRows) -> Verdicts:
+        return state.read(self.name, HardSpread).verdicts(nodes)
+
+    def filter_epoch(self, state: CycleState, pod: PodInfo) -> tuple[object, ...]:
+        return state.read(self.name, HardSpread).epoch()
+
+    # -- score ----------------------------------------------------------------------------------
+
+    def pre_score(self, state: CycleState, pod: PodInfo, nodes: NodeRows) -> Status:
+        try:
+            constraints = self._constraints(pod.template, SCHEDULE_ANYWAY)
+        except InvalidSelector as problem:
+            return error(
+                "calculating preScoreState: "
+                f"obtaining pod's soft topology spread constraints: {problem}"
+            )
+        if not constraints:
+            return SKIP
+        tracked = self._tracked(constraints, pod.template, nodes.table, SCHEDULE_ANYWAY)
+        requires_all = self._requires_all_keys(pod.template)
+        state.write(_SCORES, SoftSpread(tracked, nodes, require_all_keys=requires_all))
+        return SUCCESS
+
+    def score_nodes(self, state: CycleState, pod: PodInfo, nodes: NodeRows) -> Ints:
+        return state.read(_SCORES, SoftSpread).score(nodes)
+
+    def normalize(self, state: CycleState, pod: PodInfo, nodes: NodeRows, scores: Ints) -> Ints:
+        return state.read(_SCORES, SoftSpread).normalize(scores)
+
+    # -- wake-ups -------------------------------------------------------------------------------
+
+    def events_to_register(self) -> Sequence[ClusterEventWithHint]:
+        # One registration for all changes of pods upstream. Here what a waiting pod's own update
+        # means is asked pod by pod, everything else once for all pods of a template.
+        came_or_went = ClusterEvent(Resource.POD, Action.ADD | Action.DELETE)
+        relabelled = ClusterEvent(Resource.ASSIGNED_POD, Action.UPDATE_POD_LABEL)
+        pending = ClusterEvent(
+            Resource.UNSCHEDULABLE_POD, Action.UPDATE_POD_LABEL | Action.UPDATE_POD_TOLERATION
+        )
+        node = ClusterEvent(
+            Resource.NODE,
+            Action.ADD | Action.DELETE | Action.UPDATE_NODE_LABEL | Action.UPDATE_NODE_TAINT,
+        )
+        return (
+            ClusterEventWithHint(came_or_went, self._after_pod_change, per_pod=False),
+            ClusterEventWithHint(relabelled, self._after_pod_change, per_pod=False),
+            ClusterEventWithHint(pending, self._after_pending_pod_change),
+            ClusterEventWithHint(node, self._after_node_change, per_pod=False),
+        )
+
+    def _after_pod_change(self, pod: PodInfo, old: Pod | None, new: Pod | None) -> QueueingHint:
+        """Another pod matters if it has a node, or expects one, and flips what is counted."""
+        template = pod.template
+        if not all(_is_counted(one, template) for one in (old, new) if one is not None):
+            return QueueingHint.SKIP
+        constraints = self._constraints(template, DO_NOT_SCHEDULE)
+        return _queue_if(any(_flips(constraint, old, new) for constraint in constraints))
+
+    def _after_pending_pod_change(self, pod: PodInfo, old: Pod, new: Pod) -> QueueingHint:
+        if new.metadata.uid != pod.uid:
+            return self._after_pod_change(pod, old, new)
+        constraints = self._constraints(pod.template, DO_NOT_SCHEDULE)
+        tolerates_more = old.spec.tolerations != new.spec.tolerations and any(
+            constraint.honors_taints for constraint in constraints
+        )
+        return _queue_if(
+            tolerates_more or any(_flips(constraint, old, new) for constraint in constraints)
+        )
+
+    def _after_node_change(self, pod: PodInfo, old: Node | None, new: Node | None) -> QueueingHint:
+        constraints = self._constraints(pod.template, DO_NOT_SCHEDULE)
+        matched = old is not None and has_all_keys(old.metadata.labels, constraints)
+        matches = new is not None and has_all_keys(new.metadata.labels, constraints)
+        if old is None or new is None or matched != matches:
+            return _queue_if(matched or matches)
+        if not matches:
+            return QueueingHint.SKIP
+        before, after = old.metadata.labels, new.metadata.labels
+        moved = any(before[one.topology_key] != after[one.topology_key] for one in constraints)
+        return _queue_if(moved or old.spec.taints != new.spec.taints)
+
+
+class _Kept(NamedTuple):
+    constraints: tuple[Constraint, ...]
+    tracked: tuple[TrackedConstraint, ...]
+
+
+def _queue_if(helps: bool) -> QueueingHint:
+    return QueueingHint.QUEUE if helps else QueueingHint.SKIP
+
+
+def _is_counted(other: Pod, template: PodTemplate) -> bool:
+    has_node = other.spec.node_name or other.status.nominated_node_name
+    return bool(has_node) and other.metadata.namespace == template.namespace
+
+
+def _flips(constraint: Constraint, old: Pod | None, new: Pod | None) -> bool:
+    """Whether a pod starts or ceases to match; one that came or went matched nothing before."""
+    matched = old is not None and constraint.selector.matches(old.metadata.labels)
+    matches = new is not None and constraint.selector.matches(new.metadata.labels)
+    return matched != matches

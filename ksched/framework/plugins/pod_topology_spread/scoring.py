@@ -58,7 +58,7 @@ class SoftSpread:
         if one.constraint.topology_key == HOSTNAME:
             counts = one.domains.pods.counts
             on_node = counts if nodes.rows is None else counts.take(nodes.rows)
-            scores: NDArray[np.float64] = on_node * weight + skew
+            scores = on_node * np.float64(weight) + skew
             scores[ids == ABSENT] = 0.0
             return scores
         counts = one.domains.counts
@@ -66,7 +66,7 @@ class SoftSpread:
         if empty > 0:
             counts = counts.copy()
             counts[empty] += counts[ABSENT]
-        by_domain = counts * weight + skew
+        by_domain = counts * np.float64(weight) + skew
         by_domain[ABSENT] = 0.0
         return by_domain.take(ids)
 
