@@ -21,6 +21,7 @@ from contextlib import asynccontextmanager
 from typing import Final
 
 import anyio
+from anyio.abc import TaskGroup
 
 from ksched import __version__
 from ksched.client.http_transport import HttpTransport
@@ -98,7 +99,7 @@ class Daemon:
     async def run(self) -> None:
         """Watch, lead and serve until ``stop``."""
         async with self._web_server(), anyio.create_task_group() as tasks:
-            tasks.start_soon(self._obey_signals, name="signals")
+            tasks.start_soon(self._obey_signals, tasks, name="signals")
             tasks.start_soon(self.scheduler.watch, name="watch")
             tasks.start_soon(self._observation.probe_event_loop, self._clock, name="probe")
             tasks.start_soon(self._spare_garbage_collection, name="garbage collection")
@@ -128,12 +129,13 @@ class Daemon:
 
     # -- signals --------------------------------------------------------------------------------
 
-    async def _obey_signals(self) -> None:
+    async def _obey_signals(self, tasks: TaskGroup) -> None:
         with anyio.open_signal_receiver(signal.SIGTERM, signal.SIGINT, signal.SIGUSR2) as signals:
             async for number in signals:
                 name = signal.Signals(number).name
                 if number == signal.SIGUSR2:
-                    await self._explain()
+                    log_queue(self.scheduler)
+                    tasks.start_soon(compare_with_api_server, self.scheduler, name="comparison")
                 elif self._is_stopping:
                     log.warning("second signal, exiting at once", extra={"signal": name})
                     os._exit(1)
@@ -143,10 +145,6 @@ class Daemon:
                         extra={"signal": name, "deadline_seconds": DRAIN_SECONDS},
                     )
                     self.stop()
-
-    async def _explain(self) -> None:
-        log_queue(self.scheduler)
-        await compare_with_api_server(self.scheduler)
 
     # -- memory ---------------------------------------------------------------------------------
 

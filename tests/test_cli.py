@@ -1,0 +1,196 @@
+"""The command line, in process: what it prints and the code it ends with."""
+
+from __future__ import annotations
+
+import logging
+import socket
+
+import pytest
+
+from ksched import __version__
+from ksched.cli import execute
+
+VALID = """\
+apiVersion: kubescheduler.config.k8s.io/v1
+kind: KubeSchedulerConfiguration
+"""
+BROKEN = f"""\
+{VALID}parallelism: -1
+podMaxBackoffSeconds: 0
+flavour: sweet
+"""
+
+
+@pytest.fixture
+def config(tmp_path):
+    def write(text):
+        path = tmp_path / "config.yaml"
+        path.write_text(text)
+        return str(path)
+
+    return write
+
+
+@pytest.fixture(autouse=True)
+def _logging_is_left_alone():
+    """``run`` takes over the process's logging; the test run wants it back."""
+    loggers = [logging.getLogger(name) for name in ("", "ksched", "ksched.daemon")]
+    before = [(logger, logger.level, logger.handlers[:]) for logger in loggers]
+    yield
+    for logger, level, handlers in before:
+        logger.setLevel(level)
+        logger.handlers[:] = handlers
+
+
+@pytest.fixture(autouse=True)
+def _nowhere(monkeypatch, tmp_path):
+    """No cluster can be found by accident."""
+    for name in ("KUBECONFIG", "KUBERNETES_SERVICE_HOST"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("HOME", str(tmp_path))
+
+
+def test_version(capsys):
+    with pytest.raises(SystemExit) as ended:
+        execute(["--version"])
+
+    assert ended.value.code == 0
+    assert capsys.readouterr().out == f"ksched {__version__}\n"
+
+
+def test_no_command_prints_the_help(capsys):
+    assert execute([]) == 2
+
+    printed = capsys.readouterr().err
+    for command in ("run", "check-config", "apiserver"):
+        assert f"    {command}" in printed
+
+
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        pytest.param(["fly"], "invalid choice: 'fly'", id="unknown command"),
+        pytest.param(["run", "--wings=2"], "unrecognized arguments: --wings=2", id="unknown flag"),
+        pytest.param(["run", "now"], "unrecognized arguments: now", id="positional argument"),
+        pytest.param(["run", "--secure-port=x"], "must be a port", id="nonsense value"),
+        pytest.param(["check-config"], "required: FILE", id="missing argument"),
+        pytest.param(["apiserver", "--port=many"], "invalid int value", id="apiserver"),
+    ],
+)
+def test_bad_usage_ends_with_2(capsys, arguments, complaint):
+    with pytest.raises(SystemExit) as ended:
+        execute(arguments)
+
+    assert ended.value.code == 2
+    assert complaint in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("command", ["run", "check-config", "apiserver"])
+def test_every_command_explains_itself(capsys, command):
+    with pytest.raises(SystemExit) as ended:
+        execute([command, "--help"])
+
+    assert ended.value.code == 0
+    assert f"usage: ksched {command}" in capsys.readouterr().out
+
+
+# -- check-config -------------------------------------------------------------------------------
+
+
+def test_good_configuration_is_called_good(capsys, config):
+    path = config(VALID + "profiles: [{schedulerName: a}, {schedulerName: b}]\n")
+
+    assert execute(["check-config", path]) == 0
+    assert capsys.readouterr().out == f"{path}: ok, profiles: a, b\n"
+
+
+def test_all_problems_of_a_configuration_are_listed(capsys, config):
+    assert execute(["check-config", config(BROKEN)]) == 2
+
+    problems = capsys.readouterr().err.splitlines()
+    assert len(problems) == 3
+    assert [problem.split(":")[1].split()[0] for problem in problems] == [
+        "unknown",
+        "parallelism",
+        "podMaxBackoffSeconds",
+    ]
+
+
+def test_plugin_that_does_not_exist_is_found(capsys, config):
+    profiles = "profiles: [{plugins: {score: {enabled: [{name: Luck}]}}}]\n"
+
+    assert execute(["check-config", config(VALID + profiles)]) == 2
+    assert '"Luck" does not exist' in capsys.readouterr().err
+
+
+def test_missing_file_is_named(capsys):
+    assert execute(["check-config", "/nowhere/config.yaml"]) == 2
+    assert "cannot read /nowhere/config.yaml: No such file" in capsys.readouterr().err
+
+
+def test_warnings_do_not_make_a_configuration_bad(capsys, config):
+    path = config(VALID.replace("/v1\n", "/v1beta3\n"))
+
+    assert execute(["check-config", path]) == 0
+
+
+# -- run ----------------------------------------------------------------------------------------
+
+
+def test_written_configuration_can_be_read_again(tmp_path, capsys):
+    path = str(tmp_path / "written.yaml")
+
+    assert execute(["run", f"--write-config-to={path}"]) == 0
+    assert execute(["check-config", path]) == 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        pytest.param([], "kubeconfig: no cluster to talk to", id="no cluster"),
+        pytest.param(
+            ["--kubeconfig=/nowhere/kc"], "no such file: /nowhere/kc", id="missing kubeconfig"
+        ),
+        pytest.param(["--config=/nowhere/c"], "cannot read /nowhere/c", id="missing configuration"),
+        pytest.param(
+            ["--tls-cert-file=/nowhere/c"], "--tls-private-key-file: give both", id="half a pair"
+        ),
+        pytest.param(
+            ["--master=http://127.0.0.1:9", "--tls-cert-file=/x/c", "--tls-private-key-file=/x/k"],
+            "--tls-cert-file: cannot use /x/c and /x/k",
+            id="missing certificate",
+        ),
+    ],
+)
+def test_run_refuses_what_it_cannot_use(capsys, arguments, complaint):
+    assert execute(["run", *arguments]) == 2
+    assert complaint in capsys.readouterr().err
+
+
+def test_port_in_use_is_named(capsys):
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        code = execute(["run", "--master=http://127.0.0.1:9", f"--secure-port={port}"])
+
+    assert code == 1
+    wanted = f"error: --secure-port: cannot listen on 127.0.0.1:{port}: Address already in use\n"
+    assert capsys.readouterr().err.endswith(wanted)
+
+
+# -- apiserver ----------------------------------------------------------------------------------
+
+
+def test_apiserver_names_a_port_in_use(capsys):
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        assert execute(["apiserver", f"--port={port}"]) == 1
+
+    wanted = f"error: --port: cannot listen on port {port}: Address already in use\n"
+    assert capsys.readouterr().err == wanted
+
+
+def test_apiserver_names_a_kubeconfig_it_cannot_write(capsys):
+    assert execute(["apiserver", "--port=0", "--kubeconfig-out=/nowhere/kc"]) == 1
+
+    wanted = "error: --kubeconfig-out: cannot write /nowhere/kc: No such file or directory\n"
+    assert capsys.readouterr().err == wanted
