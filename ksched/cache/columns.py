@@ -108,7 +108,7 @@ class NodeTable:
         self.non_zero[1, row] = info.non_zero_memory
         self.pod_count[row] = len(info.pods)
         self.uses_host_ports[row] = bool(info.used_ports)
-        self.row_log.append(row) if row != 1 else None
+        self.row_log.append(row)
 
     def put_info(self, row: int, info: NodeInfo) -> None:
         """Replace a node of which nothing changed that a column holds."""
