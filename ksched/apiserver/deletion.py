@@ -55,7 +55,7 @@ def delete(
 ) -> tuple[Entry, bool]:
     """Delete an object or mark it for deletion; the flag says whether it is gone."""
     obj = entry.decode()
-    _check_preconditions(resource, entry, obj, options)
+    check_preconditions(resource, entry, obj, options)
     if resource is NAMESPACES:
         return _delete_namespace(registry, entry, obj, options)
     if options.propagation_policy == ORPHAN and not options.dry_run:
@@ -76,9 +76,10 @@ def delete(
     return registry.store.delete(resource, entry), True
 
 
-def _check_preconditions(
+def check_preconditions(
     resource: Resource, entry: Entry, obj: JsonObject, options: DeleteOptions
 ) -> None:
+    """Refuse to delete another incarnation or version than the caller means."""
     uid, kind = obj["metadata"]["uid"], resource.group_kind
     if options.uid is not None and options.uid != uid:
         raise conflict(
@@ -181,4 +182,6 @@ def _orphan_dependents(registry: Registry, uid: str) -> None:
             kept = [owner for owner in owners if owner.get("uid") != uid]
             if len(kept) != len(owners):
                 obj["metadata"]["ownerReferences"] = kept
+                if not kept:
+                    del obj["metadata"]["ownerReferences"]
                 registry.write(resource, entry, obj)

@@ -205,8 +205,9 @@ def shaped(resource: Resource, entry: Entry) -> bytes:
 
 def encode_list(resource: Resource, page: Page) -> bytes:
     """Join the stored bytes of a page's objects to a list, without decoding them."""
-    skip = len(resource.preamble)
-    items = b",".join([b"{" + shaped(resource, entry)[skip:] for entry in page.entries])
+    skip, render = len(resource.preamble), renderer(resource)
+    raws = [entry.raw if render is None else render(entry) for entry in page.entries]
+    items = b",".join([b"{" + raw[skip:] for raw in raws])
     return b'{"kind":"%sList","apiVersion":"%s","metadata":%s,"items":[%s]}' % (
         resource.kind.encode(),
         resource.group_version.encode(),

@@ -107,7 +107,9 @@ def decode_body(body: bytes, content_type: str) -> Any:
 
 def parse_target(path: str) -> Target | None:
     """Find the resource a path (without query) points at; ``None`` when it is not served."""
-    parts = [unquote(part) if "%" in part else part for part in path.strip("/").split("/")]
+    parts = path.strip("/").split("/")
+    if "%" in path:
+        parts = [unquote(part) for part in parts]
     if parts[0] == "api":
         group, rest = "", parts[1:]
     elif parts[0] == "apis" and len(parts) > 1:

@@ -16,6 +16,7 @@ from ksched.apiserver.status import GroupResource
 
 JsonObject: TypeAlias = dict[str, Any]
 
+_NOTHING: JsonObject = {}
 _OBJECT_FIELDS = {"metadata.name": "metadata.name", "metadata.namespace": "metadata.namespace"}
 
 
@@ -71,6 +72,15 @@ class Resource:
         if not self.namespaced:
             del labels["metadata.namespace"]
         return labels
+
+    @cached_property
+    def field_paths(self) -> Mapping[str, tuple[tuple[str, str], ...]]:
+        """The stored names by the part of the object they are in; none is deeper than two."""
+        grouped: dict[str, list[tuple[str, str]]] = {}
+        for stored in self.field_labels.values():
+            section, _, name = stored.rpartition(".")
+            grouped.setdefault(section, []).append((stored, name))
+        return {section: tuple(names) for section, names in grouped.items()}
 
     @cached_property
     def preamble(self) -> bytes:
@@ -307,13 +317,15 @@ BY_PATH: Mapping[tuple[str, str, str], Resource] = {
 def selectable_fields(resource: Resource, obj: JsonObject) -> dict[str, str]:
     """Project an object on the fields that selectors may ask for, under their stored names."""
     values = {}
-    for stored in resource.field_labels.values():
-        value: Any = obj
-        for part in stored.split("."):
-            value = value.get(part) if isinstance(value, dict) else None
-        if value is True or value is False:
-            value = "true" if value else "false"
-        values[stored] = FIELD_DEFAULTS.get(stored, "") if value is None else str(value)
+    for section, names in resource.field_paths.items():
+        owner = obj.get(section) or _NOTHING if section else obj
+        for stored, name in names:
+            value = owner.get(name)
+            if value is None:
+                value = FIELD_DEFAULTS.get(stored, "")
+            elif type(value) is not str:
+                value = str(value).lower()
+            values[stored] = value
     if resource.storage_key == "events":
         source = obj.get("source") or {}
         values["source"] = source.get("component") or obj.get("reportingComponent") or ""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ksched.apiserver.admission import condition, set_condition
-from ksched.apiserver.deletion import DeleteOptions, delete
+from ksched.apiserver.deletion import DeleteOptions, check_preconditions, delete
 from ksched.apiserver.registry import Registry, uid_conflict
 from ksched.apiserver.resources import DISRUPTION_BUDGETS, PODS, JsonObject, Resource
 from ksched.apiserver.selection import label_selector_predicate
@@ -82,6 +82,7 @@ def evict(registry: Registry, namespace: str, name: str, eviction: JsonObject) -
         raise StatusError(500, "", message)
     if budgets and not _may_go_unhealthy(pod, budgets[0]):
         _spend(registry, budgets[0], name, options.dry_run)
+    check_preconditions(PODS, entry, pod, options)
     if not options.dry_run:
         now = registry.clock.wall()
         mark = condition(

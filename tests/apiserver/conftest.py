@@ -52,7 +52,13 @@ class Client:
         return await self.ok("POST", path, obj)
 
     async def create_pod(self, name: str = "web", **spec: Any) -> dict[str, Any]:
-        return await self.create(PODS, pod(name, **spec))
+        return await self.create(PODS, self.pod(name, **spec))
+
+    @staticmethod
+    def pod(name: str = "web", **spec: Any) -> dict[str, Any]:
+        metadata = spec.pop("metadata", {})
+        containers = spec.pop("containers", [{"name": "c", "image": "pause:3.9"}])
+        return {"metadata": {"name": name, **metadata}, "spec": {"containers": containers, **spec}}
 
     async def create_node(self, name: str = "n1") -> dict[str, Any]:
         return await self.create("/api/v1/nodes", {"metadata": {"name": name}})
@@ -96,12 +102,6 @@ class Events:
 
     async def rest(self) -> list[dict[str, Any]]:
         return [msgspec.json.decode(line) async for line in self._lines]
-
-
-def pod(name: str = "web", **spec: Any) -> dict[str, Any]:
-    metadata = spec.pop("metadata", {})
-    containers = spec.pop("containers", [{"name": "c", "image": "pause:3.9"}])
-    return {"metadata": {"name": name, **metadata}, "spec": {"containers": containers, **spec}}
 
 
 @pytest.fixture
