@@ -1,0 +1,245 @@
+"""The life of pods and nodes in the cache, and what of it reaches the snapshot."""
+
+from __future__ import annotations
+
+import pytest
+
+from ksched.cache.cache import SchedulerCache
+from ksched.cache.pod_info import PodInfo
+from ksched.errors import InvalidObject, InvariantBroken
+from ksched.testing import make_node, make_pod
+from ksched.testing.builders import PodBuilder
+
+WEB = make_pod("web").req(cpu="1", memory="1Gi")
+
+
+class Ticker:
+    def __init__(self) -> None:
+        self.seconds = 0.0
+
+    def __call__(self) -> float:
+        return self.seconds
+
+
+@pytest.fixture
+def now() -> Ticker:
+    return Ticker()
+
+
+@pytest.fixture
+def cache(now: Ticker) -> SchedulerCache:
+    cache = SchedulerCache(now, assume_ttl_seconds=30.0)
+    cache.add_node(make_node("n1").obj())
+    cache.add_node(make_node("n2").obj())
+    return cache
+
+
+def info(cache: SchedulerCache, pod: PodBuilder, node_name: str = "n1") -> PodInfo:
+    return cache.pod_info(pod.node(node_name).obj())
+
+
+def cpu_millis(cache: SchedulerCache, node_name: str) -> int:
+    node = cache.update_snapshot().get(node_name)
+    assert node is not None
+    return node.requested_of("cpu")
+
+
+def test_an_assumed_pod_counts_before_the_api_server_knows(cache: SchedulerCache) -> None:
+    cache.assume_pod(info(cache, WEB))
+    assert cpu_millis(cache, "n1") == 1000
+    assert cache.is_assumed("uid:default/web")
+
+
+def test_the_watch_confirms_an_assumed_pod_without_counting_it_twice(cache: SchedulerCache) -> None:
+    cache.assume_pod(info(cache, WEB))
+    cache.add_pod(info(cache, WEB))
+    assert cpu_millis(cache, "n1") == 1000
+    assert not cache.is_assumed("uid:default/web")
+
+
+def test_a_pod_seen_on_another_node_than_assumed_moves_there(cache: SchedulerCache) -> None:
+    cache.assume_pod(info(cache, WEB, "n1"))
+    cache.add_pod(info(cache, WEB, "n2"))
+    assert (cpu_millis(cache, "n1"), cpu_millis(cache, "n2")) == (0, 1000)
+
+
+def test_a_forgotten_pod_gives_its_room_back(cache: SchedulerCache) -> None:
+    pod = info(cache, WEB)
+    cache.assume_pod(pod)
+    cache.forget_pod(pod)
+    assert cpu_millis(cache, "n1") == 0
+    assert cache.get_pod(pod.uid) is None
+    cache.forget_pod(pod)  # unknown by now: nothing to do
+
+
+def test_a_confirmed_pod_cannot_be_forgotten(cache: SchedulerCache) -> None:
+    cache.add_pod(info(cache, WEB))
+    with pytest.raises(InvariantBroken, match="was not assumed"):
+        cache.forget_pod(info(cache, WEB))
+
+
+def test_a_known_pod_cannot_be_assumed(cache: SchedulerCache) -> None:
+    cache.add_pod(info(cache, WEB))
+    with pytest.raises(InvariantBroken, match="cannot be assumed"):
+        cache.assume_pod(info(cache, WEB))
+
+
+def test_a_bound_pod_does_not_change_its_node(cache: SchedulerCache) -> None:
+    cache.add_pod(info(cache, WEB, "n1"))
+    with pytest.raises(InvariantBroken, match="n1.*n2"):
+        cache.update_pod(info(cache, WEB, "n2"))
+
+
+def test_an_assumed_pod_expires_only_after_its_binding_finished(
+    cache: SchedulerCache, now: Ticker
+) -> None:
+    pod = info(cache, WEB)
+    cache.assume_pod(pod)
+    now.seconds = 1000.0
+    assert cache.expire_assumed() == []
+    cache.finish_binding(pod.uid)
+    now.seconds = 1029.0
+    assert cache.expire_assumed() == []
+    now.seconds = 1030.0
+    assert [expired.uid for expired in cache.expire_assumed()] == [pod.uid]
+    assert cpu_millis(cache, "n1") == 0
+
+
+def test_a_time_to_live_of_zero_never_expires(now: Ticker) -> None:
+    cache = SchedulerCache(now)
+    cache.add_node(make_node("n1").obj())
+    pod = info(cache, WEB)
+    cache.assume_pod(pod)
+    cache.finish_binding(pod.uid)
+    now.seconds = 1e9
+    assert cache.expire_assumed() == []
+
+
+def test_pods_of_a_removed_node_are_kept_by_a_ghost(cache: SchedulerCache) -> None:
+    cache.add_pod(info(cache, WEB))
+    cache.remove_node("n1")
+    assert cache.update_snapshot().get("n1") is None
+    assert cache.statistics().nodes == 2, "n2 and the ghost of n1"
+    cache.add_node(make_node("n1").obj())
+    assert cpu_millis(cache, "n1") == 1000
+
+
+def test_a_ghost_goes_with_its_last_pod(cache: SchedulerCache) -> None:
+    cache.add_pod(info(cache, WEB))
+    cache.remove_node("n1")
+    cache.remove_pod("uid:default/web")
+    assert cache.statistics().nodes == 1
+
+
+def test_a_pod_may_come_before_its_node(cache: SchedulerCache) -> None:
+    cache.add_pod(info(cache, WEB, "late"))
+    assert cache.update_snapshot().get("late") is None
+    cache.add_node(make_node("late").obj())
+    assert cpu_millis(cache, "late") == 1000
+
+
+def test_a_nonsense_quantity_names_the_node_and_keeps_its_last_good_version(
+    cache: SchedulerCache,
+) -> None:
+    broken = make_node("n1").merge({"status": {"allocatable": {"cpu": "many"}}})
+    with pytest.raises(InvalidObject, match=r"Node n1: status.allocatable\[cpu\]"):
+        cache.add_node(broken.obj())
+    node = cache.update_snapshot().get("n1")
+    assert node is not None
+    assert node.allocatable_of("cpu") == 4000
+
+
+def test_a_broken_new_node_leaves_no_trace(cache: SchedulerCache) -> None:
+    broken = make_node("n9").merge({"status": {"allocatable": {"cpu": "many"}}})
+    with pytest.raises(InvalidObject):
+        cache.add_node(broken.obj())
+    assert cache.statistics().nodes == 2
+    assert cache.update_snapshot().get("n9") is None
+
+
+def test_the_snapshot_does_not_change_until_it_is_updated(cache: SchedulerCache) -> None:
+    snapshot = cache.update_snapshot()
+    cache.assume_pod(info(cache, WEB))
+    cache.remove_node("n2")
+    node = snapshot.get("n1")
+    assert node is not None
+    assert node.requested_of("cpu") == 0
+    assert snapshot.table.all().requested("cpu").tolist() == [0, 0]
+    assert snapshot.get("n2") is not None
+
+
+def test_pods_tried_in_the_snapshot_are_rolled_back_without_a_trace(cache: SchedulerCache) -> None:
+    snapshot = cache.update_snapshot()
+    row = snapshot.table.rows["n1"]
+    pods = [info(cache, WEB.uid(f"u{number}")) for number in range(3)]
+    for pod in pods:
+        snapshot.assume(pod, row)
+    assert snapshot.table.all().requested("cpu")[row] == 3000
+    for pod in pods:
+        snapshot.forget(pod, row)
+    assert snapshot.table.all().requested("cpu")[row] == 0
+    assert cache.statistics().pods == 0
+
+
+def test_an_overlay_is_a_table_of_its_own(cache: SchedulerCache) -> None:
+    snapshot = cache.update_snapshot()
+    node = snapshot.get("n1")
+    assert node is not None
+    crowded = node.clone()
+    crowded.add_pod(info(cache, WEB))
+    overlay = snapshot.overlay([crowded])
+    assert overlay.all().requested("cpu").tolist() == [1000]
+    assert snapshot.table.all().requested("cpu").tolist() == [0, 0]
+
+
+def test_removing_a_node_keeps_the_rows_dense(cache: SchedulerCache) -> None:
+    cache.add_node(make_node("n3").label(zone="z").obj())
+    snapshot = cache.update_snapshot()
+    assert snapshot.table.all().label("zone").ids.tolist() == [0, 0, 1]
+    cache.remove_node("n1")
+    cache.update_snapshot()
+    assert sorted(snapshot.table.rows.values()) == [0, 1]
+    row = snapshot.table.rows["n3"]
+    assert snapshot.table.all().label("zone").ids[row] == 1
+    assert snapshot.table.infos[row].name == "n3"
+
+
+def test_an_unknown_extended_resource_widens_the_table(cache: SchedulerCache) -> None:
+    cache.update_snapshot()
+    names = [f"example.com/r{number}" for number in range(12)]
+    node = make_node("n9").capacity(dict.fromkeys(names, "3"))
+    cache.add_node(node.obj())
+    table = cache.update_snapshot().table
+    for name in names:
+        assert table.all().allocatable(name).tolist() == [0, 0, 3]
+
+
+def test_equal_pods_share_a_template_wherever_they_run(cache: SchedulerCache) -> None:
+    pending = cache.pod_info(WEB.uid("a").obj())
+    bound = cache.pod_info(WEB.uid("b").node("n1").phase("Running").obj())
+    assert pending.template is bound.template
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        pytest.param(WEB.label(app="x"), id="labels"),
+        pytest.param(WEB.req(cpu="2"), id="requests"),
+        pytest.param(WEB.priority(7), id="priority"),
+        pytest.param(WEB.toleration(key="k"), id="tolerations"),
+        pytest.param(WEB.host_port(80), id="ports"),
+        pytest.param(WEB.node_selector(a="b"), id="node selector"),
+        pytest.param(WEB.owner("ReplicaSet", "rs"), id="controller"),
+        pytest.param(WEB.scheduler("mine"), id="profile"),
+        pytest.param(WEB.pvc("data"), id="volumes"),
+    ],
+)
+def test_pods_that_a_plugin_can_tell_apart_do_not(cache: SchedulerCache, other: PodBuilder) -> None:
+    assert cache.pod_info(WEB.obj()).template is not cache.pod_info(other.obj()).template
+
+
+def test_templates_die_with_their_last_pod(cache: SchedulerCache) -> None:
+    pod = cache.pod_info(WEB.obj())
+    assert cache.statistics().templates == 1
+    del pod
+    assert cache.statistics().templates == 0

@@ -1,0 +1,90 @@
+"""Work per decision is counted, not timed: how many rows the plugins were asked about."""
+
+from __future__ import annotations
+
+from collections.abc import Coroutine
+from typing import Any
+
+import pytest
+
+from ksched.cycle import Placed, Rejected
+from ksched.framework.queued_pod import QueuedPodInfo
+from ksched.framework.runtime.filter_columns import Work
+from ksched.testing import make_node, make_pod
+from ksched.testing.builders import PodBuilder
+from ksched.testing.decider import Decider
+
+NODES = 5_000
+
+
+@pytest.fixture(scope="module")
+def decider() -> Decider:
+    decider = Decider()
+    shape = make_node("shape").capacity(cpu="32", memory="256Gi", pods="110")
+    decider.set_cluster(
+        shape.merge({"metadata": {"name": f"n{i}", "labels": {"zone": f"z{i % 10}"}}}).obj()
+        for i in range(NODES)
+    )
+    return decider
+
+
+def work_of(decider: Decider) -> Work:
+    return decider.profiles["default-scheduler"].pipeline.work
+
+
+def attempt(decider: Decider, pod: PodBuilder, uid: str) -> Placed | Rejected:
+    queued = QueuedPodInfo(decider.cache.pod_info(pod.uid(uid).obj()), timestamp=0.0)
+    return run_now(decider.cycle.run(queued))
+
+
+def run_now(cycle: Coroutine[Any, Any, Placed | Rejected]) -> Placed | Rejected:
+    try:
+        cycle.send(None)
+    except StopIteration as done:
+        outcome: Placed | Rejected = done.value
+        return outcome
+    raise AssertionError("a columnar cycle suspended")
+
+
+def test_ten_thousand_identical_pods_ask_about_fewer_than_five_rows_each(decider: Decider) -> None:
+    pod = make_pod("web").req(cpu="100m", memory="500Mi").label(app="web")
+    assert isinstance(attempt(decider, pod, "web-first"), Placed)
+    before = work_of(decider).rows
+    for number in range(10_000):
+        assert isinstance(attempt(decider, pod, f"web-{number}"), Placed)
+    assert (work_of(decider).rows - before) / 10_000 < 5
+
+
+def test_a_template_that_fits_nowhere_costs_no_row_until_something_relevant_changes(
+    decider: Decider,
+) -> None:
+    pod = make_pod("huge").req(cpu="64")
+    first = attempt(decider, pod, "huge-0")
+    assert isinstance(first, Rejected)
+    before = work_of(decider).rows
+    for number in range(1, 100):
+        again = attempt(decider, pod, f"huge-{number}")
+        assert isinstance(again, Rejected)
+        assert again.message == first.message
+    assert work_of(decider).rows == before
+
+    decider.cache.add_node(make_node("bigger").capacity(cpu="96", memory="256Gi").obj())
+    placed = attempt(decider, pod, "huge-placed")
+    assert isinstance(placed, Placed)
+    assert placed.node_name == "bigger"
+    asked = work_of(decider).rows - before
+    assert 0 < asked < 20, "only the new node is worth a question"
+
+
+def test_a_confirmed_pod_and_a_status_update_ask_about_no_row(decider: Decider) -> None:
+    pod = make_pod("calm").req(cpu="100m")
+    attempt(decider, pod, "calm-0")
+    placed = attempt(decider, pod, "calm-1")
+    assert isinstance(placed, Placed)
+    attempt(decider, pod, "calm-2")
+    before = work_of(decider).rows
+    bound = pod.uid("calm-1").node(placed.node_name)
+    decider.cache.add_pod(decider.cache.pod_info(bound.obj()))
+    decider.cache.update_pod(decider.cache.pod_info(bound.phase("Running").obj()))
+    attempt(decider, pod, "calm-3")
+    assert work_of(decider).rows == before
