@@ -57,6 +57,18 @@ def test_the_watch_confirms_an_assumed_pod_without_counting_it_twice(cache: Sche
     assert not cache.is_assumed("uid:default/web")
 
 
+def test_a_confirmed_pod_and_its_status_updates_change_no_row(cache: SchedulerCache) -> None:
+    cache.assume_pod(info(cache, WEB))
+    log = cache.update_snapshot().table.row_log
+    position = log.position
+    cache.add_pod(info(cache, WEB))
+    cache.update_pod(info(cache, WEB.phase("Running")))
+    node = cache.update_snapshot().get("n1")
+    assert log.position == position
+    assert node is not None
+    assert node.pods["uid:default/web"].pod.status.phase == "Running"
+
+
 def test_a_pod_seen_on_another_node_than_assumed_moves_there(cache: SchedulerCache) -> None:
     cache.assume_pod(info(cache, WEB, "n1"))
     cache.add_pod(info(cache, WEB, "n2"))
@@ -86,7 +98,7 @@ def test_a_known_pod_cannot_be_assumed(cache: SchedulerCache) -> None:
 
 def test_a_bound_pod_does_not_change_its_node(cache: SchedulerCache) -> None:
     cache.add_pod(info(cache, WEB, "n1"))
-    with pytest.raises(InvariantBroken, match="n1.*n2"):
+    with pytest.raises(InvariantBroken, match=r"n1.*n2"):
         cache.update_pod(info(cache, WEB, "n2"))
 
 

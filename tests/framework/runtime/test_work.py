@@ -74,17 +74,3 @@ def test_a_template_that_fits_nowhere_costs_no_row_until_something_relevant_chan
     assert placed.node_name == "bigger"
     asked = work_of(decider).rows - before
     assert 0 < asked < 20, "only the new node is worth a question"
-
-
-def test_a_confirmed_pod_and_a_status_update_ask_about_no_row(decider: Decider) -> None:
-    pod = make_pod("calm").req(cpu="100m")
-    attempt(decider, pod, "calm-0")
-    placed = attempt(decider, pod, "calm-1")
-    assert isinstance(placed, Placed)
-    attempt(decider, pod, "calm-2")
-    before = work_of(decider).rows
-    bound = pod.uid("calm-1").node(placed.node_name)
-    decider.cache.add_pod(decider.cache.pod_info(bound.obj()))
-    decider.cache.update_pod(decider.cache.pod_info(bound.phase("Running").obj()))
-    attempt(decider, pod, "calm-3")
-    assert work_of(decider).rows == before
