@@ -10,14 +10,14 @@ from itertools import zip_longest
 
 from ksched.api.objects import Labels
 
-_ZONE_KEYS = ("failure-domain.beta.kubernetes.io/zone", "topology.kubernetes.io/zone")
-_REGION_KEYS = ("failure-domain.beta.kubernetes.io/region", "topology.kubernetes.io/region")
+ZONE_KEYS = ("failure-domain.beta.kubernetes.io/zone", "topology.kubernetes.io/zone")
+REGION_KEYS = ("failure-domain.beta.kubernetes.io/region", "topology.kubernetes.io/region")
 
 
 def zone_of(labels: Labels) -> str:
     """Region and zone as one key; empty if a node has neither label."""
-    zone = next((labels[key] for key in _ZONE_KEYS if key in labels), "")
-    region = next((labels[key] for key in _REGION_KEYS if key in labels), "")
+    zone = next((labels[key] for key in ZONE_KEYS if key in labels), "")
+    region = next((labels[key] for key in REGION_KEYS if key in labels), "")
     return f"{region}:\x00:{zone}" if zone or region else ""
 
 

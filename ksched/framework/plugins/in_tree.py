@@ -6,11 +6,14 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Any, Final
 
+from ksched.cache.listings import Listings
 from ksched.framework.handle import Handle, PluginFactory
 from ksched.framework.plugins import names
 from ksched.framework.plugins.default_binder import DefaultBinder
 from ksched.framework.plugins.image_locality import ImageLocality
+from ksched.framework.plugins.inter_pod_affinity.plugin import InterPodAffinity
 from ksched.framework.plugins.node_affinity import NodeAffinity
+from ksched.framework.plugins.node_declared_features import NodeDeclaredFeatures
 from ksched.framework.plugins.node_name import NodeName
 from ksched.framework.plugins.node_ports import NodePorts
 from ksched.framework.plugins.node_resources.balanced_allocation import (
@@ -18,8 +21,10 @@ from ksched.framework.plugins.node_resources.balanced_allocation import (
 )
 from ksched.framework.plugins.node_resources.fit import NodeResourcesFit
 from ksched.framework.plugins.node_unschedulable import NodeUnschedulable
+from ksched.framework.plugins.pod_topology_spread.plugin import PodTopologySpread
 from ksched.framework.plugins.priority_sort import PrioritySort
 from ksched.framework.plugins.scheduling_gates import SchedulingGates
+from ksched.framework.plugins.selector_spread import SelectorSpread
 from ksched.framework.plugins.taint_toleration import TaintToleration
 
 
@@ -35,6 +40,10 @@ def _with_handle(build: Callable[[Handle], Any]) -> PluginFactory:
     return lambda args, handle: build(handle)
 
 
+def _with_listings(build: Callable[[Any, Listings], Any]) -> PluginFactory:
+    return lambda args, handle: build(args, handle.listings)
+
+
 IN_TREE: Final[Mapping[str, PluginFactory]] = MappingProxyType(
     {
         names.PRIORITY_SORT: _plain(PrioritySort),
@@ -46,7 +55,11 @@ IN_TREE: Final[Mapping[str, PluginFactory]] = MappingProxyType(
         names.NODE_PORTS: _plain(NodePorts),
         names.NODE_RESOURCES_FIT: _with_args(NodeResourcesFit),
         names.NODE_RESOURCES_BALANCED_ALLOCATION: _with_args(NodeResourcesBalancedAllocation),
+        names.POD_TOPOLOGY_SPREAD: _with_listings(PodTopologySpread),
+        names.INTER_POD_AFFINITY: _with_listings(InterPodAffinity),
         names.IMAGE_LOCALITY: _plain(ImageLocality),
+        names.NODE_DECLARED_FEATURES: _plain(NodeDeclaredFeatures),
+        names.SELECTOR_SPREAD: _with_listings(SelectorSpread),
         names.DEFAULT_BINDER: _with_handle(DefaultBinder),
     }
 )

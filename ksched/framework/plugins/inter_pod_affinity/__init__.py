@@ -1,0 +1,4 @@
+"""InterPodAffinity: near some pods, away from others.
+
+Does not belong here: counting pods (``ksched.cache.pod_counts``).
+"""

@@ -1,0 +1,286 @@
+"""Required terms: the incoming pod's own, and those of pods that are already there."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ksched.api.objects import Labels, Namespace
+from ksched.cache.listings import Listing
+from ksched.cache.pod_counts import ABSENT, DomainCounts, Ints, PodCounts, PodLedger
+from ksched.framework import (
+    NodeInfo,
+    NodeRows,
+    PodTemplate,
+    Verdicts,
+    unresolvable,
+    unschedulable,
+)
+from ksched.framework.plugins.inter_pod_affinity.terms import (
+    AffinityTerm,
+    MatchedTerms,
+    ResolvedTerm,
+    TermIndex,
+    depends_on_namespaces,
+    labels_of_namespace,
+    resolve,
+    terms_of,
+)
+
+NO_AFFINITY = unresolvable("node(s) didn't match pod affinity rules")
+ANTI_AFFINITY = unschedulable("node(s) didn't match pod anti-affinity rules")
+EXISTING_ANTI_AFFINITY = unschedulable("node(s) didn't satisfy existing pods anti-affinity rules")
+_STATUSES = (NO_AFFINITY, ANTI_AFFINITY, EXISTING_ANTI_AFFINITY)
+_NO_AFFINITY, _ANTI_AFFINITY, _EXISTING_ANTI_AFFINITY, _PASSES = 1, 2, 3, 4
+
+ByKey = Mapping[str, tuple[DomainCounts, ...]]
+
+
+def pods_meant_by(terms: Iterable[ResolvedTerm], ledger: PodLedger) -> PodCounts:
+    """The counter of the pods that all of the terms mean, those being deleted included."""
+    meant = frozenset((term.namespaces, term.selector) for term in terms)
+    wanted = tuple(dict.fromkeys(term._replace(topology_key="") for term in terms))
+    return ledger.pod_counts(
+        ("meant by", meant),
+        lambda template: all(one.matches(template.namespace, template.labels) for one in wanted),
+        include_terminating=True,
+    )
+
+
+def carried_anti_affinity(template: PodTemplate) -> Iterable[AffinityTerm]:
+    """The distinct required anti-affinity terms of a template."""
+    return dict.fromkeys(terms_of(template).required_anti_affinity)
+
+
+class PairCounts:
+    """Numbers of pods by topology key and value, and what a dry run changed in them."""
+
+    def __init__(self, by_key: ByKey, changes: dict[tuple[str, str], int] | None = None) -> None:
+        self.by_key = by_key
+        self._changes = changes or {}
+
+    def clone(self) -> PairCounts:
+        return PairCounts(self.by_key, dict(self._changes))
+
+    def change(self, key: str, labels: Labels, more: int, ledger: PodLedger) -> None:
+        """Count a pod on a node with these labels; a node without the key has no such pair."""
+        if key not in labels:
+            return
+        if key not in self.by_key:
+            nobody = ledger.pod_counts("nobody", lambda template: 0, include_terminating=False)
+            counter = ledger.domain_counts(nobody, key)
+            counter.catch_up()
+            self.by_key = {**self.by_key, key: (counter,)}
+        pair = (key, labels[key])
+        self._changes[pair] = self._changes.get(pair, 0) + more
+
+    def by_domain(self, key: str) -> Ints:
+        """The numbers of one key, by domain; 0 for nodes without it."""
+        counters = self.by_key[key]
+        counts = counters[0].counts.copy()
+        for other in counters[1:]:
+            counts += other.counts
+        counts[ABSENT] = 0
+        for (changed, value), more in self._changes.items():
+            if changed == key:
+                counts[counters[0].find(value)] += more
+        return counts
+
+    @property
+    def is_empty(self) -> bool:
+        return not any(self.by_domain(key).any() for key in self.by_key)
+
+    @property
+    def versions(self) -> tuple[int, ...]:
+        return tuple(one.version for counters in self.by_key.values() for one in counters)
+
+
+class RequiredAffinity:
+    """What one attempt needs to judge nodes; cloned for dry runs."""
+
+    def __init__(
+        self,
+        kept: RequiredTerms,
+        affinity: PairCounts,
+        anti_affinity: PairCounts,
+        existing: PairCounts,
+    ) -> None:
+        self._kept = kept
+        self._affinity = affinity
+        self._anti_affinity = anti_affinity
+        self._existing = existing
+
+    def clone(self) -> RequiredAffinity:
+        return RequiredAffinity(
+            self._kept, self._affinity.clone(), self._anti_affinity.clone(), self._existing.clone()
+        )
+
+    @property
+    def epoch(self) -> tuple[object, ...]:
+        return (
+            self._kept.affinity_terms,
+            self._affinity.versions,
+            self._anti_affinity.versions,
+            self._existing.versions,
+        )
+
+    def update(self, other: PodTemplate, node: NodeInfo, more: int) -> None:
+        """Count a pod that a dry run adds or removes."""
+        kept, labels, ledger = self._kept, node.labels, self._kept.ledger
+        for term in terms_of(other).required_anti_affinity:
+            if term.matches(kept.template, kept.namespace_labels):
+                self._existing.change(term.topology_key, labels, more, ledger)
+        if kept.affinity_terms and kept.wants(other):
+            for key in self._affinity.by_key:
+                self._affinity.change(key, labels, more, ledger)
+        for own in kept.anti_affinity_terms:
+            if own.matches(other.namespace, other.labels):
+                self._anti_affinity.change(own.topology_key, labels, more, ledger)
+
+    def verdicts(self, nodes: NodeRows) -> Verdicts:
+        codes: NDArray[np.int16] | None = None
+        for counter, by_domain in self._codes_by_key().values():
+            if (by_domain == _PASSES).all():
+                continue
+            found = by_domain.take(counter.ids(nodes))
+            codes = found if codes is None else np.minimum(codes, found)
+        if codes is None:
+            return Verdicts.passing(len(nodes))
+        codes[codes == _PASSES] = 0
+        return Verdicts(codes, _STATUSES)
+
+    def _codes_by_key(self) -> dict[str, tuple[DomainCounts, NDArray[np.int16]]]:
+        """By key what is wrong with each domain; a smaller code owns the reason."""
+        found: dict[str, tuple[DomainCounts, NDArray[np.int16]]] = {}
+        for code, pairs in (
+            (_EXISTING_ANTI_AFFINITY, self._existing),
+            (_ANTI_AFFINITY, self._anti_affinity),
+        ):
+            for key in pairs.by_key:
+                _codes(found, key, pairs)[pairs.by_domain(key) > 0] = code
+        # The first of pods that want to be together may go anywhere its labels are.
+        is_first = bool(
+            self._kept.affinity_terms and self._kept.wants_itself and self._affinity.is_empty
+        )
+        for key in self._affinity.by_key:
+            codes = _codes(found, key, self._affinity)
+            if not is_first:
+                codes[self._affinity.by_domain(key) <= 0] = _NO_AFFINITY
+            codes[ABSENT] = _NO_AFFINITY
+        return found
+
+
+def _codes(
+    found: dict[str, tuple[DomainCounts, NDArray[np.int16]]], key: str, pairs: PairCounts
+) -> NDArray[np.int16]:
+    if key not in found:
+        counter = pairs.by_key[key][0]
+        found[key] = (counter, np.full(len(counter.counts), _PASSES, np.int16))
+    return found[key][1]
+
+
+class RequiredTerms:
+    """What is kept for one incoming template: its required terms and the terms that mean it."""
+
+    def __init__(
+        self,
+        template: PodTemplate,
+        ledger: PodLedger,
+        index: TermIndex[AffinityTerm],
+        namespaces: Listing[Namespace],
+    ) -> None:
+        self.template = template
+        self.ledger = ledger
+        self._index = index
+        self._namespaces = namespaces
+        terms = terms_of(template)
+        self._own = (terms.required_affinity, terms.required_anti_affinity)
+        self._depends_on_namespaces = depends_on_namespaces((*self._own[0], *self._own[1]))
+        self._namespaces_generation = -1
+        self.affinity_terms: tuple[ResolvedTerm, ...] = ()
+        self.anti_affinity_terms: tuple[ResolvedTerm, ...] = ()
+        self.wants_itself = False
+        self._affinity: ByKey = {}
+        self._anti_affinity: ByKey = {}
+        self.namespace_labels: Labels = {}
+        self._matched: MatchedTerms[AffinityTerm] | None = None
+        self._matched_version = -1
+        self._existing: ByKey = {}
+
+    @property
+    def has_own(self) -> bool:
+        return bool(self._own[0] or self._own[1])
+
+    def wants(self, other: PodTemplate) -> bool:
+        """Whether a pod satisfies all required affinity terms at once."""
+        return all(term.matches(other.namespace, other.labels) for term in self.affinity_terms)
+
+    def catch_up(self) -> RequiredAffinity | None:
+        """Counts as they are now; ``None`` if nothing could reject a node."""
+        self._resolve()
+        self._match()
+        for by_key in (self._affinity, self._anti_affinity, self._existing):
+            for counters in by_key.values():
+                for counter in counters:
+                    counter.catch_up()
+        existing = PairCounts(self._existing)
+        if not self.has_own and existing.is_empty:
+            return None
+        return RequiredAffinity(
+            self, PairCounts(self._affinity), PairCounts(self._anti_affinity), existing
+        )
+
+    def _resolve(self) -> None:
+        generation = self._namespaces.generation if self._depends_on_namespaces else 0
+        if generation == self._namespaces_generation:
+            return
+        self._namespaces_generation = generation
+        affinity, anti_affinity = (
+            tuple(dict.fromkeys(resolve(term, self._namespaces) for term in terms))
+            for terms in self._own
+        )
+        self.affinity_terms, self.anti_affinity_terms = affinity, anti_affinity
+        self.wants_itself = bool(affinity) and self.wants(self.template)
+        pods = pods_meant_by(affinity, self.ledger)
+        self._affinity = _by_key(
+            self.ledger.domain_counts(pods, term.topology_key) for term in affinity
+        )
+        self._anti_affinity = _by_key(
+            self.ledger.domain_counts(pods_meant_by((term,), self.ledger), term.topology_key)
+            for term in anti_affinity
+        )
+
+    def _match(self) -> None:
+        self._index.catch_up()
+        labels = labels_of_namespace(self._namespaces, self.template.namespace)
+        matched = self._matched
+        if matched is None or labels != self.namespace_labels:
+            self.namespace_labels = labels
+            template = self.template
+            matched = self._matched = MatchedTerms(
+                self._index, lambda term: term.matches(template, labels)
+            )
+            self._matched_version = -1
+        terms = matched.catch_up()
+        if matched.version != self._matched_version:
+            self._matched_version = matched.version
+            self._existing = _by_key(_carriers(term, self.ledger) for term in terms)
+
+
+def _carriers(term: AffinityTerm, ledger: PodLedger) -> DomainCounts:
+    """The counter of pods that carry a required anti-affinity term."""
+    pods = ledger.pod_counts(
+        ("carries required anti-affinity", term),
+        lambda template: terms_of(template).required_anti_affinity.count(term),
+        include_terminating=True,
+    )
+    return ledger.domain_counts(pods, term.topology_key)
+
+
+def _by_key(counters: Iterable[DomainCounts]) -> ByKey:
+    grouped: dict[str, dict[DomainCounts, None]] = {}
+    for counter in counters:
+        grouped.setdefault(counter.topology_key, {})[counter] = None
+    return {key: tuple(found) for key, found in grouped.items()}

@@ -1,0 +1,238 @@
+"""InterPodAffinity: near some pods, away from others."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import ClassVar
+
+from ksched.api.label_selectors import aggregate
+from ksched.api.objects import Labels, Namespace, Node, Pod
+from ksched.cache.listings import Listings
+from ksched.cache.pod_counts import Ints, PerTemplate, PodLedger
+from ksched.configuration.plugin_args import InterPodAffinityArgs
+from ksched.framework import (
+    SKIP,
+    SUCCESS,
+    Action,
+    ClusterEvent,
+    ClusterEventWithHint,
+    CycleState,
+    NodeInfo,
+    NodeRows,
+    PodInfo,
+    PodTemplate,
+    QueueingHint,
+    Resource,
+    Scope,
+    Snapshot,
+    Status,
+    Verdicts,
+    error,
+    unresolvable,
+)
+from ksched.framework.plugins import names
+from ksched.framework.plugins.inter_pod_affinity.filtering import (
+    RequiredAffinity,
+    RequiredTerms,
+    carried_anti_affinity,
+)
+from ksched.framework.plugins.inter_pod_affinity.scoring import (
+    CarriedTerms,
+    PreferredAffinity,
+    PreferredTerms,
+    normalize,
+)
+from ksched.framework.plugins.inter_pod_affinity.terms import (
+    AffinityTerm,
+    ResolvedTerm,
+    TermIndex,
+    compile_terms,
+    labels_of_namespace,
+    resolve,
+    terms_of,
+)
+
+_SCORES = f"{names.INTER_POD_AFFINITY}/score"
+
+
+class InterPodAffinity:
+    """Places pods near, or away from, other pods, by labels of the nodes those run on.
+
+    A node is rejected if no pod that satisfies all required affinity terms at once runs in its
+    domains (``node(s) didn't match pod affinity rules``), if a pod that a required anti-affinity
+    term means does (``node(s) didn't match pod anti-affinity rules``), or if a pod there has a
+    required anti-affinity term that means the incoming one (``node(s) didn't satisfy existing pods
+    anti-affinity rules``). The first of a group of pods that want to be together may go anywhere.
+    A selector that cannot be parsed rejects the pod everywhere (``parsing pod: ...``).
+
+    The score adds up the weights of preferred terms, the pod's and those of existing pods that mean
+    it, and is stretched from 0 for the worst node to 100 for the best. Arguments:
+    ``hardPodAffinityWeight`` (1) is what a required affinity term of an existing pod counts;
+    ``ignorePreferredTermsOfExistingPods`` (false) leaves pods without preferences unrated.
+    """
+
+    name: ClassVar[str] = names.INTER_POD_AFFINITY
+    filter_scope: ClassVar[Scope] = Scope.CLUSTER
+    score_scope: ClassVar[Scope] = Scope.CLUSTER
+
+    def __init__(self, args: InterPodAffinityArgs | None, listings: Listings) -> None:
+        self._args = args or InterPodAffinityArgs()
+        self._namespaces = listings.want(Namespace)
+        self._required: PerTemplate[RequiredTerms] = PerTemplate()
+        self._preferred: PerTemplate[PreferredTerms] = PerTemplate()
+        self._indexes: tuple[PodLedger, TermIndex[AffinityTerm], CarriedTerms] | None = None
+
+    def _terms_in(self, ledger: PodLedger) -> tuple[TermIndex[AffinityTerm], CarriedTerms]:
+        """The terms that pods of the cluster carry: required anti-affinity, and what is scored."""
+        if self._indexes is None or self._indexes[0] is not ledger:
+            self._indexes = (
+                ledger,
+                TermIndex(ledger, carried_anti_affinity),
+                CarriedTerms(ledger, self._args.hard_pod_affinity_weight),
+            )
+        return self._indexes[1:]
+
+    # -- filter ---------------------------------------------------------------------------------
+
+    def pre_filter(self, state: CycleState, pod: PodInfo, snapshot: Snapshot) -> Status:
+        problems = terms_of(pod.template).problems
+        if problems:
+            return unresolvable(f"parsing pod: {aggregate(problems)}")
+        ledger, template = snapshot.table.ledger, pod.template
+        kept = self._required.get(ledger, template)
+        if kept is None:
+            index, _ = self._terms_in(ledger)
+            kept = RequiredTerms(template, ledger, index, self._namespaces)
+            self._required.put(template, kept)
+        affinity = kept.catch_up()
+        if affinity is None:
+            return SKIP
+        state.write(self.name, affinity)
+        return SUCCESS
+
+    def add_pod(self, state: CycleState, pod: PodInfo, added: PodInfo, node: NodeInfo) -> Status:
+        state.read(self.name, RequiredAffinity).update(added.template, node, 1)
+        return SUCCESS
+
+    def remove_pod(
+        self, state: CycleState, pod: PodInfo, removed: PodInfo, node: NodeInfo
+    ) -> Status:
+        state.read(self.name, RequiredAffinity).update(removed.template, node, -1)
+        return SUCCESS
+
+    def filter_nodes(self, state: CycleState, pod: PodInfo, nodes: NodeRows) -> Verdicts:
+        return state.read(self.name, RequiredAffinity).verdicts(nodes)
+
+    def filter_epoch(self, state: CycleState, pod: PodInfo) -> tuple[object, ...]:
+        return state.read(self.name, RequiredAffinity).epoch
+
+    # -- score ----------------------------------------------------------------------------------
+
+    def pre_score(self, state: CycleState, pod: PodInfo, nodes: NodeRows) -> Status:
+        problems = terms_of(pod.template).problems
+        if problems:
+            return error(f"failed to parse pod: {aggregate(problems)}")
+        ledger, template = nodes.table.ledger, pod.template
+        kept = self._preferred.get(ledger, template)
+        if kept is None:
+            _, carried = self._terms_in(ledger)
+            kept = PreferredTerms(template, carried, self._namespaces)
+            self._preferred.put(template, kept)
+        if self._args.ignore_preferred_terms_of_existing_pods and not kept.has_own:
+            return SKIP
+        affinity = kept.catch_up()
+        if affinity is None:
+            return SKIP
+        state.write(_SCORES, affinity)
+        return SUCCESS
+
+    def score_nodes(self, state: CycleState, pod: PodInfo, nodes: NodeRows) -> Ints:
+        return state.read(_SCORES, PreferredAffinity).score(nodes)
+
+    def normalize(self, state: CycleState, pod: PodInfo, nodes: NodeRows, scores: Ints) -> Ints:
+        return normalize(scores)
+
+    # -- wake-ups -------------------------------------------------------------------------------
+
+    def events_to_register(self) -> Sequence[ClusterEventWithHint]:
+        # One registration for all changes of pods upstream; see PodTopologySpread.
+        came_or_went = ClusterEvent(Resource.POD, Action.ADD | Action.DELETE)
+        relabelled = ClusterEvent(Resource.ASSIGNED_POD, Action.UPDATE_POD_LABEL)
+        pending = ClusterEvent(Resource.UNSCHEDULABLE_POD, Action.UPDATE_POD_LABEL)
+        node = ClusterEvent(Resource.NODE, Action.ADD | Action.UPDATE_NODE_LABEL)
+        return (
+            ClusterEventWithHint(came_or_went, self._after_pod_change, per_pod=False),
+            ClusterEventWithHint(relabelled, self._after_pod_change, per_pod=False),
+            ClusterEventWithHint(pending, self._after_pending_pod_change),
+            ClusterEventWithHint(node, self._after_node_change, per_pod=False),
+        )
+
+    def _after_pending_pod_change(self, pod: PodInfo, old: Pod, new: Pod) -> QueueingHint:
+        if new.metadata.uid == pod.uid:
+            # The terms of others may cease to mean it, or its own may come to mean itself.
+            return QueueingHint.QUEUE
+        return self._after_pod_change(pod, old, new)
+
+    def _after_pod_change(self, pod: PodInfo, old: Pod | None, new: Pod | None) -> QueueingHint:
+        if not all(_has_node(one) for one in (old, new) if one is not None):
+            return QueueingHint.SKIP
+        terms = terms_of(pod.template)
+        near, apart = (
+            [resolve(term, self._namespaces) for term in own]
+            for own in (terms.required_affinity, terms.required_anti_affinity)
+        )
+        was_near, is_near = _matches_all(near, old), _matches_all(near, new)
+        was_apart, is_apart = _matches_all(apart, old), _matches_all(apart, new)
+        if is_near and not was_near:
+            return QueueingHint.QUEUE
+        if was_apart and not is_apart:
+            return QueueingHint.QUEUE
+        if old is not None and new is None and self._was_kept_away(pod.template, old):
+            return QueueingHint.QUEUE
+        return QueueingHint.SKIP
+
+    def _was_kept_away(self, template: PodTemplate, deleted: Pod) -> bool:
+        """Whether all required anti-affinity terms of a pod that is gone meant the waiting one."""
+        affinity = deleted.spec.affinity
+        if affinity is None or affinity.pod_anti_affinity is None:
+            return False
+        namespace = deleted.metadata.namespace
+        terms = compile_terms(namespace, affinity.pod_anti_affinity.required)
+        labels = labels_of_namespace(self._namespaces, template.namespace)
+        return bool(terms) and all(term.matches(template, labels) for term in terms)
+
+    def _after_node_change(self, pod: PodInfo, old: Node | None, new: Node) -> QueueingHint:
+        terms = terms_of(pod.template)
+        near = {term.topology_key for term in terms.required_affinity}
+        apart = {term.topology_key for term in terms.required_anti_affinity}
+        after = new.metadata.labels
+        if old is None:
+            # Without affinity of its own it was rejected for the pods of the nodes there were.
+            return _queue_if(not near or bool(apart) or _any_in(near, after))
+        before = old.metadata.labels
+        if not near and not apart:
+            # Rejected by terms of others, whose keys are not known here.
+            return _queue_if(any(after.get(key) != value for key, value in before.items()))
+        gained = any(key in after and before.get(key) != after[key] for key in near)
+        lost = any(key in before and before[key] != after.get(key) for key in apart)
+        return _queue_if(gained or lost)
+
+
+def _queue_if(helps: bool) -> QueueingHint:
+    return QueueingHint.QUEUE if helps else QueueingHint.SKIP
+
+
+def _has_node(pod: Pod) -> bool:
+    return bool(pod.spec.node_name or pod.status.nominated_node_name)
+
+
+def _matches_all(terms: Sequence[ResolvedTerm], pod: Pod | None) -> bool:
+    """Whether a pod satisfies all terms at once; nothing satisfies none."""
+    if pod is None or not terms:
+        return False
+    metadata = pod.metadata
+    return all(term.matches(metadata.namespace, metadata.labels) for term in terms)
+
+
+def _any_in(keys: Iterable[str], labels: Labels) -> bool:
+    return any(key in labels for key in keys)
