@@ -20,6 +20,9 @@ from ksched.scheduler import Scheduler
 LAG_PROBE_SECONDS: Final = 0.25
 _ATTEMPTS_SHOWN: Final = 15
 _POD_POPPED: Final = "PodPopped"
+# An enumeration's own attributes cost as much as counting does.
+_SCHEDULED: Final = Result.SCHEDULED
+_LABELS: Final = {result: result.value for result in Result}
 
 
 class Observation:
@@ -31,7 +34,12 @@ class Observation:
 
     def __init__(self, metrics: Metrics) -> None:
         self.metrics = metrics
-        self._incoming = metrics.queue_incoming_pods
+        # Looked up once: these are counted for every pod.
+        self._incoming = metrics.queue_incoming_pods.increment
+        self._algorithm = metrics.scheduling_algorithm_duration.of().observe
+        self._attempts = metrics.pod_scheduling_attempts.of().observe
+        self._attempts_total = metrics.schedule_attempts.increment
+        self._attempt_duration = metrics.scheduling_attempt_duration.of
 
     def attach(self, scheduler: Scheduler) -> None:
         scheduler.decisions.observe(self.decided)
@@ -42,23 +50,23 @@ class Observation:
         if target is IN_FLIGHT or target is ABSENT:
             return
         if target is ACTIVE:
-            self._incoming.increment("active", cause)
+            self._incoming("active", cause)
         elif target is BACKOFF:
-            self._incoming.increment("backoff", cause)
+            self._incoming("backoff", cause)
         else:
-            self._incoming.increment("unschedulable", cause)
+            self._incoming("unschedulable", cause)
 
     def decided(self, decision: Decision) -> None:
-        metrics, result = self.metrics, decision.result.value
-        metrics.schedule_attempts.increment(result, decision.profile)
-        duration = metrics.scheduling_attempt_duration.of(result, decision.profile)
-        duration.observe(decision.duration_seconds)
-        metrics.scheduling_algorithm_duration.of().observe(decision.algorithm_seconds)
-        if decision.result is Result.SCHEDULED:
+        result, profile = decision.result, decision.profile
+        label = _LABELS[result]
+        self._attempts_total(label, profile)
+        self._attempt_duration(label, profile).observe(decision.duration_seconds)
+        self._algorithm(decision.algorithm_seconds)
+        if result is _SCHEDULED:
             attempts = decision.attempts
             shown = str(attempts) if attempts < _ATTEMPTS_SHOWN else f"{_ATTEMPTS_SHOWN}+"
-            metrics.pod_scheduling_attempts.of().observe(attempts)
-            metrics.pod_scheduling_sli_duration.of(shown).observe(decision.waited_seconds)
+            self._attempts(attempts)
+            self.metrics.pod_scheduling_sli_duration.of(shown).observe(decision.waited_seconds)
 
     async def probe_event_loop(self, clock: Clock) -> None:
         """Measure, until cancelled, how late the event loop wakes a task."""
