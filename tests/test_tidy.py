@@ -38,6 +38,7 @@ LAYERS: list[set[str]] = [
     {"ksched.daemon"},
     {"ksched.testing"},
     {"ksched.commands"},
+    {"ksched.demo"},
     {"ksched.cli"},
     {"ksched.__main__"},
 ]
