@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ksched.api.pod_resources import is_scalar_resource_name
 from ksched.configuration.plugin_args import NodeResourcesBalancedAllocationArgs
 from ksched.framework import (
     MAX_NODE_SCORE,
@@ -19,11 +17,13 @@ from ksched.framework import (
     PodInfo,
     Scope,
     Status,
+    template_fact,
 )
 from ksched.framework.plugins import names
+from ksched.framework.plugins.node_resources.asked import Asked, Ints, stacked
 
-Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
+Bools = NDArray[np.bool_]
 
 DEFAULTS = NodeResourcesBalancedAllocationArgs()
 
@@ -43,65 +43,63 @@ class NodeResourcesBalancedAllocation:
     score_scope: ClassVar[Scope] = Scope.RESOURCES
 
     def __init__(self, args: NodeResourcesBalancedAllocationArgs | None = None) -> None:
-        self._resources = tuple(one.name for one in (args or DEFAULTS).resources)
+        weights = {one.name: one.weight for one in (args or DEFAULTS).resources}
+        self._asked = template_fact(lambda template: Asked.scored(weights, template.requests))
 
     def pre_score(self, state: CycleState, pod: PodInfo, nodes: NodeRows) -> Status:
-        requests = pod.template.requests
-        return SUCCESS if any(requests.get(one, 0) for one in self._resources) else SKIP
+        return SUCCESS if self._asked(pod.template).amounts.any() else SKIP
 
     def score_nodes(self, state: CycleState, pod: PodInfo, nodes: NodeRows) -> Ints:
-        requests = pod.template.requests
-        before, after, capacities = [], [], []
-        for resource in self._resources:
-            amount = requests.get(resource, 0)
-            if amount == 0 and is_scalar_resource_name(resource):
-                continue
-            used = nodes.requested(resource)
-            before.append(used)
-            after.append(used + amount)
-            capacities.append(nodes.allocatable(resource))
-        gain = _balance(after, capacities) - _balance(before, capacities)
+        asked = self._asked(pod.template)
+        before = stacked(nodes.requested, asked.resources, len(nodes))
+        capacities = stacked(nodes.allocatable, asked.resources, len(nodes))
+        after = before + asked.amounts
+        balance_before, balance_after = _balance(np.array((before, after)), capacities)
         half = MAX_NODE_SCORE // 2
         # Never negative before the division: two balances differ by 50 at most.
-        return half + (half + gain) // 2
+        scores: Ints = half + (half + balance_after - balance_before) // 2
+        return scores
 
 
-def _balance(used: Sequence[Ints], capacities: Sequence[Ints]) -> Ints:
+def _balance(used: Ints, capacities: Ints) -> Ints:
     """Rate from 0 to 100 how equal the used shares are; a resource a node lacks does not count.
 
-    The floating-point operations and their order are those of ``noderesources/
-    balanced_allocation.go: balancedResourceScorer`` (v1.36): the last bit can decide a point.
+    ``used`` has two layers, each with a line per resource and a column per node. The floating-point
+    operations and their order are those of ``noderesources/balanced_allocation.go:
+    balancedResourceScorer`` (v1.36): the last bit can decide a point.
     """
-    counts = [capacity != 0 for capacity in capacities]
-    shares = [
-        np.minimum(amount / np.where(counted, capacity, 1), 1.0)
-        for amount, capacity, counted in zip(used, capacities, counts, strict=True)
-    ]
-    deviation = _deviation(np.array(shares, np.float64), np.array(counts, np.bool_))
-    balance: Ints = ((1.0 - deviation) * float(MAX_NODE_SCORE)).astype(np.int64)
+    counted = capacities != 0
+    shares = np.minimum(used / np.maximum(capacities, 1), 1.0)
+    deviations = (
+        _deviation_of_two(shares, counted) if len(counted) == 2 else _deviation(shares, counted)
+    )
+    balance: Ints = ((1.0 - deviations) * float(MAX_NODE_SCORE)).astype(np.int64)
     return balance
 
 
-def _deviation(shares: Floats, counted: NDArray[np.bool_]) -> Floats:
-    """Standard deviation, by node, of the shares that count."""
+def _deviation_of_two(shares: Floats, counted: Bools) -> Floats:
+    deviations: Floats = np.abs(shares[:, 0] - shares[:, 1]) / 2 * (counted[0] & counted[1])
+    return deviations
+
+
+def _deviation(shares: Floats, counted: Bools) -> Floats:
+    """Standard deviation of the shares that count, by layer and node."""
     number = counted.sum(axis=0)
-    lowest = np.where(counted, shares, np.inf).min(axis=0)
-    highest = np.where(counted, shares, -np.inf).max(axis=0)
-    # Upstream has a formula of its own for the usual case of two, which rounds differently.
-    of_two = (highest - lowest) / 2
-    if not (number > 2).any():
-        return np.where(number == 2, of_two, 0.0)
-    shares = np.where(counted, shares, 0.0)
-    divisor = np.maximum(number, 1)
-    mean = _sum_in_order(shares) / divisor
-    squares = np.where(counted, (shares - mean) * (shares - mean), 0.0)
-    of_many = np.sqrt(_sum_in_order(squares) / divisor)
-    return np.where(number > 2, of_many, np.where(number == 2, of_two, 0.0))
+    divisors = np.maximum(number, 1)
+    mean = _sum_in_order(np.where(counted, shares, 0.0)) / divisors
+    difference = shares - mean[:, np.newaxis]
+    squares = np.where(counted, difference * difference, 0.0)
+    of_many = np.sqrt(_sum_in_order(squares) / divisors)
+    # Upstream has a formula of its own for two, which rounds differently.
+    lowest = np.where(counted, shares, np.inf).min(axis=1)
+    highest = np.where(counted, shares, -np.inf).max(axis=1)
+    of_two = np.where(number == 2, (highest - lowest) / 2, 0.0)
+    return np.where(number > 2, of_many, of_two)
 
 
-def _sum_in_order(rows: Floats) -> Floats:
-    """Add up row by row; NumPy's own sum may pair them up, which rounds differently."""
-    total = np.zeros(rows.shape[1], np.float64)
-    for row in rows:
-        total = total + row
+def _sum_in_order(shares: Floats) -> Floats:
+    """Add up resource by resource; NumPy's own sum may pair them up, which rounds differently."""
+    total = np.zeros_like(shares[:, 0])
+    for resource in range(shares.shape[1]):
+        total = total + shares[:, resource]
     return total

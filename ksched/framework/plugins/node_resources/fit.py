@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from typing import ClassVar
 
 import msgspec
@@ -28,7 +29,6 @@ from ksched.framework import (
     Action,
     ClusterEvent,
     ClusterEventWithHint,
-    Code,
     CycleState,
     NodeRows,
     PodInfo,
@@ -40,9 +40,12 @@ from ksched.framework import (
     Status,
     Verdicts,
     template_fact,
+    unresolvable,
+    unschedulable,
 )
 from ksched.framework.plugins import names
-from ksched.framework.plugins.node_resources.scorers import ResourceUse, scorer_of
+from ksched.framework.plugins.node_resources.asked import Asked, Ints, stacked
+from ksched.framework.plugins.node_resources.scorers import scorer_of
 
 TOO_MANY_PODS = "Too many pods"
 DEFAULTS = NodeResourcesFitArgs()
@@ -74,41 +77,47 @@ class NodeResourcesFit:
         self._ignored = frozenset(args.ignored_resources)
         self._ignored_groups = frozenset(args.ignored_resource_groups)
         strategy = args.scoring_strategy
+        weights: Counter[str] = Counter()
+        for one in strategy.resources:
+            weights[one.name] += one.weight
         self._scorer = scorer_of(strategy)
-        self._scored = tuple((one.name, one.weight) for one in strategy.resources)
+        self._checked = template_fact(self._select_checked)
+        self._scored = template_fact(
+            lambda template: Asked.scored(weights, _scored_requests(template))
+        )
 
     def pre_filter(self, state: CycleState, pod: PodInfo, snapshot: Snapshot) -> Status:
         """Never skips: even a pod that asks for nothing is one pod more."""
         return SUCCESS
 
     def filter_nodes(self, state: CycleState, pod: PodInfo, nodes: NodeRows) -> Verdicts:
-        shortages = _Shortages(len(nodes))
-        shortages.add(nodes.pod_count >= nodes.allowed_pods, TOO_MANY_PODS)
-        for resource, amount in self._checked(pod.template):
-            allocatable = nodes.allocatable(resource)
-            # A resource the pod does not ask for cannot reject it, not even on an overcommitted
-            # node where the free amount is negative.
-            short = amount > allocatable - nodes.requested(resource)
-            shortages.add(short, f"Insufficient {resource}", amount > allocatable)
-        return shortages.verdicts()
+        asked = self._checked(pod.template)
+        full = nodes.pod_count >= nodes.allowed_pods
+        allocatable = stacked(nodes.allocatable, asked.resources, len(nodes))
+        # A resource the pod does not ask for cannot reject it, not even on an overcommitted node
+        # where the free amount is negative: such resources are not among these.
+        free = allocatable - stacked(nodes.requested, asked.resources, len(nodes))
+        short = asked.amounts > free
+        if not np.count_nonzero(full) and not np.count_nonzero(short):
+            return Verdicts.passing(len(nodes))
+        beyond = (asked.amounts > allocatable).any(axis=0)
+        return _verdicts(np.vstack((beyond, full, short)), asked.resources)
 
     def pre_score(self, state: CycleState, pod: PodInfo, nodes: NodeRows) -> Status:
         """Never skips: a pod that asks for nothing is rated with defaults."""
         return SUCCESS
 
-    def score_nodes(self, state: CycleState, pod: PodInfo, nodes: NodeRows) -> NDArray[np.int64]:
-        requests = _scored_requests(pod.template)
-        uses = []
-        for resource, weight in self._scored:
-            amount = requests.get(resource, 0)
-            if amount == 0 and is_scalar_resource_name(resource):
-                continue
+    def score_nodes(self, state: CycleState, pod: PodInfo, nodes: NodeRows) -> Ints:
+        scored = self._scored(pod.template)
+
+        def used(resource: str) -> Ints:
             if resource in (CPU, MEMORY):
-                used = nodes.non_zero_requested(resource)
-            else:
-                used = nodes.requested(resource)
-            uses.append(ResourceUse(used + amount, nodes.allocatable(resource), weight))
-        return self._scorer(uses, len(nodes))
+                return nodes.non_zero_requested(resource)
+            return nodes.requested(resource)
+
+        totals = stacked(used, scored.resources, len(nodes)) + scored.amounts
+        capacities = stacked(nodes.allocatable, scored.resources, len(nodes))
+        return self._scorer(totals, capacities, scored.weights)
 
     def events_to_register(self) -> Sequence[ClusterEventWithHint]:
         # Deletions and resizes are one registration upstream. They are two here because only the
@@ -142,21 +151,23 @@ class NodeResourcesFit:
         offered = amounts(new.status.allocatable)
         if offered.get(PODS, 0) < 1:
             return QueueingHint.SKIP
-        if any(amount > offered.get(resource, 0) for resource, amount in checked):
-            return QueueingHint.SKIP
+        for resource, amount in zip(checked.resources, checked.amounts[:, 0], strict=True):
+            if amount > offered.get(resource, 0):
+                return QueueingHint.SKIP
         if old is None:
             return QueueingHint.QUEUE
         offered_before = amounts(old.status.allocatable)
-        for resource in (PODS, *(resource for resource, _ in checked)):
+        for resource in (PODS, *checked.resources):
             if offered.get(resource, 0) > offered_before.get(resource, 0):
                 return QueueingHint.QUEUE
         return QueueingHint.SKIP
 
-    def _checked(self, template: PodTemplate) -> Sequence[tuple[str, int]]:
-        asked = _asked(template)
-        if not self._ignored and not self._ignored_groups:
-            return asked
-        return [one for one in asked if not self._is_ignored(one[0])]
+    def _select_checked(self, template: PodTemplate) -> Asked:
+        return Asked.of(
+            (resource, amount)
+            for resource, amount in _asked(template)
+            if not self._is_ignored(resource)
+        )
 
     def _is_ignored(self, resource: str) -> bool:
         if not is_extended_resource_name(resource):
@@ -164,60 +175,42 @@ class NodeResourcesFit:
         return resource in self._ignored or resource.partition("/")[0] in self._ignored_groups
 
 
-@template_fact
-def _asked(template: PodTemplate) -> tuple[tuple[str, int], ...]:
-    """Resources a pod asks for and nodes keep account of, in the order of the reasons."""
+def _asked(template: PodTemplate) -> Iterator[tuple[str, int]]:
+    """Yield what a pod asks for and nodes keep account of, in the order of the reasons."""
     requests = template.requests
     scalars = sorted(resource for resource in requests if is_scalar_resource_name(resource))
-    return tuple(
-        (resource, requests[resource])
-        for resource in (CPU, MEMORY, EPHEMERAL_STORAGE, *scalars)
-        if requests.get(resource, 0) > 0
-    )
+    for resource in (CPU, MEMORY, EPHEMERAL_STORAGE, *scalars):
+        if requests.get(resource, 0) > 0:
+            yield resource, requests[resource]
 
 
-@template_fact
 def _scored_requests(template: PodTemplate) -> Mapping[str, int]:
-    """Requests of the containers alone, with defaults for those that ask for no cpu or memory."""
+    """Return requests of the containers alone, with defaults for cpu and memory."""
     spec = msgspec.structs.replace(template.spec, resources=None)
     cpu_millis, memory_bytes = non_missing_requests(spec)
     return {**pod_requests(spec), CPU: cpu_millis, MEMORY: memory_bytes}
 
 
-class _Shortages:
-    """Which combination of reasons each node has; there are few combinations and many nodes."""
+def _verdicts(marks: NDArray[np.bool_], resources: Sequence[str]) -> Verdicts:
+    """Name the reasons of each node; there are many nodes and few combinations of reasons.
 
-    def __init__(self, nodes: int) -> None:
-        self._numbers = np.zeros(nodes, np.int64)
-        self._combinations: list[tuple[str, ...]] = [()]
-        self._unresolvable = np.zeros(nodes, np.bool_)
+    The first line marks nodes where evicting pods does not help, the second those with too many
+    pods, the others those that are short of a resource.
+    """
+    # Python's integers where a machine word is too short, for a pod with sixty resources.
+    dtype = np.int64 if len(marks) < 63 else object
+    combinations = np.array([1 << line for line in range(len(marks))], dtype) @ marks
+    present = sorted(set(combinations.tolist()))
+    statuses: list[Status] = []
+    codes = []
+    for combination in present:
+        if combination:
+            statuses.append(_status(combination, resources))
+        codes.append(len(statuses))
+    return Verdicts(np.array(codes, np.int16)[np.searchsorted(present, combinations)], statuses)
 
-    def add(
-        self, short: NDArray[np.bool_], reason: str, beyond: NDArray[np.bool_] | None = None
-    ) -> None:
-        """Give the nodes that are short one reason more; ``beyond`` marks those without hope."""
-        if not short.any():
-            return
-        present, self._numbers = np.unique(2 * self._numbers + short, return_inverse=True)
-        self._combinations = [
-            (*self._combinations[number >> 1], reason)
-            if number & 1
-            else self._combinations[number >> 1]
-            for number in present.tolist()
-        ]
-        if beyond is not None:
-            self._unresolvable |= beyond
 
-    def verdicts(self) -> Verdicts:
-        if self._combinations == [()]:
-            return Verdicts.passing(len(self._numbers))
-        present, inverse = np.unique(2 * self._numbers + self._unresolvable, return_inverse=True)
-        statuses: list[Status] = []
-        codes = []
-        for number in present.tolist():
-            reasons = self._combinations[number >> 1]
-            if reasons:
-                code = Code.UNSCHEDULABLE_AND_UNRESOLVABLE if number & 1 else Code.UNSCHEDULABLE
-                statuses.append(Status(code, reasons))
-            codes.append(len(statuses) if reasons else 0)
-        return Verdicts(np.array(codes, np.int16)[inverse], statuses)
+def _status(combination: int, resources: Sequence[str]) -> Status:
+    reasons = (TOO_MANY_PODS, *(f"Insufficient {resource}" for resource in resources))
+    named = tuple(reason for line, reason in enumerate(reasons, 1) if combination >> line & 1)
+    return unresolvable(*named) if combination & 1 else unschedulable(*named)

@@ -7,32 +7,24 @@ times one hundred must stay within an int64: that holds up to 92 PB of memory on
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ksched.configuration.plugin_args import ScoringStrategy, UtilizationShapePoint
 from ksched.errors import ConfigError
 from ksched.framework import MAX_NODE_SCORE
+from ksched.framework.plugins.node_resources.asked import Ints
 
 MAX_UTILIZATION = 100
 MAX_CUSTOM_PRIORITY_SCORE = 10
 """Scores of a configured shape go up to this; scores of nodes to MAX_NODE_SCORE."""
 
-Ints = NDArray[np.int64]
+Scorer = Callable[[Ints, Ints, Ints], Ints]
+"""``score(totals, capacities, weights)``: a score from 0 to 100 for each node.
 
-
-class ResourceUse(NamedTuple):
-    """One resource on each node as it would be with the pod; a capacity of 0 does not count."""
-
-    total: Ints
-    capacity: Ints
-    weight: int
-
-
-Scorer = Callable[[Sequence[ResourceUse], int], Ints]
-"""From the uses of some resources and the number of nodes to a score from 0 to 100 per node."""
+The first two have a line per resource and a column per node: what would be requested with the pod,
+and what there is. A resource that a node does not have does not count there.
+"""
 
 
 def scorer_of(strategy: ScoringStrategy) -> Scorer:
@@ -51,57 +43,46 @@ def scorer_of(strategy: ScoringStrategy) -> Scorer:
     )
 
 
-def least_allocated(uses: Sequence[ResourceUse], nodes: int) -> Ints:
+def least_allocated(totals: Ints, capacities: Ints, weights: Ints) -> Ints:
     """Rate the share that stays free: pods spread over the nodes."""
-    return _weighted_average(uses, nodes, _free_share)
+    divisors = _divisors(capacities)
+    return _average(
+        np.maximum(divisors - totals, 0) * MAX_NODE_SCORE // divisors, capacities, weights
+    )
 
 
-def most_allocated(uses: Sequence[ResourceUse], nodes: int) -> Ints:
+def most_allocated(totals: Ints, capacities: Ints, weights: Ints) -> Ints:
     """Rate the share that is taken: pods pack onto few nodes."""
-    return _weighted_average(uses, nodes, _taken_share)
+    return _average(_percent_taken(totals, capacities), capacities, weights)
 
 
 def requested_to_capacity_ratio(shape: Sequence[UtilizationShapePoint]) -> Scorer:
     """Rate the share that is taken by a function that is linear between the points of a shape."""
     rating = np.array([_rate(shape, percent) for percent in range(MAX_UTILIZATION + 1)], np.int64)
 
-    def score(uses: Sequence[ResourceUse], nodes: int) -> Ints:
-        sums = np.zeros(nodes, np.int64)
-        weights = np.zeros(nodes, np.int64)
-        for total, capacity, weight in uses:
-            rated = np.where(capacity == 0, 0, rating[_taken_share(total, _divisor(capacity))])
-            sums += weight * rated
-            # A resource rated 0 does not drag the average down: it drops out of it.
-            weights += weight * (rated > 0)
-        divisors = _divisor(weights)
-        return (2 * sums + divisors) // (2 * divisors)  # half rounds up
+    def score(totals: Ints, capacities: Ints, weights: Ints) -> Ints:
+        rated = rating[_percent_taken(totals, capacities)] * (capacities != 0)
+        # A resource rated 0 does not drag the average down: it drops out of it.
+        divisors = _divisors(weights @ (rated > 0))
+        rounded_half_up: Ints = (2 * (weights @ rated) + divisors) // (2 * divisors)
+        return rounded_half_up
 
     return score
 
 
-def _weighted_average(
-    uses: Sequence[ResourceUse], nodes: int, share: Callable[[Ints, Ints], Ints]
-) -> Ints:
-    sums = np.zeros(nodes, np.int64)
-    weights = np.zeros(nodes, np.int64)
-    for total, capacity, weight in uses:
-        counts = capacity != 0
-        sums += np.where(counts, weight * share(total, _divisor(capacity)), 0)
-        weights += weight * counts
-    return sums // _divisor(weights)
+def _percent_taken(totals: Ints, capacities: Ints) -> Ints:
+    divisors = _divisors(capacities)
+    percent: Ints = np.minimum(totals, divisors) * MAX_UTILIZATION // divisors
+    return percent
 
 
-def _free_share(total: Ints, capacity: Ints) -> Ints:
-    share: Ints = np.maximum(capacity - total, 0) * MAX_NODE_SCORE // capacity
-    return share
+def _average(rated: Ints, capacities: Ints, weights: Ints) -> Ints:
+    counts = capacities != 0
+    average: Ints = (weights @ (rated * counts)) // _divisors(weights @ counts)
+    return average
 
 
-def _taken_share(total: Ints, capacity: Ints) -> Ints:
-    share: Ints = np.minimum(total, capacity) * MAX_NODE_SCORE // capacity
-    return share
-
-
-def _divisor(amounts: Ints) -> Ints:
+def _divisors(amounts: Ints) -> Ints:
     """Replace the zeros, whose quotients nobody uses."""
     return np.maximum(amounts, 1)
 

@@ -157,6 +157,16 @@ def test_an_overcommitted_node_takes_pods_that_do_not_ask_for_what_it_lacks() ->
     assert answer == {"n": SUCCESS}
 
 
+def test_the_number_of_resources_is_not_limited_by_the_width_of_an_integer() -> None:
+    many = [f"example.com/r{number:02}" for number in range(70)]
+    node = NODE.capacity(dict.fromkeys(many[:-1], 1)).obj()
+    pod = make_pod().req(dict.fromkeys(many, 1)).obj()
+
+    assert run_filter(NodeResourcesFit(), pod, [node]) == {
+        "n": unresolvable("Insufficient example.com/r69")
+    }
+
+
 @pytest.mark.parametrize(
     ("args", "resource", "passes"),
     [

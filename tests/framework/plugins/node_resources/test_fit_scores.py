@@ -116,6 +116,13 @@ def test_the_configured_resources_count(
     assert run_score(_plugin("LeastAllocated", resources=listed), pod.obj(), [node]) == {"n": score}
 
 
+def test_a_resource_named_twice_counts_twice() -> None:
+    listed = [{"name": "cpu", "weight": 1}, {"name": "memory"}, {"name": "cpu", "weight": 2}]
+    pod = make_pod().req(cpu="2", memory=0).obj()
+
+    assert run_score(_plugin("LeastAllocated", resources=listed), pod, [NODE.obj()]) == {"n": 62}
+
+
 def test_every_container_that_asks_for_nothing_counts() -> None:
     two = make_pod().container()
     cpu = _plugin("MostAllocated", resources=[{"name": "cpu"}])
