@@ -34,10 +34,10 @@ RECORDINGS = _recordings()
 
 def _decider(cluster: Any) -> Decider:
     decider = Decider()
-    for kind, name in ((Namespace, "namespaces"), (Service, "services")):
-        listing = decider.listings.want(kind)
-        for one in cluster[name]:
-            listing.put(msgspec.convert(one, kind))
+    for namespace in cluster["namespaces"]:
+        decider.listings.want(Namespace).put(msgspec.convert(namespace, Namespace))
+    for service in cluster["services"]:
+        decider.listings.want(Service).put(msgspec.convert(service, Service))
     decider.set_cluster(
         [msgspec.convert(node, Node) for node in cluster["nodes"]],
         [msgspec.convert(pod, Pod) for pod in cluster["pods"]],

@@ -7,13 +7,14 @@ from typing import cast
 
 import pytest
 
+from ksched.cache.listings import Listings
 from ksched.configuration.plugin_args import ARGS
 from ksched.framework import Handle, PodInfo, QueueingHint, Resource
 from ksched.framework.plugins.in_tree import IN_TREE
 from ksched.testing.builders import make_node, make_pod
 from ksched.testing.plugin_runner import PluginBench
 
-HANDLE = cast(Handle, SimpleNamespace())
+HANDLE = cast(Handle, SimpleNamespace(listings=Listings()))
 PLUGINS = {name: factory(None, HANDLE) for name, factory in IN_TREE.items()}
 
 
@@ -44,6 +45,7 @@ def test_a_hint_shared_by_a_template_looks_at_nothing_else_of_the_pod(name: str)
     changes = {
         Resource.NODE: ((None, node), (make_node("n").capacity(cpu="1").obj(), node)),
         Resource.POD: ((make_pod("gone").node("n").host_port(80).obj(), None),),
+        Resource.ASSIGNED_POD: ((make_pod("x").node("n").obj(), make_pod("y").node("n").obj()),),
     }
     for registered in getattr(PLUGINS[name], "events_to_register", tuple)():
         if registered.hint is not None and not registered.per_pod:
@@ -56,7 +58,14 @@ def test_plugins_implement_the_extension_points_of_upstream() -> None:
     points = {
         "pre_enqueue": {"SchedulingGates"},
         "sort_key": {"PrioritySort"},
-        "pre_filter": {"NodeAffinity", "NodePorts", "NodeResourcesFit"},
+        "pre_filter": {
+            "NodeAffinity",
+            "NodePorts",
+            "NodeResourcesFit",
+            "PodTopologySpread",
+            "InterPodAffinity",
+            "NodeDeclaredFeatures",
+        },
         "filter_nodes": {
             "NodeUnschedulable",
             "NodeName",
@@ -64,12 +73,20 @@ def test_plugins_implement_the_extension_points_of_upstream() -> None:
             "NodeAffinity",
             "NodePorts",
             "NodeResourcesFit",
+            "PodTopologySpread",
+            "InterPodAffinity",
+            "NodeDeclaredFeatures",
         },
+        "add_pod": {"PodTopologySpread", "InterPodAffinity"},
+        "remove_pod": {"PodTopologySpread", "InterPodAffinity"},
         "pre_score": {
             "TaintToleration",
             "NodeAffinity",
             "NodeResourcesFit",
             "NodeResourcesBalancedAllocation",
+            "PodTopologySpread",
+            "InterPodAffinity",
+            "SelectorSpread",
         },
         "score_nodes": {
             "TaintToleration",
@@ -77,6 +94,9 @@ def test_plugins_implement_the_extension_points_of_upstream() -> None:
             "NodeResourcesFit",
             "NodeResourcesBalancedAllocation",
             "ImageLocality",
+            "PodTopologySpread",
+            "InterPodAffinity",
+            "SelectorSpread",
         },
         "bind": {"DefaultBinder"},
     }
