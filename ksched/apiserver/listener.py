@@ -17,9 +17,10 @@ import yaml
 from aiohttp import web
 
 from ksched.apiserver.request import Request
-from ksched.apiserver.server import ApiServer
+from ksched.apiserver.server import ApiServer, failure
+from ksched.apiserver.status import StatusError
 from ksched.apiserver.watching import Watch
-from ksched.transport import JSON
+from ksched.transport import JSON, Response
 
 LOOPBACK = "127.0.0.1"
 
@@ -78,7 +79,11 @@ class _Handler:
         self._server = server
 
     async def answer(self, http: web.BaseRequest) -> web.StreamResponse:
-        body = await http.read() if http.body_exists else b""
+        try:
+            body = await http.read() if http.body_exists else b""
+        except web.HTTPRequestEntityTooLarge:
+            message = f"Request entity too large: limit is {_LARGEST_BODY_BYTES}"
+            return _complete(failure(StatusError(413, "RequestEntityTooLarge", message)))
         headers = http.headers
         request = Request(
             http.method,
@@ -91,7 +96,11 @@ class _Handler:
         answer = self._server.handle(request)
         if isinstance(answer, Watch):
             return await _stream(http, answer)
-        return web.Response(status=answer.status, headers=answer.headers, body=answer.body)
+        return _complete(answer)
+
+
+def _complete(answer: Response) -> web.Response:
+    return web.Response(status=answer.status, headers=answer.headers, body=answer.body)
 
 
 async def _stream(http: web.BaseRequest, watch: Watch) -> web.StreamResponse:

@@ -18,7 +18,7 @@ from ksched.apiserver.registry import Registry
 from ksched.apiserver.request import Call, Request, Target, describe, parse_query, parse_target
 from ksched.apiserver.resources import NAMESPACES, PODS, PRIORITY_CLASSES
 from ksched.apiserver.routes import Routes
-from ksched.apiserver.status import StatusError
+from ksched.apiserver.status import StatusError, bad_request
 from ksched.apiserver.store import Store
 from ksched.apiserver.watching import Watch
 from ksched.clock import Clock
@@ -66,6 +66,13 @@ class ApiServer:
             answer = self._answer(request, path, query, target)
         except StatusError as error:
             answer = failure(error)
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
+            # Objects are plain data here, so a body of the wrong shape (a list for a map, say) is
+            # noticed only where it is used. Without a body it cannot be the writer's fault.
+            if not request.body:
+                raise
+            message = f"the object provided is unrecognized (wrong shape): {error!r}"
+            answer = failure(bad_request(message))
         code = 200 if isinstance(answer, Watch) else answer.status
         verb, resource = describe(request.method, target, query)
         line = Audit(self.clock.now(), verb, resource, request.path, request.user, code)

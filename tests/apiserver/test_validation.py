@@ -132,6 +132,31 @@ async def test_nonsense_quantities_are_bad_requests(client, quantity):
 
 
 @pytest.mark.parametrize(
+    "body",
+    [
+        pytest.param([], id="a list"),
+        pytest.param({"metadata": "web"}, id="metadata is a word"),
+        pytest.param({"metadata": {"name": 5}}, id="the name is a number"),
+        pytest.param({"metadata": {"name": "web"}, "spec": []}, id="spec is a list"),
+        pytest.param(
+            {"metadata": {"name": "web"}, "spec": {"containers": {"a": 1}}},
+            id="containers are a map",
+        ),
+        pytest.param(
+            {"metadata": {"name": "web"}, "spec": {"containers": ["c"]}}, id="a container is a word"
+        ),
+        pytest.param(
+            {"metadata": {"name": "web", "labels": ["a"]}, "spec": {}}, id="labels are a list"
+        ),
+    ],
+)
+async def test_objects_of_the_wrong_shape_are_bad_requests(client, body):
+    status, answer = await client.send("POST", PODS, body)
+    assert (status, answer["reason"]) == (400, "BadRequest")
+    assert await client.names(PODS) == []
+
+
+@pytest.mark.parametrize(
     ("path", "name", "fine"),
     [
         (PODS, "a.b-c", True),
