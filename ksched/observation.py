@@ -1,10 +1,12 @@
-"""Turns what a scheduler does into metrics: moves and decisions as they happen, sizes when asked.
+"""Turns what a scheduler does into metrics and log lines: moves and decisions as they happen,
+sizes when somebody asks.
 
 Does not belong here: the metrics' names and buckets (``metrics``), and anything that decides.
 """
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
@@ -16,6 +18,8 @@ from ksched.decisions import Decision, Result
 from ksched.metrics import Metrics
 from ksched.queue.places import ABSENT, ACTIVE, BACKOFF, IN_FLIGHT, Place
 from ksched.scheduler import Scheduler
+
+log = logging.getLogger(__name__)
 
 LAG_PROBE_SECONDS: Final = 0.25
 _ATTEMPTS_SHOWN: Final = 15
@@ -67,6 +71,8 @@ class Observation:
             shown = str(attempts) if attempts < _ATTEMPTS_SHOWN else f"{_ATTEMPTS_SHOWN}+"
             self._attempts(attempts)
             self.metrics.pod_scheduling_sli_duration.of(shown).observe(decision.waited_seconds)
+            if log.isEnabledFor(logging.INFO):
+                _tell_bound(decision)
 
     async def probe_event_loop(self, clock: Clock) -> None:
         """Measure, until cancelled, how late the event loop wakes a task."""
@@ -75,6 +81,20 @@ class Observation:
             began = stopwatch()
             await clock.sleep(LAG_PROBE_SECONDS)
             lag.observe(max(stopwatch() - began - LAG_PROBE_SECONDS, 0.0))
+
+
+def _tell_bound(decision: Decision) -> None:
+    """Log a bound pod; an attempt that failed was logged with its reasons where it failed."""
+    log.info(
+        "pod bound to node",
+        extra={
+            "pod": decision.pod,
+            "node": decision.node_name,
+            "evaluated_nodes": decision.evaluated_nodes,
+            "feasible_nodes": decision.feasible_nodes,
+            "attempts": decision.attempts,
+        },
+    )
 
 
 def gauges(scheduler: Scheduler) -> Iterator[Metric]:

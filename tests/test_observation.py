@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from contextlib import asynccontextmanager
 
 import pytest
@@ -49,6 +50,21 @@ async def test_bound_pod_is_counted_with_its_duration_and_attempts():
     assert found["scheduler_cache_size", "nodes"] == 1
     assert found["scheduler_cache_size", "pods"] == 1
     assert found["scheduler_pending_pods", "active"] == 0
+
+
+async def test_bound_pod_is_told(caplog):
+    caplog.set_level(logging.INFO, logger="ksched")
+    async with observed_cluster(nodes=2) as (c, _):
+        await c.create(make_pod("web").node_selector({"kubernetes.io/hostname": "n2"}))
+        await c.settle()
+
+    (record,) = (r for r in caplog.records if r.message == "pod bound to node")
+    assert (record.pod, record.node, record.evaluated_nodes, record.feasible_nodes) == (
+        "default/web",
+        "n2",
+        2,
+        1,
+    )
 
 
 async def test_pod_that_waited_is_counted_from_its_first_chance():
