@@ -8,11 +8,17 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Awaitable, Callable
 
+from ksched.api.objects import Pod
 from ksched.cache.cache import SchedulerCache
-from ksched.cycle import Placed, Rejected, one_node_diagnosis
+from ksched.cache.pod_info import PodInfo
+from ksched.clock import Clock
+from ksched.cycle import Placed, Rejected, one_node_diagnosis, unreserve_and_forget
+from ksched.errors import ApiError, NotFound
 from ksched.failures import FailureHandler
 from ksched.framework.cluster_events import ASSIGNED_POD_DELETE
+from ksched.framework.diagnosis import Diagnosis
 from ksched.framework.handle import EventRecorder
 from ksched.framework.runtime.guard import PluginFailure
 from ksched.framework.runtime.lifecycle import (
@@ -20,7 +26,6 @@ from ksched.framework.runtime.lifecycle import (
     run_post_bind,
     run_pre_bind,
     run_pre_bind_pre_flight,
-    run_unreserve,
 )
 from ksched.framework.runtime.waiting_pods import WaitingPods
 from ksched.framework.status import SUCCESS, Status, error
@@ -31,6 +36,11 @@ log = logging.getLogger(__name__)
 
 MAX_CONCURRENT_BINDS = 128
 """Bind calls on their way at once; pods waiting for permission or volumes do not count."""
+
+LOOK_AGAIN_SECONDS = 5.0
+
+ReadPod = Callable[[PodInfo], Awaitable[Pod]]
+"""Reads a pod's present state from the API server; raises ``ApiError``."""
 
 
 class BindingCycle:
@@ -44,6 +54,8 @@ class BindingCycle:
         failures: FailureHandler,
         recorder: EventRecorder,
         status: PodStatusUpdater,
+        clock: Clock,
+        read_pod: ReadPod,
     ) -> None:
         self._cache = cache
         self._queue = queue
@@ -51,6 +63,8 @@ class BindingCycle:
         self._failures = failures
         self._recorder = recorder
         self._status = status
+        self._clock = clock
+        self._read_pod = read_pod
         self._slots = asyncio.Semaphore(MAX_CONCURRENT_BINDS)
 
     async def run(self, placed: Placed) -> Rejected | None:
@@ -58,28 +72,20 @@ class BindingCycle:
         try:
             status = await self._wait_on_permit(placed)
             if not status.is_success:
-                return self._undo(placed, status, one_node_diagnosis_of=status)
+                return self._undo(placed, status, one_node_diagnosis(status))
             self._queue.done(placed.pod.uid)
             status = await self._bind(placed)
         except PluginFailure as failed:
             status = failed.status
         except asyncio.CancelledError:
-            # Shutdown or a lost lease: nobody will requeue, but the plugins' books must be right.
-            run_unreserve(placed.profile.framework, placed.state, placed.pod, placed.node_name)
+            # Shutdown or a lost lease. If the bind went through, the watch will tell.
+            self._give_back(placed)
+            self._failures.put_back(placed.queued)
             raise
-        if not status.is_success and not self._is_bound_anyway(placed):
+        if not status.is_success:
             return self._undo(placed, status)
         await self._bound(placed)
         return None
-
-    def _is_bound_anyway(self, placed: Placed) -> bool:
-        """Whether the watch says that a bind without an answer went through."""
-        known = self._cache.get_pod(placed.pod.uid)
-        return (
-            known is not None
-            and known.node_name == placed.node_name
-            and not self._cache.is_assumed(placed.pod.uid)
-        )
 
     async def _wait_on_permit(self, placed: Placed) -> Status:
         framework, state, pod = placed.profile.framework, placed.state, placed.pod
@@ -102,7 +108,37 @@ class BindingCycle:
         if self._cache.get_node(placed.node_name) is None:
             return error(f'node "{placed.node_name}" was removed before the pod was bound')
         async with self._slots:
-            return await run_bind(framework, state, pod, placed.node_name)
+            try:
+                status = await run_bind(framework, state, pod, placed.node_name)
+            except PluginFailure as failed:
+                status = failed.status
+            if status.is_success or not await self._is_bound_anyway(placed):
+                return status
+            log.info("bind took effect though it failed", extra={"pod": pod.key})
+            return SUCCESS
+
+    async def _is_bound_anyway(self, placed: Placed) -> bool:
+        """Find out whether a bind without a good answer took effect.
+
+        The pod keeps its place until that is known: given to another pod, a place that is taken
+        after all would be given twice.
+        """
+        pod = placed.pod
+        while self._cache.is_assumed(pod.uid):
+            try:
+                bound = await self._read_pod(pod)
+            except NotFound:
+                return False
+            except ApiError as problem:
+                log.warning(
+                    "cannot find out whether pod was bound, trying again",
+                    extra={"pod": pod.key, "err": str(problem)},
+                )
+                await self._clock.sleep(LOOK_AGAIN_SECONDS)
+                continue
+            return bound.metadata.uid == pod.uid and bound.spec.node_name == placed.node_name
+        known = self._cache.get_pod(pod.uid)
+        return known is not None and known.node_name == placed.node_name
 
     async def _bound(self, placed: Placed) -> None:
         pod = placed.pod
@@ -115,19 +151,14 @@ class BindingCycle:
         if placed.state.pods_to_activate:
             self._queue.activate(placed.state.pods_to_activate.values())
 
-    def _undo(
-        self, placed: Placed, status: Status, one_node_diagnosis_of: Status | None = None
-    ) -> Rejected:
+    def _undo(self, placed: Placed, status: Status, diagnosis: Diagnosis | None = None) -> Rejected:
         """Give the place back; others may use it, and the pod tries again later.
 
-        Only a rejection at Permit waits for an event of the plugin; a failed bind is an error,
-        whatever the plugin called it.
+        Only a rejection at Permit has a ``diagnosis`` and waits for an event of the plugin; a
+        failed bind is an error, whatever the plugin called it.
         """
         pod = placed.pod
-        run_unreserve(placed.profile.framework, placed.state, pod, placed.node_name)
-        if self._cache.is_assumed(pod.uid):
-            self._cache.forget_pod(pod)
-        diagnosis = one_node_diagnosis(one_node_diagnosis_of) if one_node_diagnosis_of else None
+        self._give_back(placed)
         rejected = Rejected(placed.queued, placed.profile, status, diagnosis)
         if diagnosis is None:
             self._queue.move_all_to_active_or_backoff(ASSIGNED_POD_DELETE, pod.pod, None)
@@ -138,3 +169,7 @@ class BindingCycle:
                 ASSIGNED_POD_DELETE, pod.pod, None, lambda other: other.uid != pod.uid
             )
         return rejected
+
+    def _give_back(self, placed: Placed) -> None:
+        self._waiting.discard(placed.pod.uid)
+        unreserve_and_forget(self._cache, placed)

@@ -6,11 +6,13 @@ async, and per-node plugins over many nodes; the snapshot does not change meanwh
 
 from __future__ import annotations
 
+import asyncio
 import random
 from collections.abc import Mapping
 
 import numpy as np
 from msgspec import Struct
+from msgspec.structs import replace
 
 from ksched.cache.cache import SchedulerCache
 from ksched.cache.pod_info import PodInfo
@@ -25,13 +27,20 @@ from ksched.framework.diagnosis import (
 from ksched.framework.interface import PostFilterResult
 from ksched.framework.queued_pod import QueuedPodInfo
 from ksched.framework.runtime.filter_columns import Rows
-from ksched.framework.runtime.guard import PluginFailure
+from ksched.framework.runtime.guard import Hook, PluginFailure
 from ksched.framework.runtime.lifecycle import run_permit, run_reserve, run_unreserve
 from ksched.framework.runtime.pipeline import Feasibility, Search
 from ksched.framework.runtime.profiles import Profile
 from ksched.framework.runtime.score_columns import Scores
 from ksched.framework.runtime.waiting_pods import WaitingPods
-from ksched.framework.status import SUCCESS, Code, Status, unresolvable, unschedulable
+from ksched.framework.status import (
+    SUCCESS,
+    Code,
+    Status,
+    error,
+    unresolvable,
+    unschedulable,
+)
 from ksched.queue.nominator import Nominator
 
 
@@ -107,7 +116,7 @@ class SchedulingCycle:
         pipeline = profile.pipeline
         status, names, narrowing = await pipeline.run_pre_filter(state, pod)
         if not status.is_success:
-            return self._rejected_by_pre_filter(status, narrowing if names is None else [])
+            return self._rejected_by_pre_filter(status, narrowing)
         nominated = self._nominated_rows(pod)
         fit = await self._on_nominated_node(profile, state, pod, nominated)
         if fit is not None:
@@ -131,14 +140,18 @@ class SchedulingCycle:
         fit = await pipeline.find_nodes_that_fit(state, pod, search)
         if search.limit is not None:
             profile.next_start_node_index = (search.start + fit.evaluated) % len(snapshot)
-        return fit.diagnosis or fit
+        if fit.diagnosis is None:
+            return fit
+        # Nodes that were not even looked at wait for the plugins that ruled them out.
+        plugins = fit.diagnosis.unschedulable_plugins.union(narrowing)
+        return replace(fit.diagnosis, unschedulable_plugins=plugins) if narrowing else fit.diagnosis
 
     def _rejected_by_pre_filter(self, status: Status, narrowing: list[str]) -> Diagnosis:
         """All nodes get the status; upstream prints it once instead of counting."""
         unschedulable_plugins, pending = rejectors([status])
         return Diagnosis(
             num_all_nodes=len(self._cache.snapshot),
-            unschedulable_plugins=frozenset(narrowing) or unschedulable_plugins,
+            unschedulable_plugins=unschedulable_plugins.union(narrowing),
             pending_plugins=pending,
             pre_filter_message=status.message,
             node_statuses=NodeStatuses.same_for_all(self._cache.snapshot.table, status),
@@ -190,24 +203,23 @@ class SchedulingCycle:
     async def run_post_filter(
         self, profile: Profile, state: CycleState, queued: QueuedPodInfo, diagnosis: Diagnosis
     ) -> Rejected:
-        """Give PostFilter plugins a chance to make room; the first success or last word counts."""
-        reasons: list[str] = []
+        """Give PostFilter plugins a chance to make room.
+
+        They are asked until one succeeds, fails, or says that nothing will help. What they say is
+        added to the diagnosis: the pod fits nowhere in any case.
+        """
+        reasons: tuple[str, ...] = ()
         nominated: str | None = None
         for hook in profile.framework.post_filter:
-            result = await hook.acall(state, queued.pod, diagnosis)
-            if not isinstance(result, PostFilterResult):
-                raise hook.nonsense(result, "a PostFilterResult")
-            status = result.status.by(hook.plugin)
-            nominated = result.nominated_node_name if nominated is None else nominated
-            reasons += status.reasons
+            status, wish = await _ask_post_filter(hook, state, queued.pod, diagnosis)
             if status.is_success:
-                reasons, nominated = [], result.nominated_node_name
+                reasons, nominated = (), wish
                 break
-            if not status.is_rejected:
-                reasons = [status.message]
+            if status.code is Code.UNSCHEDULABLE_AND_UNRESOLVABLE or not status.is_rejected:
+                reasons, nominated = status.reasons, wish
                 break
-            if status.code is Code.UNSCHEDULABLE_AND_UNRESOLVABLE:
-                break
+            reasons += status.reasons
+            nominated = nominated if wish is None else wish
         explained = Diagnosis(
             num_all_nodes=diagnosis.num_all_nodes,
             reasons=diagnosis.reasons,
@@ -230,23 +242,50 @@ class SchedulingCycle:
         fit: Feasibility,
     ) -> Placed | Rejected:
         pod = queued.pod.on_node(node_name)
+        if self._cache.get_pod(pod.uid) is not None:
+            # Somebody else bound it while an async plugin was asked.
+            known = f"pod {pod.uid}({pod.key}) is in the cache, so can't be assumed"
+            return Rejected(queued, profile, error(known))
         self._cache.assume_pod(pod)
         self._nominator.delete(pod.uid)
-        framework = profile.framework
+        placed = Placed(queued, pod, node_name, profile, state, fit.evaluated, len(fit.rows))
         waits: dict[str, float] = {}
         try:
-            status = await run_reserve(framework, state, pod, node_name)
+            status = await run_reserve(profile.framework, state, pod, node_name)
             if status.is_success:
-                status, waits = await run_permit(framework, state, pod, node_name)
+                status, waits = await run_permit(profile.framework, state, pod, node_name)
         except PluginFailure as failed:
             status = failed.status
+        except asyncio.CancelledError:
+            unreserve_and_forget(self._cache, placed)
+            raise
         if waits:
             self._waiting.hold(pod, node_name, waits)
         elif not status.is_success:
-            run_unreserve(framework, state, pod, node_name)
-            self._cache.forget_pod(pod)
+            unreserve_and_forget(self._cache, placed)
             return Rejected(queued, profile, status, one_node_diagnosis(status))
-        return Placed(queued, pod, node_name, profile, state, fit.evaluated, len(fit.rows))
+        return placed
+
+
+def unreserve_and_forget(cache: SchedulerCache, placed: Placed) -> None:
+    """Take a place back, in the plugins' books and in the cache."""
+    run_unreserve(placed.profile.framework, placed.state, placed.pod, placed.node_name)
+    # Not assumed any more: deleted, or confirmed by the watch, here or on another node.
+    if cache.is_assumed(placed.pod.uid):
+        cache.forget_pod(placed.pod)
+
+
+async def _ask_post_filter(
+    hook: Hook, state: CycleState, pod: PodInfo, diagnosis: Diagnosis
+) -> tuple[Status, str | None]:
+    """One plugin's answer; that it broke is an answer too, since the pod's fate is decided."""
+    try:
+        result = await hook.acall(state, pod, diagnosis)
+        if not isinstance(result, PostFilterResult):
+            raise hook.nonsense(result, "a PostFilterResult")
+        return hook.status(result.status), result.nominated_node_name
+    except PluginFailure as failed:
+        return failed.status, None
 
 
 def one_node_diagnosis(status: Status) -> Diagnosis | None:

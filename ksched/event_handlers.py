@@ -32,6 +32,9 @@ from ksched.queue.scheduling_queue import SchedulingQueue
 
 log = logging.getLogger(__name__)
 
+REMOVED = "removed"
+"""Why a pod that waits for permission is sent back when it is deleted."""
+
 T = TypeVar("T", bound=HasMetadata)
 
 
@@ -111,7 +114,7 @@ class PodHandler:
     def _pending_modified(self, old: Pod, info: PodInfo) -> None:
         if not self._is_ours(info):
             # It changed hands: another scheduler answers for it now.
-            self._forget_pending(info.uid)
+            self.deleted(old)
             return
         self._pending[info.uid] = info
         if self._cache.is_assumed(info.uid):
@@ -133,7 +136,7 @@ class PodHandler:
     def _reject_waiting(self, uid: str) -> bool:
         waiting = self._waiting.get(uid)
         if waiting is not None:
-            waiting.reject("", "removed")
+            waiting.reject("", REMOVED)
         return waiting is not None
 
     def _forget_pending(self, uid: str) -> bool:

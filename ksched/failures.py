@@ -8,6 +8,7 @@ from collections.abc import Callable
 from ksched.cache.pod_info import PodInfo
 from ksched.cycle import Rejected
 from ksched.framework.handle import EventRecorder
+from ksched.framework.queued_pod import QueuedPodInfo
 from ksched.pod_status import PodStatusUpdater, Wish
 from ksched.queue.scheduling_queue import SchedulingQueue
 
@@ -15,8 +16,6 @@ log = logging.getLogger(__name__)
 
 UNSCHEDULABLE = "Unschedulable"
 SCHEDULER_ERROR = "SchedulerError"
-
-MAX_NOTE_BYTES = 1024
 
 
 class FailureHandler:
@@ -39,7 +38,7 @@ class FailureHandler:
 
         ``latest`` gives the newest version of a pending pod; an older one must not come back.
         """
-        queued = rejected.queued
+        queued, diagnosis = rejected.queued, rejected.diagnosis
         reason = UNSCHEDULABLE if rejected.status.is_rejected else SCHEDULER_ERROR
         level = logging.INFO if rejected.status.is_rejected else logging.ERROR
         log.log(
@@ -47,29 +46,30 @@ class FailureHandler:
             "unable to schedule pod",
             extra={"pod": queued.key, "reason": reason, "err": rejected.message},
         )
-        pod = self._latest(queued.uid)
-        if pod is None:
-            self._queue.done(queued.uid)
-            return
-        queued.pod = pod
-        diagnosis = rejected.diagnosis
         if diagnosis is None:
-            self._queue.add_unschedulable(queued)
+            pod = self.put_back(queued)
         else:
-            self._queue.add_unschedulable(
-                queued, diagnosis.unschedulable_plugins, diagnosis.pending_plugins
-            )
+            rejectors, pending = diagnosis.unschedulable_plugins, diagnosis.pending_plugins
+            pod = self.put_back(queued, rejectors, pending)
+        if pod is None:
+            return
         nominated = rejected.nominated_node_name
         if nominated is not None:
             self._queue.nominator.add(pod, nominated)
-        note = truncate(rejected.message)
-        self._recorder.event(pod, "Warning", "FailedScheduling", "Scheduling", note)
+        self._recorder.event(pod, "Warning", "FailedScheduling", "Scheduling", rejected.message)
         self._status.set(pod, Wish(reason, rejected.message, nominated))
 
-
-def truncate(message: str) -> str:
-    """Cut a note to what an Event may carry, as upstream does."""
-    encoded = message.encode()
-    if len(encoded) <= MAX_NOTE_BYTES:
-        return message
-    return encoded[: MAX_NOTE_BYTES - 4].decode(errors="ignore") + " ..."
+    def put_back(
+        self,
+        queued: QueuedPodInfo,
+        unschedulable_plugins: frozenset[str] = frozenset(),
+        pending_plugins: frozenset[str] = frozenset(),
+    ) -> PodInfo | None:
+        """Return a pod to the queue, in its newest version; ``None`` if it is gone or bound."""
+        pod = self._latest(queued.uid)
+        if pod is None:
+            self._queue.done(queued.uid)
+            return None
+        queued.pod = pod
+        self._queue.add_unschedulable(queued, unschedulable_plugins, pending_plugins)
+        return pod

@@ -35,6 +35,19 @@ class Wish(Struct, frozen=True):
     message: str = ""
     nominated_node_name: str | None = None
 
+    def after(self, earlier: Wish | None) -> Wish:
+        """What a status says that was told ``earlier``, then this."""
+        if earlier is None:
+            return self
+        condition = self if self.reason else earlier
+        nominated = self.nominated_node_name
+        if nominated is None:
+            nominated = earlier.nominated_node_name
+        return Wish(condition.reason, condition.message, nominated)
+
+
+NOTHING = Wish()
+
 
 class PodStatusUpdater:
     """Sends status patches, a few at a time; the single writer of what ksched says about pods."""
@@ -44,6 +57,7 @@ class PodStatusUpdater:
         self._clock = clock
         self._wishes: dict[str, tuple[PodInfo, Wish]] = {}
         self._sent: dict[str, Wish] = {}
+        self._busy: set[str] = set()
         self._wake = asyncio.Event()
 
     def set(self, pod: PodInfo, wish: Wish) -> None:
@@ -59,7 +73,7 @@ class PodStatusUpdater:
         self._sent.pop(uid, None)
 
     def __len__(self) -> int:
-        return len(self._wishes)
+        return len(self._wishes) + len(self._busy)
 
     async def run(self) -> None:
         """Send wishes until cancelled."""
@@ -69,50 +83,63 @@ class PodStatusUpdater:
 
     async def _work(self) -> None:
         while True:
-            while not self._wishes:
+            uid = next((uid for uid in self._wishes if uid not in self._busy), None)
+            if uid is None:
                 self._wake.clear()
                 await self._wake.wait()
-            uid = next(iter(self._wishes))
-            pod, wish = self._wishes.pop(uid)
-            body = patch_body(pod, wish, self._clock.wall())
-            if body is None:
-                self._sent[uid] = wish
                 continue
-            self._sent[uid] = wish
+            pod, wish = self._wishes.pop(uid)
+            # One patch of a pod at a time: of two on their way, the older might arrive last.
+            self._busy.add(uid)
             try:
-                await self._client.patch_pod_status(pod.namespace, pod.name, body)
-            except NotFound:
-                self._sent.pop(uid, None)
-            except ApiError as error:
-                # The next failed attempt wishes again.
-                self._sent.pop(uid, None)
-                log.warning("pod status not updated", extra={"pod": pod.key, "error": str(error)})
+                await self._send(pod, wish)
+            finally:
+                self._busy.discard(uid)
+                self._wake.set()
+
+    async def _send(self, pod: PodInfo, wish: Wish) -> None:
+        earlier = self._sent.get(pod.uid)
+        self._sent[pod.uid] = wish.after(earlier)
+        body = patch_body(pod, wish, earlier or NOTHING, self._clock.wall())
+        if body is None:
+            return
+        try:
+            await self._client.patch_pod_status(pod.namespace, pod.name, body)
+        except NotFound:
+            self._sent.pop(pod.uid, None)
+        except ApiError as error:
+            # The next failed attempt wishes again.
+            self._sent.pop(pod.uid, None)
+            log.warning("pod status not updated", extra={"pod": pod.key, "error": str(error)})
 
 
-def patch_body(pod: PodInfo, wish: Wish, wall_seconds: float) -> bytes | None:
-    """The strategic merge patch that makes a wish true; ``None`` if it is true already."""
+def patch_body(pod: PodInfo, wish: Wish, sent: Wish, wall_seconds: float) -> bytes | None:
+    """The strategic merge patch that makes a wish true; ``None`` if it is true already.
+
+    The pod object may be older than what was ``sent`` last; both must agree that nothing changes.
+    """
     status = pod.pod.status
     body: dict[str, object] = {}
     if wish.reason:
         current = next((one for one in status.conditions if one.type == "PodScheduled"), None)
-        condition: dict[str, object] = {
-            "type": "PodScheduled",
-            "status": "False",
-            "reason": wish.reason,
-            "message": wish.message,
-        }
-        if current is None or current.status != "False":
-            condition["lastTransitionTime"] = rfc3339(wall_seconds)
-        if pod.pod.metadata.generation:
-            condition["observedGeneration"] = pod.pod.metadata.generation
-        same = current is not None and (current.status, current.reason, current.message) == (
-            "False",
-            wish.reason,
-            wish.message,
-        )
-        if not same:
+        is_false = current is not None and current.status == "False"
+        wanted = (wish.reason, wish.message)
+        is_said = is_false and current is not None and (current.reason, current.message) == wanted
+        if not is_said or (sent.reason and (sent.reason, sent.message) != wanted):
+            condition: dict[str, object] = {
+                "type": "PodScheduled",
+                "status": "False",
+                "reason": wish.reason,
+                "message": wish.message,
+            }
+            if not is_false:
+                condition["lastTransitionTime"] = rfc3339(wall_seconds)
+            if pod.pod.metadata.generation:
+                condition["observedGeneration"] = pod.pod.metadata.generation
             body["conditions"] = [condition]
     nominated = wish.nominated_node_name
-    if nominated is not None and nominated != status.nominated_node_name:
+    if nominated is not None and not (
+        nominated == status.nominated_node_name and sent.nominated_node_name in (None, nominated)
+    ):
         body["nominatedNodeName"] = nominated or None
     return msgspec.json.encode({"status": body}) if body else None

@@ -14,11 +14,12 @@ import asyncio
 import logging
 import random
 import socket
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
 import anyio
+from msgspec import Raw
 
 from ksched.api.decoding import decode_node, decode_pod, decoder
 from ksched.api.objects import Node, Pod
@@ -35,15 +36,17 @@ from ksched.clock import Clock, LoopClock, stopwatch
 from ksched.configuration.model import SchedulerConfiguration
 from ksched.cycle import Placed, Rejected, SchedulingCycle
 from ksched.decisions import Decision, DecisionLog, Result
-from ksched.event_handlers import EVENT_RESOURCES, ListingHandler, NodeHandler, PodHandler
-from ksched.failures import FailureHandler
+from ksched.event_handlers import EVENT_RESOURCES, REMOVED, ListingHandler, NodeHandler, PodHandler
+from ksched.failures import SCHEDULER_ERROR, FailureHandler
 from ksched.framework.handle import Handle
 from ksched.framework.plugins.in_tree import IN_TREE
 from ksched.framework.queued_pod import QueuedPodInfo
 from ksched.framework.runtime import registry as registries
+from ksched.framework.runtime.guard import Hook, PluginFailure
 from ksched.framework.runtime.profiles import FrameworkHandle, build_profiles
 from ksched.framework.runtime.waiting_pods import WaitingPods
-from ksched.pod_status import PodStatusUpdater
+from ksched.framework.status import Status
+from ksched.pod_status import PodStatusUpdater, Wish
 from ksched.queue.hints import registrations
 from ksched.queue.scheduling_queue import (
     BACKOFF_FLUSH_SECONDS,
@@ -80,6 +83,18 @@ class Recorders:
     def event(self, pod: PodInfo, kind: str, reason: str, action: str, note: str) -> None:
         name = pod.template.spec.scheduler_name
         self._recorder.event(pod_reference(pod.pod), kind, reason, action, note, name)
+
+
+def sort_key(hook: Hook) -> Callable[[QueuedPodInfo], Any]:
+    """The QueueSort plugin's key; pods for which it fails come last, in order of arrival."""
+
+    def key(queued: QueuedPodInfo) -> tuple[int, Any]:
+        try:
+            return 0, hook.call(queued)
+        except PluginFailure:
+            return 1, queued.timestamp
+
+    return key
 
 
 class Scheduler:
@@ -133,26 +148,25 @@ class Scheduler:
         self.node_reflector: Reflector[Node] = Reflector(
             self.client, NODES, decode_node, self.nodes, self.clock, rng=rng
         )
-        self.listing_reflectors = [
-            Reflector(
-                self.client,
-                RESOURCES[kind],
-                decoder(kind),
-                ListingHandler(listing, self.queue, EVENT_RESOURCES.get(kind)),
-                self.clock,
-                rng=rng,
-            )
-            for kind, listing in self.listings.wanted().items()
-        ]
+        self.listing_reflectors = self._make_listing_reflectors(rng)
         failures = FailureHandler(self.queue, self.pods.latest, recorders, self.pod_status)
         self._failures = failures
         self._recorders = recorders
+        # Its own generator: what the network did must not change the choices.
         self._cycle = SchedulingCycle(
-            self.cache, self.profiles, self.queue.nominator, self.waiting, rng
+            self.cache, self.profiles, self.queue.nominator, self.waiting, random.Random(seed)
         )
         self._binding = BindingCycle(
-            self.cache, self.queue, self.waiting, failures, recorders, self.pod_status
+            self.cache,
+            self.queue,
+            self.waiting,
+            failures,
+            recorders,
+            self.pod_status,
+            self.clock,
+            self._read_pod,
         )
+        self._expires_assumed = assume_ttl_seconds > 0
         self._drain = anyio.CancelScope()
         self._tasks: anyio.abc.TaskGroup | None = None
 
@@ -169,6 +183,22 @@ class Scheduler:
             self._nominated_pods_for_node,
         )
 
+    def _make_listing_reflectors(self, rng: random.Random) -> list[Reflector[Any]]:
+        return [
+            Reflector(
+                self.client,
+                RESOURCES[kind],
+                decoder(kind),
+                ListingHandler(listing, self.queue, EVENT_RESOURCES.get(kind)),
+                self.clock,
+                rng=rng,
+            )
+            for kind, listing in self.listings.wanted().items()
+        ]
+
+    async def _read_pod(self, pod: PodInfo) -> Pod:
+        return decode_pod(Raw(await self.client.get(PODS, pod.namespace, pod.name)))
+
     # The queue is built from the plugins, so it does not exist yet when they get their handles.
 
     def _activate(self, pods: Iterable[PodInfo]) -> None:
@@ -184,9 +214,9 @@ class Scheduler:
         first = next(iter(frameworks.values()))
         return SchedulingQueue(
             self.clock.now,
-            first.queue_sort.method,
+            sort_key(first.queue_sort),
             {
-                name: [(hook.plugin, hook.method) for hook in framework.pre_enqueue]
+                name: [(hook.plugin, self._pre_enqueue(hook)) for hook in framework.pre_enqueue]
                 for name, framework in frameworks.items()
             },
             {name: registrations(one.plugins.values()) for name, one in frameworks.items()},
@@ -195,6 +225,18 @@ class Scheduler:
             pod_max_in_unschedulable_seconds=pod_max_in_unschedulable_seconds,
             observer=observer,
         )
+
+    def _pre_enqueue(self, hook: Hook) -> Callable[[PodInfo], Status]:
+        """A PreEnqueue method whose faults gate its pod and are told like those of an attempt."""
+
+        def ask(pod: PodInfo) -> Status:
+            try:
+                return hook.status(hook.call(pod))
+            except PluginFailure as failed:
+                self.pod_status.set(pod, Wish(SCHEDULER_ERROR, failed.status.message))
+                return failed.status
+
+        return ask
 
     # -- running --------------------------------------------------------------------------------
 
@@ -229,9 +271,10 @@ class Scheduler:
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(self._flush_backoff, name="flush backoff")
             tasks.start_soon(self._flush_unschedulable, name="flush unschedulable")
-            tasks.start_soon(self._expire_assumed, name="expire assumed")
+            if self._expires_assumed:
+                tasks.start_soon(self._expire_assumed, name="expire assumed")
             tasks.start_soon(self.pod_status.run, name="update pod status")
-            with self._drain:
+            with anyio.CancelScope() as self._drain:
                 # A task per pod: asyncio's group costs a tenth of anyio's here.
                 async with asyncio.TaskGroup() as bindings:
                     while (queued := await self.queue.pop()) is not None:
@@ -290,14 +333,23 @@ class Scheduler:
             self.queue.done(pod.uid)
             return
         started, began = self.clock.now(), stopwatch()
-        outcome = await self._cycle.run(queued)
+        try:
+            outcome = await self._cycle.run(queued)
+        except asyncio.CancelledError:
+            self._failures.put_back(queued)
+            raise
         algorithm_seconds = stopwatch() - began
         if isinstance(outcome, Rejected):
             self._decided(outcome, started, algorithm_seconds)
             self._failures.handle_scheduling_failure(outcome)
             return
+        waiting, latest = self.waiting.get(pod.uid), self.pods.latest(pod.uid)
+        if waiting is not None and (latest is None or latest.is_terminating):
+            # Deleted while an async plugin was asked, before there was a waiting pod to reject.
+            waiting.reject("", REMOVED)
         if outcome.state.pods_to_activate:
             self.queue.activate(outcome.state.pods_to_activate.values())
+            outcome.state.pods_to_activate.clear()
         bindings.create_task(self._bind(outcome, started, algorithm_seconds), name="bind")
 
     async def _bind(self, placed: Placed, started: float, algorithm_seconds: float) -> None:

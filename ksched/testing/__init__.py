@@ -5,6 +5,7 @@ line imports this package.
 """
 
 from ksched.testing.builders import NodeBuilder, PodBuilder, make_node, make_pod
+from ksched.testing.checkers import Checkers
 from ksched.testing.fake_plugins import NEVER, After, Call, FakePlugin, PermitGate
 from ksched.testing.harness import Cluster, PodEvent, cluster
 
@@ -12,6 +13,7 @@ __all__ = [
     "NEVER",
     "After",
     "Call",
+    "Checkers",
     "Cluster",
     "FakePlugin",
     "NodeBuilder",

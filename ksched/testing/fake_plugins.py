@@ -65,9 +65,9 @@ class FakePlugin:
     """A plugin with an answer for each of its methods; itself a factory.
 
     An answer that is an exception (or a class of them) is raised, one that can be called is called
-    with the method's arguments, an ``After`` comes later, anything else is returned as it is.
-    ``answers`` may be changed at any time. Calls are noted in ``journal``, which several fakes may
-    share to see their order.
+    with the method's arguments, an ``After`` comes later, anything else is returned as it is. A
+    method whose first answer is an ``After`` is async. ``answers`` may be changed at any time.
+    Calls are noted in ``journal``, which several fakes may share to see their order.
     """
 
     timeout_seconds = 30.0
@@ -107,22 +107,22 @@ class FakePlugin:
             self.journal.append(_call(self.name, method, args))
             return self._give(self.answers[method], args)
 
-        return answer
+        async def later(*args: Any) -> object:
+            self.journal.append(_call(self.name, method, args))
+            after = self.answers[method]
+            while isinstance(after, After):
+                await (asyncio.Event().wait() if after is NEVER else asyncio.sleep(after.seconds))
+                after = after.answer
+            return self._give(after, args)
+
+        return later if isinstance(self.answers[method], After) else answer
 
     def _give(self, answer: object, args: Sequence[Any]) -> object:
-        if isinstance(answer, After):
-            return self._later(answer, args)
         if isinstance(answer, BaseException) or (
             isinstance(answer, type) and issubclass(answer, BaseException)
         ):
             raise answer
         return answer(*args) if callable(answer) else answer
-
-    async def _later(self, after: After, args: Sequence[Any]) -> object:
-        if after is NEVER:
-            await asyncio.Event().wait()
-        await asyncio.sleep(after.seconds)
-        return self._give(after.answer, args)
 
 
 class PermitGate(FakePlugin):
@@ -134,9 +134,10 @@ class PermitGate(FakePlugin):
         *,
         timeout_seconds: float = 60.0,
         journal: list[Call] | None = None,
+        **answers: object,
     ) -> None:
         held = PermitResult(wait(), timeout_seconds)
-        super().__init__(name, journal=journal, permit=held)
+        super().__init__(name, journal=journal, permit=held, **answers)
 
     def held(self) -> list[str]:
         """Keys of the pods that this gate holds."""

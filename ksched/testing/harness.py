@@ -36,6 +36,7 @@ from ksched.configuration.model import ClientConnection, Profile
 from ksched.configuration.plugins import Plugin, PluginSet
 from ksched.configuration.strict_model import API_VERSION
 from ksched.framework.handle import PluginFactory
+from ksched.framework.queued_pod import QueuedPodInfo
 from ksched.queue.places import Place, Transition
 from ksched.scheduler import Scheduler
 from ksched.testing.builders import NodeBuilder, PodBuilder, make_node
@@ -225,6 +226,13 @@ class Cluster:
     def story(self, pod: str) -> list[Transition]:
         """How a pod went through the queue; also for a pod that is gone."""
         return self.scheduler.queue.story(self.uid(pod))
+
+    def queued(self, pod: str) -> QueuedPodInfo:
+        """What the queue has noted about a pending pod; ``KeyError`` if it is not pending."""
+        queued = self.scheduler.queue.get(self.uid(pod))
+        if queued is None:
+            raise KeyError(pod)
+        return queued
 
     def place(self, pod: str) -> Place:
         """Where in the queue a pod is."""

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import inspect
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from ksched.configuration.merging import PluginWeight, expand_profile, plugin_args
@@ -10,7 +11,7 @@ from ksched.configuration.model import Profile
 from ksched.errors import ConfigError
 from ksched.framework.handle import Handle
 from ksched.framework.runtime.filter_columns import FilterEntry
-from ksched.framework.runtime.guard import Hook
+from ksched.framework.runtime.guard import DEFAULT_TIMEOUT_SECONDS, Hook
 from ksched.framework.runtime.registry import Registry
 from ksched.framework.runtime.score_columns import ScoreEntry
 from ksched.framework.verdicts import Scope
@@ -30,6 +31,22 @@ METHODS: Mapping[str, tuple[str, ...]] = {
     "postBind": ("post_bind",),
 }
 """The methods that make a plugin implement an extension point; the first one present counts."""
+
+SYNCHRONOUS = (
+    "events_to_register",
+    "pre_enqueue",
+    "sort_key",
+    "add_pod",
+    "remove_pod",
+    "filter_nodes",
+    "filter",
+    "pre_score",
+    "score_nodes",
+    "score",
+    "normalize",
+    "unreserve",
+)
+"""Methods that may not be ``async def``: nothing waits for their answer."""
 
 
 def implementation(plugin: Any, point: str) -> Callable[..., Any] | None:
@@ -139,9 +156,25 @@ def _instantiate(profile: Profile, registry: Registry, handle: Handle) -> dict[s
         if factory is None:
             continue
         try:
-            plugins[name] = factory(plugin_args(profile, name), handle)
+            plugin = plugins[name] = factory(plugin_args(profile, name), handle)
+            problems += [f'plugin "{name}": {problem}' for problem in _find_problems(name, plugin)]
         except (ValueError, TypeError, KeyError, ConfigError) as problem:
             problems.append(f'initializing plugin "{name}": {problem}')
     if problems:
         raise ConfigError(problems)
     return plugins
+
+
+def _find_problems(name: str, plugin: Any) -> Iterator[str]:
+    """What would make a plugin fail with the first pod, said before there is one."""
+    own = getattr(plugin, "name", None)
+    if own != name:
+        yield f"its name must be the one it is registered under, got {own!r}"
+    if hasattr(plugin, "reserve") and not hasattr(plugin, "unreserve"):
+        yield "reserve needs an unreserve that takes it back"
+    for method in SYNCHRONOUS:
+        if inspect.iscoroutinefunction(getattr(plugin, method, None)):
+            yield f"{method} must not be async"
+    timeout = getattr(plugin, "timeout_seconds", DEFAULT_TIMEOUT_SECONDS)
+    if not (isinstance(timeout, int | float) and timeout > 0):
+        yield f"timeout_seconds must be a positive number, got {timeout!r}"

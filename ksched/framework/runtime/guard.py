@@ -17,6 +17,9 @@ DEFAULT_TIMEOUT_SECONDS = 30.0
 """How long an async plugin may take at one extension point unless it says otherwise
 (``timeout_seconds``)."""
 
+MAX_COMPLAINTS = 100
+"""How many different problems of one plugin at one extension point are logged."""
+
 
 class PluginFailure(KschedError):
     """A plugin broke its contract; carries the ERROR status that the pod's attempt ends with."""
@@ -71,22 +74,32 @@ class Hook:
             if not deadline.expired():
                 raise self._failed(problem) from problem
             late = f"no answer within {self.timeout_seconds:g}s"
+            self._complain(late, None)
             raise failure(self.plugin, self.activity, late) from None
+        except asyncio.CancelledError as problem:
+            task = asyncio.current_task()
+            if task is None or task.cancelling():
+                raise
+            # Nobody cancelled us: the plugin waited for something that it had cancelled itself.
+            raise self._failed(problem) from problem
         except Exception as problem:
             raise self._failed(problem) from problem
 
-    def _failed(self, problem: Exception) -> PluginFailure:
+    def _failed(self, problem: BaseException) -> PluginFailure:
         text = f"{type(problem).__name__}: {problem}"
-        if text not in self._complained:
-            # A broken plugin breaks for every pod: its traceback is worth reading once.
-            if len(self._complained) < 100:
-                self._complained.add(text)
-            log.error(
-                "plugin raised",
-                extra={"plugin": self.plugin, "activity": self.activity},
-                exc_info=problem,
-            )
+        self._complain(text, problem)
         return failure(self.plugin, self.activity, text)
+
+    def _complain(self, text: str, problem: BaseException | None) -> None:
+        """Log a problem once: a broken plugin breaks for every pod."""
+        if text in self._complained or len(self._complained) >= MAX_COMPLAINTS:
+            return
+        self._complained.add(text)
+        log.error(
+            "plugin failed",
+            extra={"plugin": self.plugin, "activity": self.activity, "err": text},
+            exc_info=problem,
+        )
 
     def nonsense(self, got: object, wanted: str) -> PluginFailure:
         """What to raise when a method returns something outside its contract."""
@@ -96,6 +109,8 @@ class Hook:
         """Check that a plugin returned a status, and sign it with the plugin's name."""
         if not isinstance(got, Status):
             raise self.nonsense(got, "a Status")
+        if got.reasons and not all(isinstance(reason, str) for reason in got.reasons):
+            raise self.nonsense(got.reasons, "reasons that are text")
         return got.by(self.plugin)
 
 

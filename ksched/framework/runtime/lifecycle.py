@@ -7,7 +7,7 @@ from ksched.framework.cycle_state import CycleState
 from ksched.framework.interface import PermitResult
 from ksched.framework.runtime.framework import Framework
 from ksched.framework.runtime.guard import Hook, PluginFailure
-from ksched.framework.status import SKIP, SUCCESS, Code, Status
+from ksched.framework.status import SKIP, SUCCESS, Code, Status, error
 
 
 async def run_reserve(
@@ -43,6 +43,8 @@ async def run_permit(
             timeout_seconds, result = result.timeout_seconds, result.status
         status = hook.status(result)
         if status.is_wait:
+            if not (isinstance(timeout_seconds, int | float) and timeout_seconds >= 0):
+                raise hook.nonsense(timeout_seconds, "seconds to wait")
             waits[hook.plugin] = timeout_seconds
         elif not status.is_success:
             return (status if status.is_rejected else _failed(hook, status)), {}
@@ -88,7 +90,7 @@ async def run_bind(framework: Framework, state: CycleState, pod: PodInfo, node_n
         if status.is_success or status.is_rejected:
             return status
         return _failed(hook, status)
-    return SKIP
+    return error("every Bind plugin skipped the pod")
 
 
 async def run_post_bind(

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
 
 import numpy as np
 from msgspec import Struct
@@ -110,6 +110,8 @@ class Pipeline:
                 result = await hook.finish(result)
             if isinstance(result, PreFilterResult):
                 if result.node_names is not None:
+                    if not isinstance(result.node_names, Set):
+                        raise hook.nonsense(result.node_names, "a set of node names")
                     narrowing.append(hook.plugin)
                     nodes = result.node_names if nodes is None else nodes & result.node_names
                 result = result.status
@@ -117,7 +119,7 @@ class Pipeline:
             if status.is_skip:
                 state.skip_filter.add(hook.plugin)
             elif status.code is Code.UNSCHEDULABLE_AND_UNRESOLVABLE:
-                return status, None, narrowing
+                return status, None, []
             elif status.is_rejected:
                 rejected = status
             elif not status.is_success:

@@ -94,8 +94,8 @@ class WaitingPods:
 
 def go_duration(seconds: float) -> str:
     """Format a duration as Go prints it: ``1m30s``, ``5m0s``, ``2s``, ``500ms``."""
-    if seconds < 1:
-        return f"{seconds * 1000:g}ms"
+    if 0 < seconds < 1:
+        return f"{seconds * 1000:g}ms" if seconds >= 0.001 else f"{seconds * 1e6:g}µs"
     hours, rest = divmod(seconds, 3600)
     minutes, rest = divmod(rest, 60)
     text = f"{rest:g}s"

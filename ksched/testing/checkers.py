@@ -1,0 +1,225 @@
+"""What must hold in any cluster at any time, found out without asking the code that is tested.
+
+``Ledger`` keeps its own books of the API server's pods as they change, so a node that is overfull
+for an instant is noticed. ``Checkers`` adds what may be untrue for a moment but not for long.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from msgspec import Raw
+
+from ksched.api.decoding import decode_node, decode_pod
+from ksched.api.objects import Node, Pod
+from ksched.api.pod_resources import amounts, pod_requests_with_status
+from ksched.apiserver import resources
+from ksched.apiserver.store import DELETED, Change, Entry
+from ksched.queue.places import Place
+from ksched.testing.reference import decide
+
+if TYPE_CHECKING:
+    from ksched.testing.harness import Cluster
+
+PATIENCE_SECONDS = 150.0
+"""How long a pod may wait though a node would take it: the leftover flush comes every 30 s and
+takes what has waited for 60 s, then the backoff is at most 10 s and its flush a second."""
+
+TERMINAL = ("Succeeded", "Failed")
+
+
+class Ledger:
+    """Books of the pods and nodes of an API server, kept by listening to its store."""
+
+    def __init__(self, c: Cluster) -> None:
+        self.problems: list[str] = []
+        """What was wrong at some instant."""
+        self.pods: dict[str, Pod] = {}
+        """All pods that are not terminal, by UID."""
+        self.used: dict[str, Counter[str]] = {}
+        """What the pods on each node ask for; ``pods`` counts them."""
+        self.binds = 0
+        self._cluster = c
+        self._nodes: dict[int, Node] = {}
+        collection = c.server.store.collection(resources.PODS)
+        for entry in collection.entries.values():
+            self._put(_pod(entry))
+        collection.watches[self] = None
+
+    def offer(self, change: Change) -> None:
+        """Called by the store with every change of a pod."""
+        pod = _pod(change.entry)
+        before = self.pods.get(pod.metadata.uid)
+        self._drop(pod.metadata.uid)
+        if change.type == DELETED:
+            return
+        if before is not None and before.spec.node_name not in ("", pod.spec.node_name):
+            self.problems.append(
+                f"{pod.metadata.key}: bound twice, to {before.spec.node_name} "
+                f"and then to {pod.spec.node_name or 'no node'}"
+            )
+        self._put(pod)
+        if pod.spec.node_name and before is not None and not before.spec.node_name:
+            self.binds += 1
+            self.problems += self._overfull(pod)
+
+    def close(self) -> None:
+        """Called by the store when it shuts down."""
+
+    def node(self, name: str) -> Node | None:
+        """A node as it is now."""
+        entry = self._cluster.server.store.collection(resources.NODES).entries.get(name)
+        if entry is None:
+            return None
+        node = self._nodes.get(entry.version)
+        if node is None:
+            node = self._nodes[entry.version] = decode_node(Raw(entry.raw))
+        return node
+
+    def nodes(self) -> list[Node]:
+        names = list(self._cluster.server.store.collection(resources.NODES).entries)
+        return [node for name in names if (node := self.node(name)) is not None]
+
+    def pods_on(self, name: str) -> list[Pod]:
+        return [pod for pod in self.pods.values() if pod.spec.node_name == name]
+
+    def has_room(self, node: Node, pod: Pod) -> bool:
+        """Whether what a pod asks for is free on a node; nothing else is looked at."""
+        used = self.used.get(node.metadata.name, Counter[str]())
+        free = _allocatable(node)
+        return all(used[name] + wanted <= free[name] for name, wanted in _asks(pod).items())
+
+    def _overfull(self, pod: Pod) -> Iterator[str]:
+        name = pod.spec.node_name
+        node = self.node(name)
+        if node is None:
+            return
+        allocatable = _allocatable(node)
+        for resource, used in self.used[name].items():
+            if used > allocatable[resource]:
+                yield (
+                    f"{pod.metadata.key}: bound to {name}, which then had {used} of "
+                    f"{allocatable[resource]} {resource} in use"
+                )
+
+    def _put(self, pod: Pod) -> None:
+        if pod.status.phase in TERMINAL:
+            return
+        self.pods[pod.metadata.uid] = pod
+        if pod.spec.node_name:
+            self.used.setdefault(pod.spec.node_name, Counter()).update(_asks(pod))
+
+    def _drop(self, uid: str) -> None:
+        pod = self.pods.pop(uid, None)
+        if pod is not None and pod.spec.node_name:
+            self.used[pod.spec.node_name].subtract(_asks(pod))
+
+
+class Checkers:
+    """Checks a cluster again and again; ``check`` raises ``AssertionError`` with all problems."""
+
+    def __init__(self, c: Cluster, patience_seconds: float = PATIENCE_SECONDS) -> None:
+        self.ledger = Ledger(c)
+        self._cluster = c
+        self._patience_seconds = patience_seconds
+        self._since: dict[str, float] = {}
+
+    def check(self) -> None:
+        """What is wrong at any instant must never be; the rest not for longer than the patience."""
+        now = self._cluster.clock.now()
+        found = [*self.wrong_books(), *self.unaccounted(), *self.left_behind()]
+        self._since = {problem: self._since.get(problem, now) for problem in found}
+        lasting = [
+            f"{problem} (since {since:g})"
+            for problem, since in self._since.items()
+            if now - since > self._patience_seconds
+        ]
+        self._complain([*self.ledger.problems, *lasting])
+
+    def check_books(self) -> None:
+        """For a settled cluster without faults: nothing may be out of step even for a moment."""
+        self._complain([*self.ledger.problems, *self.wrong_books(), *self.unaccounted()])
+
+    def _complain(self, problems: list[str]) -> None:
+        if problems:
+            at = f"at {self._cluster.clock.now():g} s:"
+            raise AssertionError("\n".join([at, *problems]))
+
+    def wrong_books(self) -> Iterator[str]:
+        """Differences between what runs where and what the scheduler's cache says."""
+        cache = self._cluster.scheduler.cache
+        held = {waiting.pod.uid for waiting in self._cluster.scheduler.waiting}
+        expected = {
+            uid: pod.spec.node_name for uid, pod in self.ledger.pods.items() if pod.spec.node_name
+        }
+        known = {pod.uid: pod for pod in cache.pods()}
+        for uid in expected.keys() | known.keys():
+            node_name = known[uid].node_name if uid in known else "no node"
+            if uid in expected and node_name != expected[uid]:
+                yield f"{uid}: is on {expected[uid]}, the cache says {node_name}"
+            elif uid not in expected and uid not in held:
+                yield f"{uid}: is on no node, the cache says {node_name}"
+        for node in self.ledger.nodes():
+            name = node.metadata.name
+            info = cache.get_node(name)
+            if info is None:
+                yield f"{name}: the cache does not know the node"
+                continue
+            used = Counter(self.ledger.used.get(name, Counter()))
+            for uid in held & info.pods.keys():
+                used.update(_asks(info.pods[uid].pod))
+            used.pop("pods", None)
+            for resource, amount in used.items():
+                if info.requested_of(resource) != amount:
+                    counted = info.requested_of(resource)
+                    yield f"{name}: {amount} {resource} in use, the cache says {counted}"
+
+    def unaccounted(self) -> Iterator[str]:
+        """Pending pods that the scheduler has lost, and lost pods that it has."""
+        scheduler = self._cluster.scheduler
+        for uid, pod in self._pending():
+            is_queued = scheduler.queue.place_of(uid) is not Place.ABSENT
+            if not is_queued and not scheduler.cache.is_assumed(uid):
+                yield f"{pod.metadata.key}: is pending and in no queue"
+        for place, queued_pods in scheduler.queue.pending_pods().items():
+            for queued in queued_pods:
+                present = self.ledger.pods.get(queued.uid)
+                if present is None or present.spec.node_name:
+                    yield f"{queued.key}: is {place.value} but not pending"
+        for waiting in scheduler.waiting:
+            if waiting.pod.uid not in self.ledger.pods:
+                yield f"{waiting.pod.key}: waits for permission but does not exist"
+
+    def left_behind(self) -> Iterator[str]:
+        """Pods that wait although a node would take them."""
+        nodes = self.ledger.nodes()
+        for uid, pod in self._pending():
+            if pod.spec.scheduling_gates or self._cluster.scheduler.cache.is_assumed(uid):
+                continue
+            for node in nodes:
+                if self.ledger.has_room(node, pod):
+                    on_node = {node.metadata.name: self.ledger.pods_on(node.metadata.name)}
+                    if not decide([node], on_node, pod).rejections:
+                        yield f"{pod.metadata.key}: waits although a node would take it"
+                        break
+
+    def _pending(self) -> Iterator[tuple[str, Pod]]:
+        profiles = self._cluster.scheduler.profiles
+        for uid, pod in self.ledger.pods.items():
+            is_ours = pod.spec.scheduler_name in profiles
+            if is_ours and not pod.spec.node_name and not pod.metadata.deletion_timestamp:
+                yield uid, pod
+
+
+def _pod(entry: Entry) -> Pod:
+    return decode_pod(Raw(entry.raw))
+
+
+def _asks(pod: Pod) -> Counter[str]:
+    return Counter({**pod_requests_with_status(pod), "pods": 1})
+
+
+def _allocatable(node: Node) -> Counter[str]:
+    return Counter(amounts(node.status.allocatable))
