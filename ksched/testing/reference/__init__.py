@@ -12,6 +12,19 @@ Does not belong here: anything that makes it faster, and any import of ``ksched.
 """
 
 from ksched.testing.reference.decision import Decision, Rejection, decide
-from ksched.testing.reference.world import ReferenceProfile, World
+from ksched.testing.reference.world import (
+    DEFAULT_PROFILE,
+    OtherObjects,
+    ReferenceProfile,
+    World,
+)
 
-__all__ = ["Decision", "ReferenceProfile", "Rejection", "World", "decide"]
+__all__ = [
+    "DEFAULT_PROFILE",
+    "Decision",
+    "OtherObjects",
+    "ReferenceProfile",
+    "Rejection",
+    "World",
+    "decide",
+]

@@ -7,10 +7,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from ksched.api.objects import Node, Pod
-from ksched.testing.reference.filters import FILTERS, UNRESOLVABLE
+from ksched.testing.reference.filters import FILTERS
 from ksched.testing.reference.matching import nodes_named_by_affinity
 from ksched.testing.reference.scores import SCORES
-from ksched.testing.reference.world import ReferenceProfile, World
+from ksched.testing.reference.world import UNRESOLVABLE, OtherObjects, ReferenceProfile, World
 
 
 @dataclass(frozen=True)
@@ -59,9 +59,10 @@ def decide(
     pods_by_node: Mapping[str, Sequence[Pod]],
     pod: Pod,
     profile: ReferenceProfile | None = None,
+    others: OtherObjects = OtherObjects(),  # noqa: B008  # frozen
 ) -> Decision:
     """Filter all nodes and score those that are left."""
-    world = World(nodes, pods_by_node, pod, profile or ReferenceProfile())
+    world = World(nodes, pods_by_node, pod, profile or ReferenceProfile(), others)
     names = [node.metadata.name for node in nodes]
 
     searched: set[str] | None = None

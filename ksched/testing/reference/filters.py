@@ -11,14 +11,16 @@ from ksched.api.pod_resources import (
     is_scalar_resource_name,
     pod_requests,
 )
+from ksched.testing.reference.affinity import filter_affinity
 from ksched.testing.reference.matching import any_term_matches, host_ports, own_affinity, tolerated
-from ksched.testing.reference.world import ReferenceProfile, World
-
-UNSCHEDULABLE = "Unschedulable"
-UNRESOLVABLE = "UnschedulableAndUnresolvable"
-
-Verdict = tuple[str, list[str]] | None
-"""Code and reasons, or ``None`` if the node passes."""
+from ksched.testing.reference.spread import filter_spread
+from ksched.testing.reference.world import (
+    UNRESOLVABLE,
+    UNSCHEDULABLE,
+    ReferenceProfile,
+    Verdict,
+    World,
+)
 
 
 def _node_unschedulable(world: World, node: Node) -> Verdict:
@@ -93,6 +95,19 @@ def _is_ignored(name: str, profile: ReferenceProfile) -> bool:
     return name in profile.ignored_resources or group in profile.ignored_resource_groups
 
 
+def _node_declared_features(world: World, node: Node) -> Verdict:
+    spec = world.pod.spec
+    required = set()
+    for container in (*spec.containers, *spec.init_containers):
+        if any(rule.action == "RestartAllContainers" for rule in container.restart_policy_rules):
+            required.add("RestartAllContainersOnContainerExits")
+    if spec.host_network and spec.host_users is False:
+        required.add("UserNamespacesHostNetworkSupport")
+    if required.issubset(node.status.declared_features):
+        return None
+    return UNRESOLVABLE, ["node(s) didn't match Pod's required features"]
+
+
 FILTERS: dict[str, Callable[[World, Node], Verdict]] = {
     "NodeUnschedulable": _node_unschedulable,
     "NodeName": _node_name,
@@ -100,4 +115,7 @@ FILTERS: dict[str, Callable[[World, Node], Verdict]] = {
     "NodeAffinity": _node_affinity,
     "NodePorts": _node_ports,
     "NodeResourcesFit": _node_resources_fit,
+    "PodTopologySpread": filter_spread,
+    "InterPodAffinity": filter_affinity,
+    "NodeDeclaredFeatures": _node_declared_features,
 }

@@ -13,7 +13,9 @@ from ksched.api.pod_resources import (
     non_missing_requests_with_status,
     pod_requests,
 )
+from ksched.testing.reference.affinity import score_affinity
 from ksched.testing.reference.matching import own_affinity, term_matches, tolerated
+from ksched.testing.reference.spread import score_selector_spread, score_spread
 from ksched.testing.reference.world import ReferenceProfile, World
 
 MIB = 1024 * 1024
@@ -178,4 +180,7 @@ SCORES: dict[str, Callable[[World, Sequence[Node]], dict[str, int]]] = {
     "NodeResourcesFit": _score_fit,
     "NodeResourcesBalancedAllocation": _score_balance,
     "ImageLocality": _score_images,
+    "PodTopologySpread": score_spread,
+    "InterPodAffinity": score_affinity,
+    "SelectorSpread": score_selector_spread,
 }

@@ -6,10 +6,26 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from ksched.api.objects import Node, NodeAffinity, Pod
+from ksched.api.objects import (
+    Namespace,
+    Node,
+    NodeAffinity,
+    Pod,
+    ReplicaSet,
+    ReplicationController,
+    Service,
+    StatefulSet,
+    TopologySpreadConstraint,
+)
 from ksched.api.pod_resources import pod_requests_with_status
 
 NO_AFFINITY = NodeAffinity()
+
+UNSCHEDULABLE = "Unschedulable"
+UNRESOLVABLE = "UnschedulableAndUnresolvable"
+
+Verdict = tuple[str, list[str]] | None
+"""Code and reasons, or ``None`` if the node passes."""
 
 
 @dataclass(frozen=True)
@@ -41,6 +57,33 @@ class ReferenceProfile:
     shape: Sequence[tuple[int, int]] = ()
     """(utilization, score) points of RequestedToCapacityRatio."""
     balanced_resources: Sequence[str] = ("cpu", "memory")
+    spread_defaults: Sequence[TopologySpreadConstraint] | None = None
+    """Constraints of pods without; ``None`` for the system's."""
+    hard_pod_affinity_weight: int = 1
+    ignore_preferred_terms_of_existing_pods: bool = False
+
+
+DEFAULT_PROFILE = ReferenceProfile(
+    filters=(
+        *ReferenceProfile.filters,
+        "PodTopologySpread",
+        "InterPodAffinity",
+        "NodeDeclaredFeatures",
+    ),
+    weights={**ReferenceProfile().weights, "PodTopologySpread": 2, "InterPodAffinity": 2},
+)
+"""The default profile, as far as there is a reference for it."""
+
+
+@dataclass(frozen=True)
+class OtherObjects:
+    """What rules look up beside nodes and pods."""
+
+    namespaces: Sequence[Namespace] = ()
+    services: Sequence[Service] = ()
+    replication_controllers: Sequence[ReplicationController] = ()
+    replica_sets: Sequence[ReplicaSet] = ()
+    stateful_sets: Sequence[StatefulSet] = ()
 
 
 @dataclass(frozen=True)
@@ -51,6 +94,7 @@ class World:
     pods_by_node: Mapping[str, Sequence[Pod]]
     pod: Pod
     profile: ReferenceProfile
+    others: OtherObjects = OtherObjects()
 
     def pods_on(self, node: Node) -> Sequence[Pod]:
         return self.pods_by_node.get(node.metadata.name, ())
