@@ -60,23 +60,30 @@ class CodeBook:
 
     def translate(self, hook: Hook, rank: int, verdicts: object, count: int) -> Codes | None:
         """Turn a plugin's verdicts into codes of this book; ``None`` if it rejects nothing."""
-        if not isinstance(verdicts, Verdicts) or len(verdicts.codes) != count:
+        if not isinstance(verdicts, Verdicts) or not _are_codes(verdicts.codes, count):
             raise hook.nonsense(verdicts, f"Verdicts for {count} nodes")
-        if not verdicts.codes.any():
+        codes = verdicts.codes
+        if not codes.any():
             return None
+        if codes.min() < 0 or codes.max() > len(verdicts.statuses):
+            raise hook.nonsense(codes, f"codes of {len(verdicts.statuses)} statuses")
         numbers = [0]
-        for code, status in enumerate(verdicts.statuses, 1):
+        for code, status in enumerate(map(hook.status, verdicts.statuses), 1):
             if status.is_rejected:
-                numbers.append(self.number(rank, status.by(hook.plugin)))
-            elif (verdicts.codes == code).any():
+                numbers.append(self.number(rank, status))
+            elif (codes == code).any():
                 raise PluginFailure(_as_error(hook, status))
             else:
                 numbers.append(0)
-        return np.array(numbers, np.int32)[verdicts.codes]
+        return np.array(numbers, np.int32)[codes]
 
     def first(self, one: Codes, other: Codes) -> Codes:
         """Per node the code of lower rank."""
         return np.where(self._ranks[one] <= self._ranks[other], one, other)
+
+
+def _are_codes(codes: object, count: int) -> bool:
+    return isinstance(codes, np.ndarray) and codes.shape == (count,) and codes.dtype.kind in "iu"
 
 
 def _as_error(hook: Hook, status: Status) -> Status:
