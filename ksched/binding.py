@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable
 from ksched.api.objects import Pod
 from ksched.cache.cache import SchedulerCache
 from ksched.cache.pod_info import PodInfo
-from ksched.clock import Clock
+from ksched.clock import Clock, stopwatch
 from ksched.cycle import Placed, Rejected, one_node_diagnosis, unreserve_and_forget
 from ksched.errors import ApiError, NotFound
 from ksched.failures import FailureHandler
@@ -97,21 +97,31 @@ class BindingCycle:
         if work.is_success or self._waiting.get(pod.uid) is not None:
             # Tells autoscalers and restarted schedulers where the pod is about to go.
             self._status.set(placed.queued.pod, Wish(nominated_node_name=placed.node_name))
-        return await self._waiting.wait(pod.uid)
+        if self._waiting.get(pod.uid) is None:
+            return SUCCESS
+        began = self._clock.now()
+        status = await self._waiting.wait(pod.uid)
+        placed.profile.metrics.permit_waited(status.code, self._clock.now() - began)
+        return status
 
     async def _bind(self, placed: Placed) -> Status:
         framework, state, pod = placed.profile.framework, placed.state, placed.pod
+        metrics = placed.profile.metrics
         if framework.pre_bind:
+            began = stopwatch()
             status = await run_pre_bind(framework, state, pod, placed.node_name)
+            metrics.record("PreBind", status.code, began)
             if not status.is_success:
                 return status
         if self._cache.get_node(placed.node_name) is None:
             return error(f'node "{placed.node_name}" was removed before the pod was bound')
         async with self._slots:
+            began = stopwatch()
             try:
                 status = await run_bind(framework, state, pod, placed.node_name)
             except PluginFailure as failed:
                 status = failed.status
+            metrics.record("Bind", status.code, began)
             if status.is_success or not await self._is_bound_anyway(placed):
                 return status
             log.info("bind took effect though it failed", extra={"pod": pod.key})
@@ -147,7 +157,9 @@ class BindingCycle:
         note = f"Successfully assigned {pod.key} to {placed.node_name}"
         self._recorder.event(pod, "Normal", "Scheduled", "Binding", note)
         if placed.profile.framework.post_bind:
+            began = stopwatch()
             await run_post_bind(placed.profile.framework, placed.state, pod, placed.node_name)
+            placed.profile.metrics.record("PostBind", SUCCESS.code, began)
         if placed.state.pods_to_activate:
             self._queue.activate(placed.state.pods_to_activate.values())
 

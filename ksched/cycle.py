@@ -102,6 +102,7 @@ class SchedulingCycle:
                 return await self.run_post_filter(profile, state, queued, fit)
             node_name = await self._choose(profile, state, queued.pod, fit)
         except PluginFailure as failed:
+            profile.metrics.end(failed.status.code)
             return Rejected(queued, profile, failed.status)
         return await self._assume(profile, state, queued, node_name, fit)
 
@@ -114,7 +115,9 @@ class SchedulingCycle:
         if not len(snapshot):
             raise PluginFailure(unresolvable(NO_NODES_AVAILABLE))
         pipeline = profile.pipeline
+        profile.metrics.begin("PreFilter")
         status, names, narrowing = await pipeline.run_pre_filter(state, pod)
+        profile.metrics.end(status.code)
         if not status.is_success:
             return self._rejected_by_pre_filter(status, narrowing)
         nominated = self._nominated_rows(pod)
@@ -137,7 +140,9 @@ class SchedulingCycle:
             limit=limit if limit < considered and only is None else None,
             start=profile.next_start_node_index % max(considered, 1),
         )
+        profile.metrics.begin("Filter")
         fit = await pipeline.find_nodes_that_fit(state, pod, search)
+        profile.metrics.end()
         if search.limit is not None:
             profile.next_start_node_index = (search.start + fit.evaluated) % len(snapshot)
         if fit.diagnosis is None:
@@ -184,7 +189,9 @@ class SchedulingCycle:
         if row is None:
             return None
         search = Search(only=np.array([row], np.intp), nominated=nominated)
+        profile.metrics.begin("Filter")
         fit = await profile.pipeline.find_nodes_that_fit(state, pod, search)
+        profile.metrics.end()
         return fit if len(fit.rows) else None
 
     # -- score and select -----------------------------------------------------------------------
@@ -210,6 +217,9 @@ class SchedulingCycle:
         """
         reasons: tuple[str, ...] = ()
         nominated: str | None = None
+        status = SUCCESS
+        if profile.framework.post_filter:
+            profile.metrics.begin("PostFilter")
         for hook in profile.framework.post_filter:
             status, wish = await _ask_post_filter(hook, state, queued.pod, diagnosis)
             if status.is_success:
@@ -220,6 +230,7 @@ class SchedulingCycle:
                 break
             reasons += status.reasons
             nominated = nominated if wish is None else wish
+        profile.metrics.end(status.code)
         explained = Diagnosis(
             num_all_nodes=diagnosis.num_all_nodes,
             reasons=diagnosis.reasons,
@@ -251,11 +262,10 @@ class SchedulingCycle:
         placed = Placed(queued, pod, node_name, profile, state, fit.evaluated, len(fit.rows))
         waits: dict[str, float] = {}
         try:
-            status = await run_reserve(profile.framework, state, pod, node_name)
-            if status.is_success:
-                status, waits = await run_permit(profile.framework, state, pod, node_name)
+            status, waits = await self._ask_before_binding(placed)
         except PluginFailure as failed:
             status = failed.status
+            profile.metrics.end(status.code)
         except asyncio.CancelledError:
             unreserve_and_forget(self._cache, placed)
             raise
@@ -265,6 +275,22 @@ class SchedulingCycle:
             unreserve_and_forget(self._cache, placed)
             return Rejected(queued, profile, status, one_node_diagnosis(status))
         return placed
+
+    async def _ask_before_binding(self, placed: Placed) -> tuple[Status, dict[str, float]]:
+        """Reserve, then Permit: a status, and the seconds that plugins want the pod to wait."""
+        pod, state, profile = placed.pod, placed.state, placed.profile
+        if profile.framework.reserve:
+            profile.metrics.begin("Reserve")
+            status = await run_reserve(profile.framework, state, pod, placed.node_name)
+            profile.metrics.end(status.code)
+            if not status.is_success:
+                return status, {}
+        if not profile.framework.permit:
+            return SUCCESS, {}
+        profile.metrics.begin("Permit")
+        status, waits = await run_permit(profile.framework, state, pod, placed.node_name)
+        profile.metrics.end(status.code)
+        return status, waits
 
 
 def unreserve_and_forget(cache: SchedulerCache, placed: Placed) -> None:

@@ -91,6 +91,7 @@ class Daemon:
             seed=options.seed,
             pod_max_in_unschedulable_seconds=options.pod_max_in_unschedulable_pods_seconds,
             observer=self._observation,
+            metrics=metrics,
         )
         self._observation.attach(self.scheduler)
         self._leading = anyio.CancelScope()

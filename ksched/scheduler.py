@@ -46,6 +46,7 @@ from ksched.framework.runtime.guard import Hook, PluginFailure
 from ksched.framework.runtime.profiles import FrameworkHandle, build_profiles
 from ksched.framework.runtime.waiting_pods import WaitingPods
 from ksched.framework.status import Status
+from ksched.metrics import Metrics
 from ksched.pod_status import PodStatusUpdater, Wish
 from ksched.queue.hints import registrations
 from ksched.queue.scheduling_queue import (
@@ -115,6 +116,7 @@ class Scheduler:
         pod_max_in_unschedulable_seconds: float = 60.0,
         assume_ttl_seconds: float = 0.0,
         observer: Observer | None = None,
+        metrics: Metrics | None = None,
     ) -> None:
         configuration = configuration or SchedulerConfiguration()
         self.configuration = configuration
@@ -136,6 +138,7 @@ class Scheduler:
             self.cache.snapshot,
             self.clock,
             self._make_handle,
+            metrics,
         )
         self.queue = self._make_queue(pod_max_in_unschedulable_seconds, observer)
         recorders = Recorders(self.recorder)

@@ -10,6 +10,7 @@ import pytest
 from prometheus_client.exposition import generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
+from ksched.framework import PermitResult, wait
 from ksched.metrics import Metrics
 from ksched.observation import LAG_PROBE_SECONDS, Observation
 from ksched.testing.builders import make_node, make_pod
@@ -21,7 +22,7 @@ PROFILE = "default-scheduler"
 @asynccontextmanager
 async def observed_cluster(**options):
     observation = Observation(Metrics())
-    async with cluster(observer=observation, **options) as c:
+    async with cluster(observer=observation, metrics=observation.metrics, **options) as c:
         observation.attach(c.scheduler)
         yield c, observation
 
@@ -99,6 +100,53 @@ async def test_gated_pod_counts_as_incoming_unschedulable_and_as_gated():
     incoming = "scheduler_queue_incoming_pods_total"
     assert found[incoming, "UnschedulablePodAdd", "unschedulable"] == 1
     assert found["scheduler_pending_pods", "gated"] == 1
+
+
+POINT = "scheduler_framework_extension_point_duration_seconds_count"
+
+
+async def test_extension_points_are_timed_when_they_have_plugins():
+    async with observed_cluster(nodes=2) as (c, observation):
+        await c.create(make_pod("web"))
+        await c.settle()
+        found = samples(observation)
+
+    for point in ("PreFilter", "Filter", "PreScore", "Score", "Bind"):
+        assert found[POINT, *sorted((point, "Success", PROFILE))] == 1
+    assert (POINT, *sorted(("PostBind", "Success", PROFILE))) not in found
+
+
+async def test_extension_point_that_breaks_is_an_error():
+    class Broken:
+        name = "Broken"
+
+        def score(self, state, pod, node):
+            raise RuntimeError("no")
+
+    async with observed_cluster(nodes=2, plugins=[Broken()]) as (c, observation):
+        await c.create(make_pod("web"))
+        await c.settle()
+        found = samples(observation)
+
+    assert found[POINT, *sorted(("Error", "Score", PROFILE))] == 1
+    assert (POINT, *sorted(("Score", "Success", PROFILE))) not in found
+    assert found["scheduler_schedule_attempts_total", PROFILE, "error"] == 1
+
+
+async def test_time_at_permit_is_measured():
+    class Later:
+        name = "Later"
+
+        def permit(self, state, pod, node_name):
+            return PermitResult(wait(), 7)
+
+    async with observed_cluster(nodes=1, plugins=[Later()]) as (c, observation):
+        await c.create(make_pod("web"))
+        await c.advance(7.5)
+        found = samples(observation)
+
+    assert found["scheduler_permit_wait_duration_seconds_sum", "Unschedulable"] == pytest.approx(7)
+    assert found[POINT, *sorted(("Permit", PROFILE, "Wait"))] >= 1
 
 
 async def test_probe_measures_how_long_the_loop_was_kept(monkeypatch):

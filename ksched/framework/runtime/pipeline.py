@@ -25,6 +25,7 @@ from ksched.framework.runtime.codes import CodeBook, Codes
 from ksched.framework.runtime.filter_columns import FilterColumns, FilterEntry, Rows, Work
 from ksched.framework.runtime.framework import Framework
 from ksched.framework.runtime.guard import Hook, PluginFailure
+from ksched.framework.runtime.profile_metrics import ProfileMetrics
 from ksched.framework.runtime.score_columns import ScoreColumns, ScoreEntry, Scores
 from ksched.framework.status import SUCCESS, Code, Status, unresolvable
 from ksched.framework.verdicts import Verdicts
@@ -88,8 +89,15 @@ class Feasibility(Struct, frozen=True):
 class Pipeline:
     """Runs one profile's plugins over the snapshot."""
 
-    def __init__(self, framework: Framework, snapshot: Snapshot, now: Callable[[], float]) -> None:
+    def __init__(
+        self,
+        framework: Framework,
+        snapshot: Snapshot,
+        now: Callable[[], float],
+        metrics: ProfileMetrics,
+    ) -> None:
         self.framework = framework
+        self.metrics = metrics
         self.snapshot = snapshot
         self.work = Work()
         self._now = now
@@ -357,7 +365,17 @@ class Pipeline:
     ) -> tuple[Rows | None, Scores]:
         """Score the feasible nodes: rows and totals; ``None`` for all rows, -1 if infeasible."""
         nodes = NodeRows(self.snapshot.table, fit.rows)
+        self.metrics.begin("PreScore")
         self._run_pre_score(state, pod, nodes)
+        self.metrics.end()
+        self.metrics.begin("Score")
+        scored = await self._total_scores(state, pod, fit, nodes)
+        self.metrics.end()
+        return scored
+
+    async def _total_scores(
+        self, state: CycleState, pod: PodInfo, fit: Feasibility, nodes: NodeRows
+    ) -> tuple[Rows | None, Scores]:
         asked = self._scored_every_cycle(state, fit)
         if fit.columns is None:
             totals = np.zeros(len(nodes), np.int64)

@@ -13,8 +13,10 @@ from ksched.errors import ConfigError
 from ksched.framework.handle import EventRecorder, Handle, PodClient
 from ksched.framework.runtime.framework import Framework
 from ksched.framework.runtime.pipeline import Pipeline
+from ksched.framework.runtime.profile_metrics import ProfileMetrics
 from ksched.framework.runtime.registry import Registry
 from ksched.framework.runtime.waiting_pods import WaitingPod, WaitingPods
+from ksched.metrics import Metrics
 
 
 class FrameworkHandle:
@@ -62,6 +64,7 @@ class Profile:
         self.name = framework.name
         self.framework = framework
         self.pipeline = pipeline
+        self.metrics = pipeline.metrics
         self.percentage_of_nodes_to_score = percentage
         self.next_start_node_index = 0
 
@@ -72,8 +75,10 @@ def build_profiles(
     snapshot: Snapshot,
     clock: Clock,
     make_handle: Callable[[str], Handle],
+    metrics: Metrics | None = None,
 ) -> dict[str, Profile]:
     """Build every configured profile, or raise ``ConfigError`` with the problems of all."""
+    metrics = metrics or Metrics()
     profiles: dict[str, Profile] = {}
     problems: list[str] = []
     for one in configuration.profiles:
@@ -84,7 +89,8 @@ def build_profiles(
             continue
         own = one.percentage_of_nodes_to_score
         percentage = configuration.percentage_of_nodes_to_score if own is None else own
-        pipeline = Pipeline(framework, snapshot, clock.now)
+        own_metrics = ProfileMetrics(metrics, one.scheduler_name)
+        pipeline = Pipeline(framework, snapshot, clock.now, own_metrics)
         profiles[framework.name] = Profile(framework, pipeline, percentage)
     if problems:
         raise ConfigError(problems)

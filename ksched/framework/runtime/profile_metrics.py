@@ -1,0 +1,51 @@
+"""What the plugins of one profile cost, by extension point."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from ksched.clock import stopwatch
+from ksched.framework.status import Code
+from ksched.metrics import Distribution, Metrics
+
+_SUCCESS: Final = Code.SUCCESS
+
+
+class ProfileMetrics:
+    """Times the extension points of one profile.
+
+    Cycles of a profile never overlap, so ``begin`` and ``end`` need no token; binding cycles do,
+    and use ``record``.
+    """
+
+    def __init__(self, metrics: Metrics, profile: str) -> None:
+        self._durations = metrics.framework_extension_point_duration
+        self._permit_waits = metrics.permit_wait_duration
+        self._profile = profile
+        self._succeeded: dict[str, Distribution] = {}
+        self._point = ""
+        self._began = 0.0
+
+    def begin(self, point: str) -> None:
+        self._point = point
+        self._began = stopwatch()
+
+    def end(self, code: Code = _SUCCESS) -> None:
+        """Record the point that was begun, if it was not ended yet."""
+        if self._point:
+            self.record(self._point, code, self._began)
+            self._point = ""
+
+    def record(self, point: str, code: Code, began: float) -> None:
+        """Record a point that took from ``began`` (on the stopwatch) until now."""
+        seconds = stopwatch() - began
+        series = self._succeeded.get(point) if code is _SUCCESS else None
+        if series is None:
+            series = self._durations.of(point, code.value, self._profile)
+            if code is _SUCCESS:
+                self._succeeded[point] = series
+        series.observe(seconds)
+
+    def permit_waited(self, code: Code, seconds: float) -> None:
+        """Record how long a pod was held at Permit, and how that ended."""
+        self._permit_waits.of(code.value).observe(seconds)
