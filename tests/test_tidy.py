@@ -37,8 +37,8 @@ LAYERS: list[set[str]] = [
     {"ksched.web", "ksched.observation", "ksched.inspection"},
     {"ksched.daemon"},
     {"ksched.testing"},
-    {"ksched.commands"},
     {"ksched.demo"},
+    {"ksched.commands"},
     {"ksched.cli"},
     {"ksched.__main__"},
 ]
