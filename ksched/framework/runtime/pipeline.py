@@ -134,7 +134,7 @@ class Pipeline:
                 raise _refused(hook, status)
             if nodes is not None and not nodes:
                 return _conflict(narrowing), None, narrowing
-        return rejected or SUCCESS, nodes, narrowing
+        return SUCCESS if rejected is None else rejected, nodes, narrowing
 
     # -- filter ---------------------------------------------------------------------------------
 
