@@ -232,6 +232,36 @@ async def test_cancelled_request_does_not_leave_its_answer_to_the_next(connect, 
     assert (await transport.request("POST", "/x", b"again")).body == b"again"
 
 
+async def test_cancelled_request_frees_its_place_even_if_it_is_never_answered(
+    connect, raw_server, wire
+):
+    async def handle(asked, writer):
+        if asked.body == b"silence":
+            await asyncio.sleep(60)
+        writer.write(wire.answer())
+
+    server = await raw_server(handle)
+    transport = connect(server.port, max_connections=1)
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(0.05):
+            await transport.request("POST", "/x", b"silence")
+    assert (await transport.request("POST", "/x", b"")).status == 200
+
+
+async def test_connection_that_spoke_unasked_is_not_used_again(connect, raw_server, wire):
+    async def handle(asked, writer):
+        writer.write(wire.answer(str(asked.connection).encode()))
+        await writer.drain()
+        await asyncio.sleep(0.01)
+        writer.write(b"HTTP/1.1 408 Request Timeout\r\n\r\n")
+
+    server = await raw_server(handle)
+    transport = connect(server.port)
+    assert (await transport.request("POST", "/x", b"")).body == b"1"
+    await asyncio.sleep(0.1)
+    assert (await transport.request("POST", "/x", b"")).body == b"2"
+
+
 @pytest.mark.parametrize(
     ("method", "survives"),
     [("PUT", True), ("DELETE", True), ("POST", False), ("PATCH", False)],

@@ -230,7 +230,10 @@ async def test_line_that_is_always_garbled_at_one_place_is_passed_by_listing(
 
 async def test_version_the_server_does_not_know_leads_to_a_new_list(cluster, witness, reflect):
     cluster.put("lost")
+    cluster.put("deleted")
     async with reflect():
+        await asyncio.sleep(0.1)
+        cluster.delete("deleted")
         await asyncio.sleep(0.1)
         cluster.end_streams()
         cluster.answers.extend([Response(504, {}, b"Too large resource version")] * 3)
@@ -241,8 +244,9 @@ async def test_version_the_server_does_not_know_leads_to_a_new_list(cluster, wit
         await asyncio.sleep(60)
         assert list(witness.view) == ["default/old"]
         cluster.put("old", size=5)
+        cluster.put("deleted", size=6)
         await asyncio.sleep(1)
-        assert sizes(witness) == {"default/old": 5}
+        assert sizes(witness) == {"default/deleted": 6, "default/old": 5}
 
 
 @pytest.mark.parametrize("code", [429, 503, 500, 403, 404])
