@@ -248,6 +248,7 @@ async def cluster(
     seed: int = 0,
     kubelet: bool = False,
     faults: Faults | None = None,
+    start: bool = True,
     **options: Any,
 ) -> AsyncIterator[Cluster]:
     """Run a scheduler on an embedded API server until the block ends.
@@ -256,7 +257,8 @@ async def cluster(
     default rate limit is lifted, since a test should not wait for it. ``plugins`` are out-of-tree
     plugins, or factories of them, by name or with a ``name``; those that the configuration does
     not mention are enabled in every profile. ``faults`` come between the scheduler and the server.
-    ``options`` go to the ``Scheduler``.
+    With ``start=False`` the scheduler is built and left to the caller, who runs ``watch`` and
+    ``schedule``. ``options`` go to the ``Scheduler``.
     """
     is_virtual = isinstance(asyncio.get_running_loop(), VirtualLoop)
     clock: Clock = VirtualClock() if is_virtual else LoopClock()
@@ -277,7 +279,8 @@ async def cluster(
         if kubelet:
             kubelets = Kubelet(InProcessTransport(server, "kubelet"), clock)
             await stack.enter_async_context(_beside(kubelets.run))
-        await stack.enter_async_context(scheduler)
+        if start:
+            await stack.enter_async_context(scheduler)
         yield harness
 
 
