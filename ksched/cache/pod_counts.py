@@ -48,8 +48,11 @@ Eligible = Callable[["NodeRows"], Bools]
 ABSENT = 0
 """Number of the domain of nodes that lack the topology label."""
 
+_OnRow = tuple[dict[PodTemplate, int], dict[PodTemplate, int]]
+"""Pods of a row by template: running, terminating."""
+
 _versions = count(1)
-_NO_PODS: dict[PodTemplate, int] = {}
+_NOTHING: _OnRow = ({}, {})
 
 
 class PodLedger:
@@ -63,7 +66,7 @@ class PodLedger:
         self.table = table
         self.running: dict[PodTemplate, dict[int, int]] = {}
         self.terminating: dict[PodTemplate, dict[int, int]] = {}
-        self._seen: list[tuple[dict[PodTemplate, int], dict[PodTemplate, int]]] = []
+        self._seen: list[_OnRow] = []
         self._read_position = -1
         self._limit = limit
         self._log: list[PodChange] = []
@@ -123,18 +126,19 @@ class PodLedger:
     def catch_up(self) -> None:
         """Log what changed in the table since the last call."""
         table, seen = self.table, self._seen
-        position, size = table.row_log.position, len(table)
+        infos, log = table.infos, table.row_log
+        position, size = log.position, len(infos)
         if position == self._read_position and size == len(seen):
             return
-        dirty = table.row_log.since(self._read_position)
+        dirty = log.tail(self._read_position)
         # The log does not name rows that were cut off at the end.
         for row in range(size, len(seen)):
-            self._note(row, seen[row], (_NO_PODS, _NO_PODS))
+            self._note(row, seen[row], _NOTHING)
         del seen[size:]
-        seen.extend([(_NO_PODS, _NO_PODS)] * (size - len(seen)))
-        for row in range(size) if dirty is None else dirty.tolist():
+        seen.extend([_NOTHING] * (size - len(seen)))
+        for row in range(size) if dirty is None else dirty:
             if row < size:
-                info = table.infos[row]
+                info = infos[row]
                 now = (info.running, info.terminating)
                 self._note(row, seen[row], now)
                 seen[row] = now
@@ -144,32 +148,28 @@ class PodLedger:
             del self._log[:surplus]
             self._dropped += surplus
 
-    def _note(
-        self,
-        row: int,
-        before: tuple[dict[PodTemplate, int], dict[PodTemplate, int]],
-        after: tuple[dict[PodTemplate, int], dict[PodTemplate, int]],
-    ) -> None:
-        log = self._log
-        for template, more in _differences(before[0], after[0]):
-            _count(self.running, template, row, more)
-            log.append((row, template, more, 0))
-        for template, more in _differences(before[1], after[1]):
-            _count(self.terminating, template, row, more)
-            log.append((row, template, 0, more))
+    def _note(self, row: int, before: _OnRow, after: _OnRow) -> None:
+        running, terminating = after
+        if running is not before[0]:
+            for template, more in _differences(before[0], running):
+                _count(self.running, template, row, more)
+                self._log.append((row, template, more, 0))
+        if terminating or before[1]:
+            for template, more in _differences(before[1], terminating):
+                _count(self.terminating, template, row, more)
+                self._log.append((row, template, 0, more))
 
 
-def _differences(before: dict[K, int], after: dict[K, int]) -> Iterator[tuple[K, int]]:
+def _differences(before: dict[K, int], after: dict[K, int]) -> list[tuple[K, int]]:
     # Published dictionaries are never changed, only replaced.
-    if before is after:
-        return
-    for key, number in after.items():
-        more = number - before.get(key, 0)
-        if more:
-            yield key, more
-    for key, number in before.items():
-        if key not in after:
-            yield key, -number
+    found = [
+        (key, number - before.get(key, 0))
+        for key, number in after.items()
+        if before.get(key) != number
+    ]
+    if len(before) + len(found) > len(after):
+        found += [(key, -number) for key, number in before.items() if key not in after]
+    return found
 
 
 def _count(
@@ -222,9 +222,7 @@ class PodCounts:
         self._reserve()
         for row, template, running, terminating in changes:
             more = running + terminating if self._include_terminating else running
-            if not more:
-                continue
-            weight = self._matches(template)
+            weight = self._matches(template) if more else 0
             if weight:
                 self._counts[row] += weight * more
                 self.log.append(row)
@@ -267,19 +265,21 @@ class DomainCounts:
         self._eligible = eligible
         self.version = 0
         """Changes whenever a number, or the domain or eligibility of some node, does."""
+        self.layout = 0
+        """Changes whenever the domain of some node does."""
         self.counts: Ints = np.zeros(1, np.int64)
         """Matching pods on eligible nodes, by domain."""
         self.nodes: Ints = np.zeros(1, np.int64)
         """Eligible nodes by domain; a domain exists if it has one."""
         self._vocabulary: object = None
-        self._pods_generation = -1
-        self._pods_position = 0
-        self._node_position = -1
+        self._positions = (-1, 0, -1, 0)
+        """What was read: node log, log and generation of the pods, number of nodes."""
         self._size = 0
         self._ids: Ids = np.zeros(0, np.intp)
         self._inside: Bools = np.zeros(0, np.bool_)
         self._counted: Ints = np.zeros(0, np.int64)
         self._summary: tuple[int, int, int] = (-1, 0, 0)
+        self._known_ids: tuple[Ids | None, int, Ids] = (None, 0, self._ids)
 
     # -- reading --------------------------------------------------------------------------------
 
@@ -289,13 +289,19 @@ class DomainCounts:
 
     def ids(self, nodes: NodeRows) -> Ids:
         """The domain of each node, eligible or not; the nodes may be an overlay."""
-        if nodes.table is self._table:
-            size = self._size
-            ids: Ids = self._ids[:size] if nodes.rows is None else self._ids.take(nodes.rows)
-            return ids
-        column = nodes.label(self.topology_key)
-        renumbered = np.array([self.find(value) for value in column.values], np.intp)
-        return renumbered[column.ids]
+        rows = nodes.rows
+        if nodes.table is not self._table:
+            column = nodes.label(self.topology_key)
+            renumbered = np.array([self.find(value) for value in column.values], np.intp)
+            return renumbered[column.ids]
+        if rows is None:
+            return self._ids[: self._size]
+        # From cycle to cycle the runtime passes the same array while the same nodes are feasible.
+        known_rows, layout, known = self._known_ids
+        if known_rows is not rows or layout != self.layout:
+            known = self._ids.take(rows)
+            self._known_ids = (rows, self.layout, known)
+        return known
 
     @property
     def domains(self) -> int:
@@ -315,46 +321,44 @@ class DomainCounts:
     # -- catching up ----------------------------------------------------------------------------
 
     def catch_up(self) -> None:
-        self.pods.catch_up()
-        table = self._table
-        column = table.label_column(self.topology_key)
-        moved = table.node_log.since(self._node_position)
-        recounted = self.pods.log.since(self._pods_position)
-        size = len(table)
-        start_over = (
+        pods, table = self.pods, self._table
+        pods.catch_up()
+        size = len(table.infos)
+        vocabulary = table.label_column(self.topology_key).vocabulary
+        positions = (table.node_log.position, pods.log.position, pods.generation, size)
+        if positions == self._positions and vocabulary is self._vocabulary:
+            return
+        moved = table.node_log.tail(self._positions[0])
+        recounted = pods.log.tail(self._positions[1])
+        if (
             moved is None
             or recounted is None
-            or column.vocabulary is not self._vocabulary
-            or self.pods.generation != self._pods_generation
+            or vocabulary is not self._vocabulary
+            or pods.generation != self._positions[2]
             or len(moved) + len(recounted) > 64 + size // 8
-        )
-        self._node_position = table.node_log.position
-        self._pods_position = self.pods.log.position
-        self._pods_generation = self.pods.generation
-        self._vocabulary = column.vocabulary
-        if start_over or moved is None or recounted is None:
-            self._start_over(column.ids[:size], len(column.vocabulary))
-            return
-        if not len(moved) and not len(recounted) and size == self._size:
-            return
-        self._reserve(len(column.vocabulary))
-        for row in range(size, self._size):
-            self._put(row, ABSENT, False, 0)
-        self._size = size
-        moved = moved[moved < size]
-        if len(moved):
-            self._move(moved, column.ids)
-        counts = self.pods.counts
-        for row in recounted.tolist():
-            if row < size:
-                self._put(row, int(self._ids[row]), bool(self._inside[row]), int(counts[row]))
+        ):
+            self._start_over()
+        else:
+            self._reserve(len(vocabulary))
+            for row in range(size, self._size):
+                self._put(row, ABSENT, False, 0)
+            self._size = size
+            if moved:
+                self._move([row for row in dict.fromkeys(moved) if row < size])
+            counts = pods.counts
+            for row in recounted:
+                if row < size:
+                    self._put(row, int(self._ids[row]), bool(self._inside[row]), int(counts[row]))
+        self._positions = positions
+        self._vocabulary = vocabulary
 
-    def _move(self, rows: Ids, ids: NDArray[np.int32]) -> None:
+    def _move(self, rows: list[int]) -> None:
+        """Look again at nodes that changed, or came."""
         inside = [True] * len(rows)
         if self._eligible is not None:
-            inside = self._eligible(self._table.some(rows)).tolist()
-        counts = self.pods.counts
-        for row, is_inside in zip(rows.tolist(), inside, strict=True):
+            inside = self._eligible(self._table.some(np.array(rows, np.intp))).tolist()
+        ids, counts = self._table.label_column(self.topology_key).ids, self.pods.counts
+        for row, is_inside in zip(rows, inside, strict=True):
             self._put(row, int(ids[row]), is_inside, int(counts[row]))
 
     def _put(self, row: int, domain: int, is_inside: bool, pods: int) -> None:
@@ -371,16 +375,20 @@ class DomainCounts:
             self.counts[domain] += pods
         self._ids[row], self._inside[row], self._counted[row] = domain, is_inside, pods
         self.version = next(_versions)
+        if domain != was_domain:
+            self.layout = self.version
 
-    def _start_over(self, ids: NDArray[np.int32], values: int) -> None:
-        size = len(ids)
+    def _start_over(self) -> None:
+        size = len(self._table.infos)
+        column = self._table.label_column(self.topology_key)
         inside = np.ones(size, np.bool_)
         if self._eligible is not None:
             inside = self._eligible(self._table.all())
-        capacity, width = self._table.pod_count.shape[0], _width(values)
+        capacity = self._table.pod_count.shape[0]
+        width = _width(len(column.vocabulary))
         self._size = size
         self._ids = np.zeros(capacity, np.intp)
-        self._ids[:size] = ids
+        self._ids[:size] = column.ids[:size]
         self._inside = np.zeros(capacity, np.bool_)
         self._inside[:size] = inside
         self._counted = np.zeros(capacity, np.int64)
@@ -389,7 +397,7 @@ class DomainCounts:
         self.nodes = np.bincount(chosen, minlength=width).astype(np.int64)
         counted = np.bincount(chosen, self._counted[:size][inside], width)
         self.counts = counted.astype(np.int64)
-        self.version = next(_versions)
+        self.version = self.layout = next(_versions)
 
     def _reserve(self, values: int) -> None:
         width, capacity = _width(values), self._table.pod_count.shape[0]

@@ -36,6 +36,7 @@ _STATUSES = (NO_AFFINITY, ANTI_AFFINITY, EXISTING_ANTI_AFFINITY)
 _NO_AFFINITY, _ANTI_AFFINITY, _EXISTING_ANTI_AFFINITY, _PASSES = 1, 2, 3, 4
 
 ByKey = Mapping[str, tuple[DomainCounts, ...]]
+CodesByKey = dict[str, tuple[DomainCounts, NDArray[np.int16]]]
 
 
 def pods_meant_by(terms: Iterable[ResolvedTerm], ledger: PodLedger) -> PodCounts:
@@ -80,9 +81,9 @@ class PairCounts:
         """The numbers of one key, by domain; 0 for nodes without it."""
         counters = self.by_key[key]
         counts = counters[0].counts.copy()
-        for other in counters[1:]:
-            counts += other.counts
         counts[ABSENT] = 0
+        for other in counters[1:]:
+            counts[ABSENT + 1 :] += other.counts[ABSENT + 1 :]
         for (changed, value), more in self._changes.items():
             if changed == key:
                 counts[counters[0].find(value)] += more
@@ -91,10 +92,6 @@ class PairCounts:
     @property
     def is_empty(self) -> bool:
         return not any(self.by_domain(key).any() for key in self.by_key)
-
-    @property
-    def versions(self) -> tuple[int, ...]:
-        return tuple(one.version for counters in self.by_key.values() for one in counters)
 
 
 class RequiredAffinity:
@@ -111,6 +108,7 @@ class RequiredAffinity:
         self._affinity = affinity
         self._anti_affinity = anti_affinity
         self._existing = existing
+        self._codes: CodesByKey | None = None
 
     def clone(self) -> RequiredAffinity:
         return RequiredAffinity(
@@ -119,11 +117,10 @@ class RequiredAffinity:
 
     @property
     def epoch(self) -> tuple[object, ...]:
-        return (
-            self._kept.affinity_terms,
-            self._affinity.versions,
-            self._anti_affinity.versions,
-            self._existing.versions,
+        """Where the nodes are, and what is wrong with each domain: all that a verdict reads."""
+        return tuple(
+            (key, counter.layout, codes.tobytes())
+            for key, (counter, codes) in self._codes_by_key().items()
         )
 
     def update(self, other: PodTemplate, node: NodeInfo, more: int) -> None:
@@ -138,6 +135,7 @@ class RequiredAffinity:
         for own in kept.anti_affinity_terms:
             if own.matches(other.namespace, other.labels):
                 self._anti_affinity.change(own.topology_key, labels, more, ledger)
+        self._codes = None
 
     def verdicts(self, nodes: NodeRows) -> Verdicts:
         codes: NDArray[np.int16] | None = None
@@ -151,9 +149,14 @@ class RequiredAffinity:
         codes[codes == _PASSES] = 0
         return Verdicts(codes, _STATUSES)
 
-    def _codes_by_key(self) -> dict[str, tuple[DomainCounts, NDArray[np.int16]]]:
+    def _codes_by_key(self) -> CodesByKey:
+        if self._codes is None:
+            self._codes = self._judge()
+        return self._codes
+
+    def _judge(self) -> CodesByKey:
         """By key what is wrong with each domain; a smaller code owns the reason."""
-        found: dict[str, tuple[DomainCounts, NDArray[np.int16]]] = {}
+        found: CodesByKey = {}
         for code, pairs in (
             (_EXISTING_ANTI_AFFINITY, self._existing),
             (_ANTI_AFFINITY, self._anti_affinity),
@@ -172,9 +175,7 @@ class RequiredAffinity:
         return found
 
 
-def _codes(
-    found: dict[str, tuple[DomainCounts, NDArray[np.int16]]], key: str, pairs: PairCounts
-) -> NDArray[np.int16]:
+def _codes(found: CodesByKey, key: str, pairs: PairCounts) -> NDArray[np.int16]:
     if key not in found:
         counter = pairs.by_key[key][0]
         found[key] = (counter, np.full(len(counter.counts), _PASSES, np.int16))

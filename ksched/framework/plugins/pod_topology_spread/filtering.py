@@ -20,7 +20,8 @@ NOT_MATCHED = unschedulable("node(s) didn't match pod topology spread constraint
 NO_LABEL = unresolvable(
     "node(s) didn't match pod topology spread constraints (missing required label)"
 )
-_SKEWED, _UNLABELLED = 1, 2
+_STATUSES = (NOT_MATCHED, NO_LABEL)
+_UNLABELLED = 2
 
 
 class HardSpread:
@@ -29,15 +30,19 @@ class HardSpread:
     def __init__(
         self, tracked: tuple[TrackedConstraint, ...], changes: dict[tuple[int, int], int]
     ) -> None:
-        self.tracked = tracked
+        self._tracked = tracked
         self._changes = changes
         """More or fewer pods by constraint and domain."""
+        self._codes: list[NDArray[np.int16]] | None = None
 
     def clone(self) -> HardSpread:
-        return HardSpread(self.tracked, dict(self._changes))
+        return HardSpread(self._tracked, dict(self._changes))
 
+    @property
     def epoch(self) -> tuple[object, ...]:
-        return (self.tracked, *(one.domains.version for one in self.tracked))
+        """Where the nodes are, and what is wrong with each domain: all that a verdict reads."""
+        layouts = [one.domains.layout for one in self._tracked]
+        return (*layouts, *(codes.tobytes() for codes in self._codes_by_domain()))
 
     def update(self, pod: PodInfo, other: PodInfo, node: NodeInfo, more: int) -> None:
         """Count a pod that a dry run adds or removes; one being deleted counts here, as upstream.
@@ -46,24 +51,28 @@ class HardSpread:
         """
         if other.namespace != pod.namespace or node.node is None:
             return
-        for index, one in enumerate(self.tracked):
+        for index, one in enumerate(self._tracked):
             if one.constraint.selector.matches(other.labels) and one.inclusion.includes(node.node):
                 at = (index, one.domains.find(node.labels[one.constraint.topology_key]))
                 self._changes[at] = self._changes.get(at, 0) + more
+                self._codes = None
 
     def verdicts(self, nodes: NodeRows) -> Verdicts:
-        codes = np.zeros(len(nodes), np.int16)
-        # Backwards, because the first constraint that rejects a node gives the reason.
-        for index in reversed(range(len(self.tracked))):
-            one = self.tracked[index]
-            rejected = self._codes_by_domain(index).take(one.domains.ids(nodes))
-            codes = (
-                np.where(rejected, rejected, codes) if index + 1 < len(self.tracked) else rejected
-            )
-        return Verdicts(codes, (NOT_MATCHED, NO_LABEL))
+        codes: NDArray[np.int16] | None = None
+        for one, by_domain in zip(self._tracked, self._codes_by_domain(), strict=True):
+            found = by_domain.take(one.domains.ids(nodes))
+            # The first constraint that rejects a node gives the reason.
+            codes = found if codes is None else np.where(codes, codes, found)
+        return Verdicts.passing(len(nodes)) if codes is None else Verdicts(codes, _STATUSES)
 
-    def _codes_by_domain(self, index: int) -> NDArray[np.int16]:
-        one = self.tracked[index]
+    def _codes_by_domain(self) -> list[NDArray[np.int16]]:
+        if self._codes is None:
+            self._codes = [self._judge(index) for index in range(len(self._tracked))]
+        return self._codes
+
+    def _judge(self, index: int) -> NDArray[np.int16]:
+        """What one constraint says of each domain."""
+        one = self._tracked[index]
         counts, lowest = one.domains.counts, one.domains.lowest
         if self._changes:
             counts = counts.copy()
@@ -73,6 +82,7 @@ class HardSpread:
             _, lowest = summarize(counts, one.domains.nodes)
         if one.domains.domains < one.constraint.min_domains:
             lowest = 0
-        codes = (counts + one.self_match - lowest > one.constraint.max_skew).astype(np.int16)
+        most = one.constraint.max_skew + lowest - one.self_match
+        codes = (counts > most).astype(np.int16)
         codes[ABSENT] = _UNLABELLED
         return codes

@@ -145,7 +145,7 @@ class PodTopologySpread:
         return state.read(self.name, HardSpread).verdicts(nodes)
 
     def filter_epoch(self, state: CycleState, pod: PodInfo) -> tuple[object, ...]:
-        return state.read(self.name, HardSpread).epoch()
+        return state.read(self.name, HardSpread).epoch
 
     # -- score ----------------------------------------------------------------------------------
 
