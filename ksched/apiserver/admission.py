@@ -51,7 +51,14 @@ def admit_to_namespace(store: Store, resource: Resource, obj: JsonObject) -> Non
         why = (
             f"unable to create new content in namespace {namespace} because it is being terminated"
         )
-        raise forbidden(resource.group_resource, name, why)
+        error = forbidden(resource.group_resource, name, why)
+        cause = {
+            "reason": "NamespaceTerminating",
+            "message": f"namespace {namespace} is being terminated",
+            "field": "metadata.namespace",
+        }
+        error.details = {**(error.details or {}), "causes": [cause]}
+        raise error
 
 
 def admit_create(store: Store, resource: Resource, obj: JsonObject, now: float) -> None:
@@ -60,7 +67,7 @@ def admit_create(store: Store, resource: Resource, obj: JsonObject, now: float) 
         _admit_pod(store, obj)
         _begin_pod(obj, now)
     elif resource is PRIORITY_CLASSES:
-        admit_priority_class(store, obj, creating=True)
+        _admit_priority_class(store, obj, creating=True)
     elif resource is DISRUPTION_BUDGETS:
         obj["status"] = {
             "currentHealthy": 0,
@@ -72,7 +79,15 @@ def admit_create(store: Store, resource: Resource, obj: JsonObject, now: float) 
         _select_own_pods(obj)
 
 
-def admit_priority_class(store: Store, priority_class: JsonObject, creating: bool) -> None:
+def admit_update(store: Store, resource: Resource, obj: JsonObject) -> None:
+    """Apply the admission rules for a changed object, in place."""
+    if resource is PODS:
+        _default_tolerations(obj["spec"])
+    elif resource is PRIORITY_CLASSES:
+        _admit_priority_class(store, obj, creating=False)
+
+
+def _admit_priority_class(store: Store, priority_class: JsonObject, creating: bool) -> None:
     """Refuse a second global default."""
     name = priority_class["metadata"]["name"]
     if not priority_class.get("globalDefault"):
@@ -197,7 +212,8 @@ def _agree(pod: JsonObject, field: str, what: str, computed: Any) -> None:
 
 
 def _global_default(store: Store) -> JsonObject | None:
-    classes = [e.decode() for e in store.collection(PRIORITY_CLASSES).entries.values()]
+    entries = store.collection(PRIORITY_CLASSES).entries.values()
+    classes = [entry.decode() for entry in entries if b"globalDefault" in entry.raw]
     defaults = [c for c in classes if c.get("globalDefault")]
     return min(defaults, key=lambda c: int(c.get("value", 0)), default=None)
 
@@ -237,11 +253,12 @@ def _select_own_pods(job: JsonObject) -> None:
     spec, metadata = job["spec"], job["metadata"]
     if spec.get("manualSelector"):
         return
-    labels = {
-        "batch.kubernetes.io/controller-uid": metadata["uid"],
-        "batch.kubernetes.io/job-name": metadata["name"],
-    }
+    prefix = "batch.kubernetes.io/"
+    labels: dict[str, str] = {}
+    for name, value in (("controller-uid", metadata["uid"]), ("job-name", metadata["name"])):
+        labels |= {name: value, prefix + name: value}
     template = spec["template"].setdefault("metadata", {})
     template["labels"] = {**(template.get("labels") or {}), **labels}
-    uid = "batch.kubernetes.io/controller-uid"
-    spec["selector"] = {"matchLabels": {uid: metadata["uid"]}}
+    if not metadata.get("labels"):
+        metadata["labels"] = dict(template["labels"])
+    spec["selector"] = {"matchLabels": {f"{prefix}controller-uid": metadata["uid"]}}

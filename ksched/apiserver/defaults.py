@@ -7,14 +7,25 @@ from typing import Any
 
 from ksched.apiserver.quantities import canonical_quantity
 from ksched.apiserver.resources import JsonObject, Resource
-from ksched.apiserver.status import bad_request
 
 _PROBE = {"timeoutSeconds": 1, "periodSeconds": 10, "successThreshold": 1, "failureThreshold": 3}
 _FILE_MODE = 420
+_NODE_INFO = (
+    "machineID",
+    "systemUUID",
+    "bootID",
+    "kernelVersion",
+    "osImage",
+    "containerRuntimeVersion",
+    "kubeletVersion",
+    "kubeProxyVersion",
+    "operatingSystem",
+    "architecture",
+)
 
 
 def apply_defaults(resource: Resource, obj: JsonObject) -> None:
-    """Fill in the defaults of a kind, in place."""
+    """Fill in the defaults of a kind, in place; raises ``ValueError`` for nonsense quantities."""
     setter = _SETTERS.get(str(resource.group_resource))
     if setter is not None:
         setter(obj)
@@ -27,16 +38,11 @@ def containers(spec: JsonObject) -> Iterator[JsonObject]:
 
 
 def canonical_resources(owner: JsonObject, *names: str) -> None:
-    """Rewrite the quantities of resource lists in place; raises a 400 for nonsense."""
+    """Rewrite the quantities of resource lists in place; raises ``ValueError`` for nonsense."""
     for name in names:
-        amounts = owner.get(name)
-        if not amounts:
-            continue
+        amounts = owner.get(name) or {}
         for key, value in amounts.items():
-            try:
-                amounts[key] = canonical_quantity(str(value))
-            except ValueError as error:
-                raise bad_request(f'{name}[{key}]: "{value}": {error}') from None
+            amounts[key] = canonical_quantity(str(value))
 
 
 def pod_spec_defaults(spec: JsonObject) -> None:
@@ -101,10 +107,18 @@ def _pod(pod: JsonObject) -> None:
     if spec.get("resources"):
         _pod_level_requests(spec)
     spec.setdefault("enableServiceLinks", True)
+    _conditions(pod.get("status") or {}, "lastProbeTime", "lastTransitionTime")
     if spec.get("hostNetwork"):
         for container in containers(spec):
             for port in container.get("ports") or []:
                 port.setdefault("hostPort", port.get("containerPort"))
+
+
+def _conditions(status: JsonObject, *times: str) -> None:
+    """Write absent times as null, as Go does with structs it cannot leave out."""
+    for condition in status.get("conditions") or []:
+        for time in times:
+            condition.setdefault(time, None)
 
 
 def _requests_from_limits(resources: JsonObject) -> None:
@@ -129,6 +143,9 @@ def _node(node: JsonObject) -> None:
     canonical_resources(status, "capacity", "allocatable")
     if status.get("allocatable") is None and status.get("capacity"):
         status["allocatable"] = dict(status["capacity"])
+    _conditions(status, "lastHeartbeatTime", "lastTransitionTime")
+    status.setdefault("daemonEndpoints", {}).setdefault("kubeletEndpoint", {"Port": 0})
+    _fill(status.setdefault("nodeInfo", {}), dict.fromkeys(_NODE_INFO, ""))
 
 
 def _namespace(namespace: JsonObject) -> None:
@@ -147,6 +164,7 @@ def _service(service: JsonObject) -> None:
         spec.setdefault("internalTrafficPolicy", "Cluster")
     for port in spec.get("ports") or []:
         _fill(port, {"protocol": "TCP", "targetPort": port.get("port")})
+    service.setdefault("status", {}).setdefault("loadBalancer", {})
 
 
 def _template(owner: JsonObject) -> JsonObject:
@@ -160,8 +178,11 @@ def _replication_controller(controller: JsonObject) -> None:
     spec = controller.setdefault("spec", {})
     _fill(spec, {"replicas": 1})
     labels = _template(controller)["metadata"].get("labels")
-    if labels and not spec.get("selector"):
-        spec["selector"] = dict(labels)
+    if labels:
+        spec["selector"] = spec.get("selector") or dict(labels)
+        metadata = controller["metadata"]
+        metadata["labels"] = metadata.get("labels") or dict(labels)
+    _fill(controller.setdefault("status", {}), {"replicas": 0})
 
 
 def _deployment(deployment: JsonObject) -> None:
@@ -173,11 +194,13 @@ def _deployment(deployment: JsonObject) -> None:
         rolling = strategy.setdefault("rollingUpdate", {})
         _fill(rolling, {"maxUnavailable": "25%", "maxSurge": "25%"})
     _template(deployment)
+    deployment.setdefault("status", {})
 
 
 def _replica_set(replica_set: JsonObject) -> None:
     _fill(replica_set.setdefault("spec", {}), {"replicas": 1})
     _template(replica_set)
+    _fill(replica_set.setdefault("status", {}), {"replicas": 0})
 
 
 def _stateful_set(stateful_set: JsonObject) -> None:
@@ -187,7 +210,10 @@ def _stateful_set(stateful_set: JsonObject) -> None:
     strategy.setdefault("type", "RollingUpdate")
     if strategy["type"] == "RollingUpdate":
         strategy.setdefault("rollingUpdate", {}).setdefault("partition", 0)
+    retention = spec.setdefault("persistentVolumeClaimRetentionPolicy", {})
+    _fill(retention, {"whenDeleted": "Retain", "whenScaled": "Retain"})
     _template(stateful_set)
+    _fill(stateful_set.setdefault("status", {}), {"replicas": 0, "availableReplicas": 0})
 
 
 def _daemon_set(daemon_set: JsonObject) -> None:
@@ -198,6 +224,13 @@ def _daemon_set(daemon_set: JsonObject) -> None:
     if strategy["type"] == "RollingUpdate":
         _fill(strategy.setdefault("rollingUpdate", {}), {"maxUnavailable": 1, "maxSurge": 0})
     _template(daemon_set)
+    numbers = (
+        "currentNumberScheduled",
+        "numberMisscheduled",
+        "desiredNumberScheduled",
+        "numberReady",
+    )
+    _fill(daemon_set.setdefault("status", {}), dict.fromkeys(numbers, 0))
 
 
 def _job(job: JsonObject) -> None:
@@ -216,6 +249,7 @@ def _job(job: JsonObject) -> None:
         },
     )
     _template(job)
+    job.setdefault("status", {})
 
 
 def _persistent_volume(volume: JsonObject) -> None:
@@ -223,6 +257,8 @@ def _persistent_volume(volume: JsonObject) -> None:
     canonical_resources(spec, "capacity")
     _fill(spec, {"persistentVolumeReclaimPolicy": "Retain", "volumeMode": "Filesystem"})
     volume.setdefault("status", {}).setdefault("phase", "Pending")
+    if isinstance(spec.get("hostPath"), dict):
+        spec["hostPath"].setdefault("type", "")
 
 
 def _persistent_volume_claim(claim: JsonObject) -> None:
@@ -244,12 +280,18 @@ def _priority_class(priority_class: JsonObject) -> None:
 def _csi_storage_capacity(capacity: JsonObject) -> None:
     for name in ("capacity", "maximumVolumeSize"):
         if name in capacity:
-            canonical_resources({"": {name: capacity[name]}}, "")
             capacity[name] = canonical_quantity(str(capacity[name]))
 
 
 def _secret(secret: JsonObject) -> None:
     secret.setdefault("type", "Opaque")
+
+
+def _event(event: JsonObject) -> None:
+    for time in ("firstTimestamp", "lastTimestamp", "eventTime"):
+        event.setdefault(time, None)
+    event.setdefault("source", {})
+    _fill(event, {"reportingComponent": "", "reportingInstance": ""})
 
 
 def _fill(target: JsonObject, values: dict[str, Any]) -> None:
@@ -262,6 +304,7 @@ _SETTERS: dict[str, Callable[[JsonObject], None]] = {
     "pods": _pod,
     "nodes": _node,
     "namespaces": _namespace,
+    "events": _event,
     "services": _service,
     "secrets": _secret,
     "replicationcontrollers": _replication_controller,

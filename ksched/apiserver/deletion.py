@@ -16,7 +16,7 @@ from ksched.apiserver.status import (
     conflict,
     forbidden,
     invalid,
-    invalid_value,
+    not_supported,
 )
 from ksched.apiserver.store import Entry
 from ksched.clock import rfc3339
@@ -96,9 +96,9 @@ def check_preconditions(
             f"the ResourceVersion in the precondition ({options.resource_version}) does not match "
             f"the ResourceVersion in record ({version}). The object might have been modified",
         )
-    policies = ("", "Background", "Foreground", ORPHAN)
-    if options.propagation_policy not in policies:
-        problem = invalid_value("propagationPolicy", options.propagation_policy, "is not supported")
+    policies = ("Foreground", "Background", ORPHAN, "nil")
+    if options.propagation_policy not in ("", *policies[:3]):
+        problem = not_supported("propagationPolicy", options.propagation_policy, policies)
         raise invalid(GroupResource("meta.k8s.io", "DeleteOptions"), "", [problem])
 
 

@@ -30,9 +30,9 @@ def json_patch(target: JsonObject, operations: Any) -> JsonObject:
         try:
             document = _apply(document, operation)
         except (KeyError, IndexError, ValueError, TypeError) as error:
-            raise unprocessable(f"json patch operation {operation}: {error}") from error
+            raise unprocessable() from error
     if not isinstance(document, dict):
-        raise unprocessable("json patch: the result is no object")
+        raise unprocessable()
     return document
 
 

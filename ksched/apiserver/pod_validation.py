@@ -7,7 +7,8 @@ from collections.abc import Iterable
 from typing import Any
 
 from ksched.api.label_syntax import label_value_problems, qualified_name_problems
-from ksched.api.quantity import to_nanos
+from ksched.api.quantity import NANOS, to_nanos
+from ksched.apiserver.admission import qos_class
 from ksched.apiserver.resources import JsonObject
 from ksched.apiserver.status import (
     FieldError,
@@ -29,6 +30,8 @@ _UPDATABLE = (
     "`spec.tolerations` (only additions to existing tolerations),"
     "`spec.terminationGracePeriodSeconds` (allow it to be set to 1 if it was previously negative)"
 )
+_CONTAINER_RESOURCES = frozenset({"cpu", "memory", "ephemeral-storage"})
+_OTHER_RESOURCES = frozenset({"pods", "services", "secrets", "configmaps", "storage"})
 _RESTART_POLICIES = ("Always", "OnFailure", "Never")
 _REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 _PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
@@ -71,7 +74,11 @@ def validate_pod_spec(spec: JsonObject, path: str) -> list[FieldError]:
 def validate_pod_update(new: JsonObject, old: JsonObject, subresource: str) -> list[FieldError]:
     """Return what a change of a pod must not have changed."""
     if subresource == "resize":
-        return validate_pod_spec(new["spec"], "spec")
+        before = qos_class(old["spec"])
+        if qos_class(new["spec"]) == before:
+            return validate_pod_spec(new["spec"], "spec")
+        problem = "Pod QOS Class may not change as a result of resizing"
+        return [invalid_value("spec", qos_class(new["spec"]), problem)]
     before, after = old["spec"], dict(new["spec"])
     if before == after:
         return []
@@ -125,17 +132,49 @@ def _container(container: JsonObject, path: str, names: set[str]) -> list[FieldE
 
 
 def _resources(resources: JsonObject, path: str) -> list[FieldError]:
-    errors = []
-    limits = resources.get("limits") or {}
+    errors: list[FieldError] = []
     for kind in ("limits", "requests"):
         for name, amount in (resources.get(kind) or {}).items():
             where = f"{path}.{kind}[{name}]"
-            if to_nanos(amount) < 0:
+            errors += _resource_name(name, where)
+            nanos = to_nanos(amount)
+            if nanos < 0:
                 errors.append(invalid_value(where, amount, "must be greater than or equal to 0"))
-            if kind == "requests" and name in limits and to_nanos(amount) > to_nanos(limits[name]):
-                problem = f"must be less than or equal to {name} limit of {limits[name]}"
-                errors.append(invalid_value(f"{path}.requests", amount, problem))
+            if nanos % NANOS and not _is_native(name):
+                errors.append(invalid_value(where, amount, "must be an integer"))
+    limits = resources.get("limits") or {}
+    for name, amount in (resources.get("requests") or {}).items():
+        errors += _request_within_limit(name, amount, limits.get(name), path)
     return errors
+
+
+def _is_native(name: str) -> bool:
+    return "/" not in name or "kubernetes.io/" in name
+
+
+def _resource_name(name: str, path: str) -> list[FieldError]:
+    errors = _named(path, name)
+    if errors or "/" in name or name in _CONTAINER_RESOURCES or name.startswith("hugepages-"):
+        return errors
+    problems = ["must be a standard resource for containers"]
+    if name not in _OTHER_RESOURCES:
+        problems.insert(0, "must be a standard resource type or fully qualified")
+    return [invalid_value(path, name, problem) for problem in problems]
+
+
+def _request_within_limit(name: str, amount: str, limit: str | None, path: str) -> list[FieldError]:
+    overcommits = _is_native(name) and not name.startswith("hugepages-")
+    if limit is None:
+        problem = "Limit must be set for non overcommitable resources"
+        return [] if overcommits else [required(f"{path}.limits", problem)]
+    asked, most = to_nanos(amount), to_nanos(limit)
+    if asked != most and not overcommits:
+        problem = f"must be equal to {name} limit of {limit}"
+    elif asked > most:
+        problem = f"must be less than or equal to {name} limit of {limit}"
+    else:
+        return []
+    return [invalid_value(f"{path}.requests", amount, problem)]
 
 
 def _toleration(toleration: JsonObject, path: str) -> list[FieldError]:
@@ -171,7 +210,7 @@ def _spread(constraint: JsonObject, path: str) -> list[FieldError]:
     errors = []
     if constraint.get("maxSkew", 0) <= 0:
         shown = constraint.get("maxSkew", 0)
-        errors.append(invalid_value(f"{path}.maxSkew", shown, "must be greater than 0"))
+        errors.append(invalid_value(f"{path}.maxSkew", shown, "must be greater than zero"))
     if not constraint.get("topologyKey"):
         errors.append(required(f"{path}.topologyKey", "can not be empty"))
     choices = ("DoNotSchedule", "ScheduleAnyway")
@@ -245,7 +284,7 @@ def _pod_term(term: JsonObject, path: str) -> list[FieldError]:
     errors += _label_selector(term.get("namespaceSelector"), f"{path}.namespaceSelector")
     if not term.get("topologyKey"):
         errors.append(required(f"{path}.topologyKey", "can not be empty"))
-    return errors
+    return errors + _named(f"{path}.topologyKey", term.get("topologyKey", ""))
 
 
 def _label_selector(selector: JsonObject | None, path: str) -> list[FieldError]:

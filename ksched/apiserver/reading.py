@@ -13,7 +13,7 @@ from ksched.apiserver import event_versions
 from ksched.apiserver.registry import Registry
 from ksched.apiserver.request import Call
 from ksched.apiserver.resources import NEW_EVENTS, Resource
-from ksched.apiserver.selection import exact_field, parse_field_selector, parse_label_selector
+from ksched.apiserver.selection import parse_field_selector, parse_label_selector
 from ksched.apiserver.status import (
     FieldError,
     GroupResource,
@@ -137,17 +137,11 @@ class Reader:
         return watch
 
     def selection(self, call: Call) -> Selection:
-        """Return what a collection request selects; a name in the path counts as a selector."""
-        fields, name = call.query.get("fieldSelector", ""), call.target.name
-        if name:
-            demanded = exact_field(fields, "metadata.name")
-            if fields and demanded != name:
-                raise bad_request("fieldSelector metadata.name doesn't match requested name")
-            fields = f"metadata.name={name}"
+        """Return what a collection request selects."""
         return Selection(
             call.target.namespace,
             parse_label_selector(call.query.get("labelSelector", "")),
-            parse_field_selector(fields, call.resource.field_labels),
+            parse_field_selector(call.query.get("fieldSelector", ""), call.resource.field_labels),
         )
 
     def _renderer(self, call: Call) -> Callable[[Entry], bytes] | None:
@@ -228,7 +222,8 @@ def decode_continue(token: str) -> tuple[int, str]:
         decoded = msgspec.json.decode(base64.urlsafe_b64decode(padded))
         return int(decoded["rv"]), str(decoded["start"])
     except (ValueError, KeyError, TypeError, msgspec.DecodeError) as error:
-        raise bad_request(f"continue key is not valid: {error}") from error
+        problem = f"continue key is not valid: {error}"
+        raise bad_request(f"invalid continue token: {problem}") from error
 
 
 def _cut(entries: Iterator[Entry], selection: Selection, limit: int, version: int) -> Page:

@@ -7,9 +7,9 @@ import uuid
 from collections.abc import Callable
 from typing import Any, TypeAlias
 
-from ksched.apiserver.admission import admit_create, admit_priority_class, admit_to_namespace
+from ksched.apiserver.admission import admit_create, admit_to_namespace, admit_update
 from ksched.apiserver.defaults import apply_defaults
-from ksched.apiserver.resources import NODES, PODS, PRIORITY_CLASSES, JsonObject, Resource
+from ksched.apiserver.resources import NODES, PODS, RESOURCES, JsonObject, Resource
 from ksched.apiserver.status import (
     StatusError,
     already_exists,
@@ -71,7 +71,7 @@ class Registry:
             admit_to_namespace(self.store, resource, obj)
         if resource.status and resource not in (NODES, PODS):
             obj.pop("status", None)
-        apply_defaults(resource, obj)
+        self._fill_in(resource, obj)
         if name:
             admit_create(self.store, resource, obj, self.clock.wall())
         validate_create(resource, obj)
@@ -112,16 +112,17 @@ class Registry:
         self._check_version(resource, existing, old, new["metadata"])
         _keep_system_fields(new["metadata"], old["metadata"])
         new = _other_half_kept(resource, new, old, subresource)
-        apply_defaults(resource, new)
-        if resource is PRIORITY_CLASSES:
-            admit_priority_class(self.store, new, creating=False)
+        self._fill_in(resource, new)
+        if not subresource:
+            admit_update(self.store, resource, new)
         validate_update(resource, new, old, subresource)
         if resource.generation and _spec_of(new) != _spec_of(old):
             new["metadata"]["generation"] = old["metadata"].get("generation", 0) + 1
         if dry_run:
             return Entry(resource, new, existing.version), False
         if _is_finished(new["metadata"]):
-            return self.store.delete(resource, existing), False
+            gone = self.store.delete(resource, existing)
+            return Entry(resource, new, gone.version), False
         return self.store.replace(resource, existing, new), False
 
     def write(self, resource: Resource, existing: Entry, obj: JsonObject) -> Entry:
@@ -134,16 +135,8 @@ class Registry:
             obj.pop("kind", resource.kind),
             obj.pop("apiVersion", resource.group_version),
         )
-        if kind != resource.kind:
-            raise bad_request(
-                f'{kind} in version "{version}" cannot be handled as a {resource.kind}: '
-                f"no kind {kind} is served here"
-            )
-        if version != resource.group_version:
-            raise bad_request(
-                f"the API version in the data ({version}) does not match the expected "
-                f"API version ({resource.group_version})"
-            )
+        if (kind, version) != (resource.kind, resource.group_version):
+            raise _another_kind(resource, kind, version)
         metadata = obj.pop("metadata", None) or {}
         if not isinstance(metadata, dict):
             raise bad_request("metadata: expected an object")
@@ -153,6 +146,13 @@ class Registry:
                 del metadata[field]
         metadata.pop("managedFields", None)
         return {"kind": kind, "apiVersion": version, "metadata": metadata, **obj}
+
+    def _fill_in(self, resource: Resource, obj: JsonObject) -> None:
+        try:
+            apply_defaults(resource, obj)
+        except ValueError as error:
+            kind, version = resource.kind, resource.group_version
+            raise cannot_handle(resource, kind, version, str(error)) from error
 
     def _settle_namespace(self, resource: Resource, metadata: JsonObject, namespace: str) -> None:
         if not resource.namespaced:
@@ -168,7 +168,7 @@ class Registry:
     ) -> None:
         uid = metadata.get("uid")
         if uid and uid != old["metadata"]["uid"]:
-            raise uid_conflict(resource, existing, uid, old["metadata"]["uid"])
+            raise failed_precondition(resource, existing, "UID", uid, old["metadata"]["uid"])
         version = metadata.get("resourceVersion")
         if not version:
             if not resource.unconditional_update:
@@ -187,14 +187,37 @@ class Registry:
         return base[:_LONGEST_GENERATED_BASE] + suffix
 
 
-def uid_conflict(resource: Resource, entry: Entry, wanted: str, found: str) -> StatusError:
-    """The answer to a write that expected another incarnation of the object."""
+def failed_precondition(
+    resource: Resource, entry: Entry, what: str, wanted: str, found: str
+) -> StatusError:
+    """The answer to a write that expected another incarnation or version of the object."""
     why = (
         f"StorageError: invalid object, Code: 4, Key: /registry/{resource.plural}/{entry.key}, "
         f"ResourceVersion: 0, AdditionalErrorMsg: Precondition failed: "
-        f"UID in precondition: {wanted}, UID in object meta: {found}"
+        f"{what} in precondition: {wanted}, {what} in object meta: {found}"
     )
     return conflict(resource.group_resource, entry.name, why)
+
+
+def cannot_handle(resource: Resource, kind: str, version: str, why: str) -> StatusError:
+    """The answer to a body that cannot be made an object of this kind."""
+    wanted = resource.kind
+    return bad_request(f'{kind} in version "{version}" cannot be handled as a {wanted}: {why}')
+
+
+def _another_kind(resource: Resource, kind: str, version: str) -> StatusError:
+    known = {(row.kind, row.group_version) for row in RESOURCES}
+    if (kind, version) not in known:
+        why = f'no kind "{kind}" is registered for version "{version}"'
+        return cannot_handle(resource, kind, version, why)
+    if kind == resource.kind:
+        return bad_request(
+            f"the API version in the data ({version}) does not match the expected "
+            f"API version ({resource.group_version})"
+        )
+    group, number = resource.group or "core", version.rpartition("/")[2]
+    why = f"converting ({number}.{kind}) to ({group}.{resource.kind}): unknown conversion"
+    return cannot_handle(resource, kind, version, why)
 
 
 def _check_name(obj: JsonObject, name: str) -> None:

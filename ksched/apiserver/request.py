@@ -12,7 +12,7 @@ import yaml
 
 from ksched.apiserver import protobuf
 from ksched.apiserver.resources import BY_PATH, JsonObject, Resource
-from ksched.apiserver.status import GroupResource, StatusError, bad_request, invalid, invalid_value
+from ksched.apiserver.status import StatusError, bad_request, invalid_value
 from ksched.transport import JSON
 
 
@@ -71,28 +71,34 @@ class Call:
         if not text:
             return None
         if not text.isdecimal():
-            options = GroupResource("meta.k8s.io", "ListOptions")
-            problem = invalid_value("resourceVersion", text, "must be a decimal number")
-            raise invalid(options, "", [problem])
+            problem = f'strconv.ParseUint: parsing "{text}": invalid syntax'
+            field = invalid_value("resourceVersion", text, problem)
+            raise bad_request(f"invalid resource version: {field}")
         return int(text)
 
     def body(self) -> JsonObject:
         """Decode the body, which must be one object."""
-        return decode_object(self.request.body, self.request.content_type)
+        try:
+            return decode_object(self.request.body, self.request.content_type)
+        except ValueError as error:
+            kind = self.resource.kind
+            raise bad_request(
+                f"the object provided is unrecognized (must be of type {kind}): {error}"
+            ) from error
 
 
 def decode_object(body: bytes, content_type: str) -> JsonObject:
-    """Decode a JSON, YAML or protobuf object; raises a 400 when it is none."""
+    """Decode a JSON, YAML or protobuf object; raises ``ValueError`` when it is none."""
     if content_type.startswith(protobuf.MEDIA_TYPE):
         return protobuf.decode_protobuf(body)
     decoded = decode_body(body, content_type)
     if not isinstance(decoded, dict):
-        raise bad_request("couldn't get version/kind; json parse error: the body is no object")
+        raise ValueError("couldn't get version/kind; json parse error: the body is no object")
     return decoded
 
 
 def decode_body(body: bytes, content_type: str) -> Any:
-    """Decode a JSON or YAML body; raises a 400 when it cannot be parsed."""
+    """Decode a JSON or YAML body; raises ``ValueError`` when it cannot be parsed."""
     try:
         return msgspec.json.decode(body)
     except msgspec.DecodeError as error:
@@ -102,7 +108,7 @@ def decode_body(body: bytes, content_type: str) -> Any:
             return yaml.load(body, yaml.CSafeLoader)
         except yaml.YAMLError as error:
             problem = error
-    raise bad_request(f"couldn't get version/kind; json parse error: {problem}")
+    raise ValueError(f"couldn't get version/kind; json parse error: {problem}")
 
 
 def parse_target(path: str) -> Target | None:
@@ -150,9 +156,10 @@ def describe(method: str, target: Target | None, query: str) -> tuple[str, str]:
         return _VERBS[method], resource
     if method == "DELETE":
         return ("delete" if target.name else "deletecollection"), resource
-    if "watch=" in query and parse_query(query).get("watch") in ("1", "true", "True"):
-        return "watch", resource
-    return ("get" if target.name else "list"), resource
+    if target.name:
+        return "get", resource
+    is_watch = "watch=" in query and parse_query(query).get("watch") in ("1", "true", "True")
+    return ("watch" if is_watch else "list"), resource
 
 
 def parse_query(text: str) -> dict[str, str]:

@@ -12,9 +12,18 @@ from ksched.apiserver.patches import json_patch, merge_patch
 from ksched.apiserver.protobuf import MEDIA_TYPE
 from ksched.apiserver.reading import Page, Reader, encode_list, shaped
 from ksched.apiserver.registry import Edit, Registry
-from ksched.apiserver.request import Call, decode_body, decode_object, no_such_path
+from ksched.apiserver.request import Call, decode_body, no_such_path
 from ksched.apiserver.resources import EVENTS, NAMESPACES, NEW_EVENTS, PODS, JsonObject, Resource
-from ksched.apiserver.status import method_not_allowed, success, unsupported_media_type
+from ksched.apiserver.status import (
+    GroupResource,
+    StatusError,
+    bad_request,
+    invalid,
+    method_not_allowed,
+    required,
+    success,
+    unsupported_media_type,
+)
 from ksched.apiserver.store import Entry
 from ksched.apiserver.strategic import strategic_merge
 from ksched.apiserver.subresources import bind, evict, get_scale, set_scale
@@ -47,17 +56,17 @@ class Routes:
             return self._patch(call)
         if method == "DELETE":
             return self._delete(call) if target.name else self._delete_collection(call)
-        raise method_not_allowed(target.resource.group_resource, method.lower())
+        raise method_not_allowed()
 
     def _read(self, call: Call) -> Response | Watch:
-        if call.flag("watch"):
-            return self._reader.watch(call)
-        return self._reader.get(call) if call.target.name else self._reader.list(call)
+        if call.target.name:
+            return self._reader.get(call)
+        return self._reader.watch(call) if call.flag("watch") else self._reader.list(call)
 
     def _create(self, call: Call) -> Response:
         resource, namespace = call.resource, call.target.namespace
         if resource.namespaced and not namespace:
-            raise method_not_allowed(resource.group_resource, "create")
+            raise method_not_allowed()
         obj = _stored_shape(resource, _body(call))
         entry = self._registry.create(_stored(resource), namespace, obj, call.is_dry_run)
         return _answer(resource, entry, 201)
@@ -69,6 +78,9 @@ class Routes:
     def _patch(self, call: Call) -> Response:
         content_type = call.request.content_type.partition(";")[0].strip()
         edit = _patch_edit(call, content_type)
+        if content_type == APPLY_PATCH and not call.query.get("fieldManager"):
+            problem = required("fieldManager", "is required for apply patch")
+            raise invalid(GroupResource("meta.k8s.io", "PatchOptions"), "", [problem])
         return self._update(call, edit, allow_create=content_type == APPLY_PATCH)
 
     def _update(self, call: Call, edit: Edit, allow_create: bool = False) -> Response:
@@ -125,12 +137,12 @@ class Routes:
             return self._replace(call)
         if method == "PATCH":
             return self._patch(call)
-        raise method_not_allowed(resource.group_resource, method.lower())
+        raise method_not_allowed()
 
     def _pod_verb(self, call: Call) -> Response:
         target, body = call.target, _body(call)
         if call.request.method != "POST":
-            raise method_not_allowed(PODS.group_resource, call.request.method.lower())
+            raise method_not_allowed()
         if target.subresource == "binding":
             dry_run = call.is_dry_run
             status = bind(self._registry, target.namespace, target.name, body, dry_run)
@@ -155,7 +167,7 @@ class Routes:
                 content_type = call.request.content_type.partition(";")[0].strip()
                 scale = _patch_edit(call, content_type)(get_scale(resource, entry.decode()))
             else:
-                raise method_not_allowed(resource.group_resource, call.request.method.lower())
+                raise method_not_allowed()
             entry, _ = self._registry.update(
                 resource,
                 target.namespace,
@@ -174,13 +186,17 @@ def _body(call: Call) -> JsonObject:
 
 
 def _patch_edit(call: Call, content_type: str) -> Edit:
-    body, resource = call.request.body, call.resource
-    if content_type == JSON_PATCH:
-        operations = decode_body(body, content_type)
-        return lambda obj: _patched(resource, obj, lambda o: json_patch(o, operations))
     if content_type not in _PATCH_TYPES:
-        raise unsupported_media_type(_PATCH_TYPES)
-    patch = decode_object(body, content_type)
+        raise StatusError(415, "UnsupportedMediaType", "415: Unsupported Media Type", {})
+    resource = call.resource
+    try:
+        patch = decode_body(call.request.body, content_type)
+    except ValueError as error:
+        raise bad_request(f"error decoding patch: {error}") from error
+    if content_type == JSON_PATCH:
+        return lambda obj: _patched(resource, obj, lambda o: json_patch(o, patch))
+    if not isinstance(patch, dict):
+        raise bad_request("error decoding patch: the patch is no object")
     if content_type == MERGE_PATCH:
         return lambda obj: _patched(resource, obj, lambda o: merge_patch(o, patch))
     # Server-side apply without field ownership: what is applied is merged, nothing is taken away.

@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any, TypeAlias
 
-from ksched.apiserver.status import StatusError, bad_request
+from ksched.apiserver.status import StatusError, bad_request, invalid_value
 
 Predicate: TypeAlias = Callable[[Mapping[str, str]], bool]
 
@@ -24,7 +24,7 @@ def parse_label_selector(text: str) -> Predicate | None:
     terms = [term.strip() for term in _split_outside_parentheses(text)]
     if terms in ([], [""]):
         return None
-    return _all_of([_label_term(term, text) for term in terms])
+    return _all_of([_label_term(term) for term in terms])
 
 
 def label_selector_predicate(selector: Mapping[str, Any] | None) -> Predicate:
@@ -65,16 +65,6 @@ def parse_field_selector(text: str, supported: Mapping[str, str]) -> Predicate |
     return _all_of(terms) if terms else None
 
 
-def exact_field(text: str, name: str) -> str | None:
-    """Return the value a field selector demands for ``name``, if it demands one."""
-    for term in _split_unescaped(text):
-        if term:
-            key, operator, value = _field_term(term, text)
-            if key == name and operator != "!=":
-                return value
-    return None
-
-
 def _field_term(term: str, text: str) -> tuple[str, str, str]:
     for operator in ("!=", "==", "="):
         key, found, value = term.partition(operator)
@@ -83,22 +73,22 @@ def _field_term(term: str, text: str) -> tuple[str, str, str]:
     raise bad_request(f"invalid selector: '{text}'; can't understand '{term}'")
 
 
-def _label_term(term: str, text: str) -> Predicate:
+def _label_term(term: str) -> Predicate:
     if found := _SET.match(term):
         values = frozenset(value.strip() for value in found["values"].split(","))
         return (_one_of if found["op"] == "in" else _none_of)(found["key"], values)
     if found := _EQUALITY.match(term):
         key, operator, value = found["key"], found["op"], found["value"]
         if operator in ("<", ">"):
-            return _compared(key, operator, value, text)
+            return _compared(key, operator, value)
         return _differs(key, value) if operator == "!=" else _equals(key, value)
     if found := _EXISTS.match(term):
         return (_absent if found["not"] else _exists)(found["key"])
-    raise _unparsable(text, f"unable to parse requirement: {term}")
+    raise _unparsable(f"found '{term}', expected: in, notin, =, ==, !=, gt, lt")
 
 
-def _unparsable(text: str, why: str) -> StatusError:
-    return bad_request(f'unable to parse label selector "{text}": {why}')
+def _unparsable(why: str) -> StatusError:
+    return bad_request(f"unable to parse requirement: {why}")
 
 
 def _split_outside_parentheses(text: str) -> list[str]:
@@ -148,12 +138,12 @@ def _absent(key: str) -> Predicate:
     return lambda labels: key not in labels
 
 
-def _compared(key: str, operator: str, bound: str, text: str) -> Predicate:
+def _compared(key: str, operator: str, bound: str) -> Predicate:
     try:
         limit = int(bound)
     except ValueError:
-        why = f"values[0][{key}]: Invalid value: \"{bound}\": for 'Gt', 'Lt' operators, "
-        raise _unparsable(text, why + "the value must be an integer") from None
+        problem = "for 'Gt', 'Lt' operators, the value must be an integer"
+        raise _unparsable(str(invalid_value("values[0]", bound, problem))) from None
 
     def compare(labels: Mapping[str, str]) -> bool:
         try:

@@ -15,8 +15,16 @@ from ksched.apiserver.admission import (
 from ksched.apiserver.discovery import discover
 from ksched.apiserver.reading import Reader
 from ksched.apiserver.registry import Registry
-from ksched.apiserver.request import Call, Request, Target, describe, parse_query, parse_target
-from ksched.apiserver.resources import NAMESPACES, PODS, PRIORITY_CLASSES
+from ksched.apiserver.request import (
+    Call,
+    Request,
+    Target,
+    describe,
+    no_such_path,
+    parse_query,
+    parse_target,
+)
+from ksched.apiserver.resources import NAMESPACES, PODS, PRIORITY_CLASSES, RESOURCES
 from ksched.apiserver.routes import Routes
 from ksched.apiserver.status import StatusError, bad_request
 from ksched.apiserver.store import Store
@@ -105,6 +113,8 @@ class ApiServer:
         if len(parts) == 5 and parts[:3] == ["api", "v1", "namespaces"] and parts[4] == "bindings":
             call = Call(request, Target(PODS, parts[3]), parse_query(query))
             return self._routes.legacy_binding(call)
+        if _is_served_group(parts):
+            raise no_such_path()
         return Response(404, {"Content-Type": "text/plain; charset=utf-8"}, b"404 page not found\n")
 
     def _bootstrap(self) -> None:
@@ -114,6 +124,11 @@ class ApiServer:
             self._registry.create(NAMESPACES, "", {"metadata": {"name": name}})
         for name in SYSTEM_PRIORITY_CLASSES:
             self._registry.create(PRIORITY_CLASSES, "", system_priority_class(name))
+
+
+def _is_served_group(parts: list[str]) -> bool:
+    version = parts[1:2] if parts[0] == "api" else parts[1:3] if parts[0] == "apis" else []
+    return any("/".join(version) == row.group_version for row in RESOURCES)
 
 
 def failure(error: StatusError) -> Response:

@@ -102,9 +102,9 @@ def expired(message: str, continue_token: str = "") -> StatusError:
     return StatusError(410, "Expired", message, metadata=metadata)
 
 
-def method_not_allowed(what: GroupResource, action: str) -> StatusError:
-    message = f'{action} is not supported on resources of kind "{what}"'
-    return StatusError(405, "MethodNotAllowed", message, what.details(""))
+def method_not_allowed() -> StatusError:
+    message = "the server does not allow this method on the requested resource"
+    return StatusError(405, "MethodNotAllowed", message, {})
 
 
 def unsupported_media_type(accepted: Sequence[str]) -> StatusError:
@@ -122,10 +122,10 @@ def too_many_requests(message: str, retry_after: int, cause: str, reason: str) -
     return StatusError(429, "TooManyRequests", message, details)
 
 
-def unprocessable(why: str) -> StatusError:
-    """A patch that cannot be applied; ``why`` goes to the details only, as in the real server."""
+def unprocessable() -> StatusError:
+    """The answer to a patch that cannot be applied; the real server does not say why either."""
     message = "the server rejected our request due to an error in our request"
-    return StatusError(422, "Invalid", message, {"causes": [{"message": why}]})
+    return StatusError(422, "Invalid", message, {})
 
 
 class FieldError(NamedTuple):

@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import Any
 
 from ksched.apiserver.resources import JsonObject
-from ksched.apiserver.status import bad_request
+from ksched.apiserver.status import StatusError, bad_request
 
 _MERGE_KEYS = {
     "conditions": "type",
@@ -114,7 +114,10 @@ def _merge_list(
     merged = list(original)
     for item in patch:
         if key not in item:
-            raise bad_request(f"map: {item} does not contain declared merge key: {key}")
+            shown = " ".join(f"{name}:{value}" for name, value in sorted(item.items()))
+            # Upstream forgets to make this a status, so it is a 500.
+            problem = f"map: map[{shown}] does not contain declared merge key: {key}"
+            raise StatusError(500, "", problem)
         index = next((i for i, old in enumerate(merged) if old.get(key) == item[key]), None)
         if item.get("$patch") == "delete":
             merged = [old for old in merged if old.get(key) != item[key]]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ksched.apiserver.admission import condition, set_condition
 from ksched.apiserver.deletion import DeleteOptions, check_preconditions, delete
-from ksched.apiserver.registry import Registry, uid_conflict
+from ksched.apiserver.registry import Registry, failed_precondition
 from ksched.apiserver.resources import DISRUPTION_BUDGETS, PODS, JsonObject, Resource
 from ksched.apiserver.selection import label_selector_predicate
 from ksched.apiserver.status import (
@@ -41,9 +41,9 @@ def bind(
     pod = entry.decode()
     uid, version = metadata.get("uid"), metadata.get("resourceVersion")
     if uid and uid != pod["metadata"]["uid"]:
-        raise uid_conflict(PODS, entry, uid, pod["metadata"]["uid"])
+        raise failed_precondition(PODS, entry, "UID", uid, pod["metadata"]["uid"])
     if version and version != str(entry.version):
-        raise conflict(PODS.group_resource, name)
+        raise failed_precondition(PODS, entry, "ResourceVersion", version, str(entry.version))
     spec, status = pod["spec"], pod.setdefault("status", {})
     if pod["metadata"].get("deletionTimestamp"):
         why = f"pod {name} is being deleted, cannot be assigned to a host"

@@ -48,7 +48,7 @@ _TAINT_EFFECTS = ("NoSchedule", "PreferNoSchedule", "NoExecute")
 
 def validate_create(resource: Resource, obj: JsonObject) -> None:
     """Refuse a new object that breaks a rule; every broken rule is named."""
-    errors = [*_specific(resource, obj), *_metadata(resource, obj["metadata"])]
+    errors = [*_metadata(resource, obj["metadata"]), *_specific(resource, obj)]
     if errors:
         raise invalid(resource.group_kind, obj["metadata"].get("name", ""), errors)
 
@@ -130,7 +130,8 @@ def _node(node: JsonObject) -> list[FieldError]:
     errors: list[FieldError] = []
     seen = set()
     for index, taint in enumerate(node["spec"].get("taints") or []):
-        path = f"spec.taints[{index}]"
+        # Upstream reports taints under metadata; people may have come to expect it.
+        path = f"metadata.taints[{index}]"
         key, effect = taint.get("key", ""), taint.get("effect", "")
         errors += [invalid_value(f"{path}.key", key, p) for p in qualified_name_problems(key)]
         value = taint.get("value", "")
@@ -193,18 +194,17 @@ def _disruption_budget(budget: JsonObject) -> list[FieldError]:
 def _workload(workload: JsonObject) -> list[FieldError]:
     spec = workload["spec"]
     errors: list[FieldError] = []
-    labels = (spec["template"].get("metadata") or {}).get("labels") or {}
+    labels = (spec["template"].get("metadata") or {}).get("labels")
     if not spec.get("selector"):
         errors.append(required("spec.selector"))
+    try:
+        selects = label_selector_predicate(spec.get("selector"))(labels or {})
+    except ValueError as error:
+        errors.append(invalid_value("spec.selector", spec["selector"], str(error)))
     else:
-        try:
-            selects = label_selector_predicate(spec["selector"])(labels)
-        except ValueError as error:
-            errors.append(invalid_value("spec.selector", spec["selector"], str(error)))
-        else:
-            if not selects:
-                problem = "`selector` does not match template `labels`"
-                errors.append(invalid_value("spec.template.metadata.labels", labels, problem))
+        if not selects:
+            problem = "`selector` does not match template `labels`"
+            errors.append(invalid_value("spec.template.metadata.labels", labels, problem))
     if spec.get("replicas", 0) < 0:
         problem = "must be greater than or equal to 0"
         errors.append(invalid_value("spec.replicas", spec["replicas"], problem))
@@ -216,7 +216,7 @@ def _job(job: JsonObject) -> list[FieldError]:
     errors = validate_pod_spec(spec, "spec.template.spec")
     if spec.get("restartPolicy") == "Always":
         path = "spec.template.spec.restartPolicy"
-        errors.append(not_supported(path, "Always", ("OnFailure", "Never")))
+        errors.append(required(path, 'valid values: "OnFailure", "Never"'))
     return errors
 
 

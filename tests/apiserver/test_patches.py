@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from copy import deepcopy
+
 import pytest
 
 from ksched.apiserver.patches import json_patch, merge_patch
@@ -168,7 +170,7 @@ SCHEDULED = {"type": "PodScheduled", "status": "False"}
     ],
 )
 def test_strategic_merge(original, patch, result):
-    assert strategic_merge(original, patch) == result
+    assert strategic_merge(deepcopy(original), deepcopy(patch)) == result
 
 
 def test_an_element_without_its_merge_key_is_refused():
@@ -187,7 +189,8 @@ async def test_a_schedulers_status_patch(client):
         }
     }
     _, pod = await client.patch(f"{PODS}/web/status", patch, "strategic")
-    assert pod["status"]["conditions"] == [condition]
+    times = {"lastProbeTime": None, "lastTransitionTime": None}
+    assert pod["status"]["conditions"] == [{**condition, **times}]
     assert pod["status"]["nominatedNodeName"] == "n1"
     clear = {"status": {"nominatedNodeName": None}}
     _, pod = await client.patch(f"{PODS}/web/status", clear, "strategic")
@@ -206,12 +209,19 @@ async def test_a_patch_of_what_is_not_there_is_not_found(client):
 
 
 async def test_apply_creates_then_merges(client):
-    path = "/api/v1/namespaces/default/configmaps/cm"
+    path = "/api/v1/namespaces/default/configmaps/cm?fieldManager=me"
     body = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "cm"}, "data": {"a": "1"}}
     status, _ = await client.patch(path, body, "apply")
     assert status == 201
     status, merged = await client.patch(path, {**body, "data": {"b": "2"}}, "apply")
     assert (status, merged["data"]) == (200, {"a": "1", "b": "2"})
+
+
+async def test_apply_needs_a_field_manager(client):
+    path = "/api/v1/namespaces/default/configmaps/cm"
+    status, answer = await client.patch(path, {"metadata": {"name": "cm"}}, "apply")
+    assert status == 422
+    assert "fieldManager: Required value: is required for apply patch" in answer["message"]
 
 
 async def test_other_patch_types_are_refused(client):

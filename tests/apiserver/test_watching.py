@@ -147,13 +147,18 @@ async def test_a_pod_that_ends_leaves_the_schedulers_watch(client):
         assert [await events.seen() for _ in range(2)] == [("ADDED", "a"), ("DELETED", "a")]
 
 
-async def test_one_object_can_be_watched_by_name(client):
+async def test_one_object_can_be_watched_by_selector(client):
     await client.create_pod("a")
-    async with client.watch(f"{PODS}/a") as events:
+    async with client.watch(f"{PODS}?fieldSelector=metadata.name%3Da") as events:
         assert await events.seen() == ("ADDED", "a")
         await client.create_pod("b")
         await client.bind("a", "n1")
         assert await events.seen() == ("MODIFIED", "a")
+
+
+async def test_a_path_with_a_name_is_read_not_watched(client):
+    await client.create_pod("a")
+    assert (await client.get(f"{PODS}/a?watch=true"))["kind"] == "Pod"
 
 
 async def test_a_version_too_old_is_said_inside_the_stream(client, server):

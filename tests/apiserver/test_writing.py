@@ -64,7 +64,7 @@ async def test_every_cluster_has_the_system_namespaces(client, name):
     ("change", "code", "words"),
     [
         pytest.param({"kind": "Node"}, 400, "cannot be handled as a Pod", id="another kind"),
-        pytest.param({"apiVersion": "v2"}, 400, "does not match the expected", id="version"),
+        pytest.param({"apiVersion": "v2"}, 400, 'no kind "Pod" is registered', id="version"),
         pytest.param(
             {"metadata": {"name": "a", "namespace": "kube-system"}},
             400,
@@ -174,7 +174,7 @@ async def test_status_given_at_birth_counts_for_nodes_only(client):
     assert (await client.create(PODS, pod))["status"]["phase"] == "Pending"
     node = {"metadata": {"name": "n"}, "status": {"conditions": [{"type": "Ready"}]}}
     created = await client.create("/api/v1/nodes", node)
-    assert created["status"]["conditions"] == [{"type": "Ready"}]
+    assert [c["type"] for c in created["status"]["conditions"]] == ["Ready"]
     budget = {"metadata": {"name": "b"}, "status": {"disruptionsAllowed": 5}}
     assert (await client.create(BUDGETS, budget))["status"]["disruptionsAllowed"] == 0
 
@@ -214,7 +214,9 @@ async def test_a_dry_run_answers_but_does_not_store(client):
 
 
 async def test_pods_may_be_resized_through_their_subresource(client):
-    await client.create_pod("web")
+    small = {"requests": {"cpu": "1"}}
+    containers = [{"name": "c", "image": "pause:3.9", "resources": small}]
+    await client.create_pod("web", containers=containers)
     resources = {"requests": {"cpu": "2"}}
     body = client.pod("web", containers=[{"name": "c", "image": "other", "resources": resources}])
     assert (await client.send("PUT", f"{PODS}/web", body))[0] == 422
@@ -222,6 +224,10 @@ async def test_pods_may_be_resized_through_their_subresource(client):
     [container] = resized["spec"]["containers"]
     assert (container["image"], container["resources"]) == ("pause:3.9", resources)
     assert resized["metadata"]["generation"] == 2
+    nothing = client.pod("web", containers=[{"name": "c", "image": "x", "resources": {}}])
+    status, answer = await client.send("PUT", f"{PODS}/web/resize", nothing)
+    assert status == 422
+    assert "Pod QOS Class may not change as a result of resizing" in answer["message"]
 
 
 async def test_the_request_log_names_verb_resource_user_and_code(client, server):
