@@ -40,6 +40,8 @@ log = logging.getLogger(__name__)
 
 _SLICE_SECONDS = 0.005
 _TRIES_AT_ONE_VERSION = 3
+# Longest time a server may ask us to stay away.
+_MAX_PATIENCE = 300.0
 _INITIAL_EVENTS_END = "k8s.io/initial-events-end"
 
 
@@ -114,6 +116,7 @@ class Reflector(Generic[T]):
         """List and watch until cancelled. Only a handler's own exception ends it."""
         while True:
             opened_at, version = self._clock.now(), self._version
+            retry_after = 0.0
             try:
                 if version:
                     await self._watch()
@@ -122,7 +125,9 @@ class Reflector(Generic[T]):
                     continue
             except (ApiError, _Garbled) as error:
                 self._after_failure(version, error)
-            await self._pause(opened_at, progressed=self._version not in ("", version))
+                retry_after = getattr(error, "retry_after", None) or 0.0
+            progressed = self._version not in ("", version)
+            await self._pause(opened_at, retry_after, progressed=progressed)
 
     def _after_failure(self, version: str, error: Exception) -> None:
         """Decide between watching on from the last version and listing again."""
@@ -152,15 +157,15 @@ class Reflector(Generic[T]):
         if not self._version:
             self._failures_at_version = 0
 
-    async def _pause(self, opened_at: float, *, progressed: bool) -> None:
+    async def _pause(self, opened_at: float, retry_after: float, *, progressed: bool) -> None:
         """Wait before the next request, so that no failing server sees a storm of them."""
-        if self._clock.now() - opened_at >= self._healthy_seconds:
+        if not retry_after and self._clock.now() - opened_at >= self._healthy_seconds:
             self._backoff.reset()
             self._complaint = None
             return
         if progressed:
             self._backoff.reset()
-        await self._clock.sleep(self._backoff.next())
+        await self._clock.sleep(max(self._backoff.next(), min(retry_after, _MAX_PATIENCE)))
 
     # -- listing --------------------------------------------------------------------------------
 

@@ -129,20 +129,20 @@ class FakeCluster:
         self.requests.append((asyncio.get_running_loop().time(), path))
         await asyncio.sleep(0)
         queue: asyncio.Queue[Any] = asyncio.Queue()
-        code = 200
+        code, headers = 200, {}
         if self.answers:
             answer = self.answers.popleft()
             if isinstance(answer, Exception):
                 raise answer
             if isinstance(answer, Response):
-                code = answer.status
+                code, headers = answer.status, answer.headers
                 answer = [answer.body]
             for line in [*answer, END]:
                 queue.put_nowait(line)
         else:
             code = self._open(parse_qs(urlsplit(path).query), queue)
         try:
-            yield StreamResponse(code, {}, _lines(queue, idle_timeout))
+            yield StreamResponse(code, headers, _lines(queue, idle_timeout))
         finally:
             if queue in self.streams:
                 self.streams.remove(queue)

@@ -17,7 +17,6 @@ from ksched.client.reflector import Reflector
 from ksched.client.resources import Resource
 from ksched.client.rest import ApiClient, Selection
 from ksched.errors import Unavailable
-from ksched.testing.virtual_time import VirtualClock
 from ksched.transport import NOT_SENT, Response
 
 WIDGETS = Resource("example.io", "v1", "widgets", "Widget")
@@ -260,6 +259,19 @@ async def test_refused_watch_is_tried_again(cluster, witness, reflect, code):
         assert witness.take() == ["synced", "added w"]
 
 
+async def test_server_that_asks_for_patience_gets_it(cluster, witness, reflect):
+    slow_down = {"Retry-After": "20"}
+    cluster.answers.append(Response(429, slow_down, b"later"))
+    async with reflect():
+        assert asyncio.get_running_loop().time() == 20
+        await asyncio.sleep(0.1)
+        cluster.answers.append(Response(503, slow_down, b"later"))
+        cluster.end_streams()
+        await asyncio.sleep(30)
+        *_, refused, accepted = (at for at, _ in cluster.requests)
+        assert accepted - refused == pytest.approx(20)
+
+
 async def test_replayed_and_reordered_events_are_told_once(cluster, witness, reflect):
     cluster.put("a", size=1)
     cluster.put("dead")
@@ -349,54 +361,6 @@ async def test_nonsense_instead_of_a_list_is_survived(cluster, witness, reflect,
     async with reflect():
         assert witness.take() == ["added w", "synced"]
         assert asyncio.get_running_loop().time() > 0.8 * 7
-
-
-@pytest.mark.parametrize("how", ["list", "streaming list", "watch"])
-async def test_neighbours_run_while_much_is_decoded(cluster, witness, how):
-    class Slow(VirtualClock):
-        """Every look at the clock takes a millisecond, as decoding would."""
-
-        looks = 0
-
-        def now(self):
-            self.looks += 1
-            return super().now() + self.looks / 1000
-
-    async def neighbour():
-        nonlocal turns
-        while True:
-            turns += 1
-            await asyncio.sleep(0)
-
-    turns = 0
-    cluster.offers_watch_list = how == "streaming list"
-    clock = Slow()
-    reflector = Reflector(
-        ApiClient(cluster, clock),
-        WIDGETS,
-        decode,
-        witness,
-        clock,
-        use_watch_list=how == "streaming list",
-    )
-    if how != "watch":
-        for number in range(1000):
-            cluster.put(f"w{number}")
-    async with asyncio.TaskGroup() as group:
-        tasks = [group.create_task(reflector.run()), group.create_task(neighbour())]
-        await reflector.wait_synced()
-        if how == "watch":
-            while not cluster.streams:  # noqa: ASYNC110
-                await asyncio.sleep(0)
-            turns = 0
-            for number in range(1000):
-                cluster.put(f"w{number}")
-            while len(witness.view) < 1000:  # noqa: ASYNC110
-                await asyncio.sleep(0)
-        for task in tasks:
-            task.cancel()
-    assert len(witness.view) == 1000
-    assert turns > 100
 
 
 async def test_handler_that_raises_stops_the_reflector(cluster, witness, reflect):
