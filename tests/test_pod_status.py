@@ -1,0 +1,236 @@
+"""Status patches: only what changes, the newest wish, one at a time for a pod."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import msgspec
+import pytest
+
+from ksched.cache.pod_info import PodInfo
+from ksched.errors import ApiError, NotFound, Unavailable
+from ksched.pod_status import NOTHING, WORKERS, PodStatusUpdater, Wish, patch_body
+from ksched.testing import PodBuilder, make_pod
+from ksched.testing.plugin_runner import PluginBench
+from ksched.testing.virtual_time import VirtualClock
+
+BENCH = PluginBench(nodes=[])
+REFUSED = Wish("Unschedulable", "0/1 nodes are available: 1 Insufficient cpu.")
+
+
+def info(builder: PodBuilder) -> PodInfo:
+    return BENCH.pod_info(builder.obj())
+
+
+def said(wish: Wish, name: str = "web") -> PodBuilder:
+    """A pod whose status says already what is wished."""
+    condition = {
+        "type": "PodScheduled",
+        "status": "False",
+        "reason": wish.reason,
+        "message": wish.message,
+    }
+    return make_pod(name).merge({"status": {"conditions": [condition]}})
+
+
+class FakeClient:
+    """Takes a second for each patch and remembers when it began."""
+
+    def __init__(self) -> None:
+        self.sent: list[tuple[float, str, dict[str, Any]]] = []
+        self.answer: ApiError | None = None
+        self.at_once = 0
+        self.most_at_once = 0
+
+    async def patch_pod_status(self, namespace: str, name: str, body: bytes) -> None:
+        at = asyncio.get_running_loop().time()
+        self.sent.append((at, name, msgspec.json.decode(body)["status"]))
+        self.at_once += 1
+        self.most_at_once = max(self.most_at_once, self.at_once)
+        await asyncio.sleep(1)
+        self.at_once -= 1
+        if self.answer is not None:
+            raise self.answer
+
+    def messages(self) -> list[str]:
+        return [status["conditions"][0]["message"] for _, _, status in self.sent]
+
+
+@asynccontextmanager
+async def updater(client: FakeClient) -> AsyncIterator[PodStatusUpdater]:
+    status = PodStatusUpdater(client, VirtualClock())
+    async with asyncio.TaskGroup() as tasks:
+        running = tasks.create_task(status.run())
+        yield status
+        running.cancel()
+
+
+async def test_the_patch_says_what_upstream_says() -> None:
+    pod = info(make_pod("web").merge({"metadata": {"generation": 3}}))
+    body = patch_body(pod, Wish("Unschedulable", "no room", "n1"), NOTHING, 1_700_000_000.0)
+    assert body is not None
+    assert msgspec.json.decode(body) == {
+        "status": {
+            "conditions": [
+                {
+                    "type": "PodScheduled",
+                    "status": "False",
+                    "reason": "Unschedulable",
+                    "message": "no room",
+                    "lastTransitionTime": "2023-11-14T22:13:20Z",
+                    "observedGeneration": 3,
+                }
+            ],
+            "nominatedNodeName": "n1",
+        }
+    }
+
+
+@pytest.mark.parametrize(
+    ("pod", "wish", "sent", "changes"),
+    [
+        pytest.param(make_pod(), REFUSED, NOTHING, {"conditions"}, id="nothing was said"),
+        pytest.param(said(REFUSED), REFUSED, NOTHING, set(), id="said already"),
+        pytest.param(
+            said(REFUSED), Wish("Unschedulable", "x"), NOTHING, {"conditions"}, id="other"
+        ),
+        pytest.param(
+            said(REFUSED),
+            REFUSED,
+            Wish("Unschedulable", "x"),
+            {"conditions"},
+            id="said, but something else was sent since",
+        ),
+        pytest.param(make_pod(), Wish(), NOTHING, set(), id="no wish"),
+        pytest.param(
+            make_pod(),
+            Wish(nominated_node_name="n1"),
+            NOTHING,
+            {"nominatedNodeName"},
+            id="a nomination",
+        ),
+        pytest.param(
+            make_pod().nominated("n1"),
+            Wish(nominated_node_name="n1"),
+            NOTHING,
+            set(),
+            id="nominated already",
+        ),
+        pytest.param(
+            make_pod().nominated("n1"),
+            Wish(nominated_node_name=""),
+            NOTHING,
+            {"nominatedNodeName"},
+            id="the end of a nomination",
+        ),
+        pytest.param(
+            make_pod(),
+            Wish(nominated_node_name=""),
+            Wish(nominated_node_name="n1"),
+            {"nominatedNodeName"},
+            id="the end of a nomination that the watch has not shown yet",
+        ),
+        pytest.param(
+            make_pod(), Wish(nominated_node_name=""), NOTHING, set(), id="no nomination to end"
+        ),
+    ],
+)
+def test_only_what_changes_is_sent(
+    pod: PodBuilder, wish: Wish, sent: Wish, changes: set[str]
+) -> None:
+    body = patch_body(info(pod), wish, sent, 0.0)
+    assert (set(msgspec.json.decode(body)["status"]) if body else set()) == changes
+
+
+def test_the_transition_time_changes_only_with_the_status() -> None:
+    body = patch_body(info(said(REFUSED)), Wish("Unschedulable", "x"), NOTHING, 0.0)
+    assert body is not None
+    [condition] = msgspec.json.decode(body)["status"]["conditions"]
+    assert "lastTransitionTime" not in condition
+
+
+async def test_the_end_of_a_nomination_is_sent_as_null() -> None:
+    body = patch_body(info(make_pod().nominated("n1")), Wish(nominated_node_name=""), NOTHING, 0.0)
+    assert body == b'{"status":{"nominatedNodeName":null}}'
+
+
+async def test_of_many_wishes_only_the_newest_is_sent() -> None:
+    client = FakeClient()
+    async with updater(client) as status:
+        for number in range(100):
+            status.set(info(make_pod("web")), Wish("Unschedulable", str(number)))
+        await asyncio.sleep(0.5)
+        for number in range(100, 200):
+            status.set(info(make_pod("web")), Wish("Unschedulable", str(number)))
+        await asyncio.sleep(5)
+    assert client.messages() == ["99", "199"]
+
+
+async def test_the_same_wish_is_sent_once() -> None:
+    client = FakeClient()
+    async with updater(client) as status:
+        for _ in range(3):
+            status.set(info(make_pod("web")), REFUSED)
+            await asyncio.sleep(5)
+    assert len(client.sent) == 1
+
+
+async def test_patches_of_one_pod_do_not_overtake_each_other() -> None:
+    client = FakeClient()
+    async with updater(client) as status:
+        for number in range(3):
+            status.set(info(make_pod("web")), Wish("Unschedulable", str(number)))
+            await asyncio.sleep(0.1)
+        await asyncio.sleep(5)
+    assert client.messages() == ["0", "2"]
+    assert [at for at, _, _ in client.sent] == [0.0, 1.0]
+    assert client.most_at_once == 1
+
+
+async def test_patches_of_many_pods_are_sent_a_few_at_a_time() -> None:
+    client = FakeClient()
+    async with updater(client) as status:
+        for number in range(10):
+            status.set(info(make_pod(f"p{number}")), REFUSED)
+        assert len(status) == 10
+        await asyncio.sleep(10)
+        assert len(status) == 0
+    assert len(client.sent) == 10
+    assert client.most_at_once == WORKERS
+
+
+@pytest.mark.parametrize(
+    "answer", [NotFound(404, "NotFound", "gone"), Unavailable(503, "", "try later")]
+)
+async def test_a_patch_that_fails_is_tried_again_with_the_next_wish(answer: ApiError) -> None:
+    client = FakeClient()
+    client.answer = answer
+    async with updater(client) as status:
+        status.set(info(make_pod("web")), REFUSED)
+        await asyncio.sleep(5)
+        client.answer = None
+        status.set(info(make_pod("web")), REFUSED)
+        await asyncio.sleep(5)
+        status.set(info(make_pod("web")), REFUSED)
+        await asyncio.sleep(5)
+    assert len(client.sent) == 2
+
+
+async def test_what_is_forgotten_is_not_sent() -> None:
+    client = FakeClient()
+    async with updater(client) as status:
+        pod = info(make_pod("web"))
+        status.set(pod, REFUSED)
+        status.forget(pod.uid)
+        await asyncio.sleep(5)
+    assert client.sent == []
+
+
+def test_a_wish_about_one_thing_leaves_the_other_alone() -> None:
+    nominated = Wish(nominated_node_name="n1")
+    assert REFUSED.after(None) == REFUSED
+    assert nominated.after(REFUSED) == Wish(REFUSED.reason, REFUSED.message, "n1")
+    assert REFUSED.after(nominated) == Wish(REFUSED.reason, REFUSED.message, "n1")
