@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterable
 from dataclasses import dataclass
 from enum import Enum
@@ -18,6 +19,8 @@ from ksched.apiserver.request import Request, verb_and_resource
 from ksched.apiserver.status import StatusError, expired
 from ksched.apiserver.store import watch_line
 from ksched.errors import Unavailable
+
+_FIRED_LENGTH = 10_000
 
 
 class StreamEnd(Enum):
@@ -87,7 +90,7 @@ class Faults:
 
     def __init__(self, rules: Iterable[Rule] = (), seed: int = 0) -> None:
         self.rules = list(rules)
-        self.fired: list[tuple[Request, Fault]] = []
+        self.fired: deque[tuple[Request, Fault]] = deque(maxlen=_FIRED_LENGTH)
         self._random = random.Random(seed)
 
     def choose(self, request: Request) -> Fault | None:

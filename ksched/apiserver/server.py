@@ -87,10 +87,6 @@ class ApiServer:
         self.requests.append(line)
         return answer
 
-    def close(self) -> None:
-        """End every watch, as a server that shuts down does."""
-        self.drop_watches()
-
     def drop_watches(self) -> None:
         """End the open watches; their readers see the stream close in good order."""
         for collection in self.store.collections():

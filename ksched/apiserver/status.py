@@ -162,11 +162,6 @@ def duplicate(field: str, value: object) -> FieldError:
     return FieldError("FieldValueDuplicate", field, f"Duplicate value: {_shown(value)}")
 
 
-def too_long(field: str, most: int) -> FieldError:
-    body = f"Too long: may not be more than {most} bytes"
-    return FieldError("FieldValueTooLong", field, body)
-
-
 def invalid(kind: GroupResource, name: str, errors: Sequence[FieldError]) -> StatusError:
     """Refuse an object that fails validation, naming every field."""
     listed = [str(error) for error in errors]

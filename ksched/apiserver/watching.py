@@ -65,8 +65,11 @@ class Watch:
         self._now = clock.now
         self._deadline = clock.now() + options.timeout_seconds
         self._next_bookmark = clock.now() + BOOKMARK_SECONDS
-        self._backlog: deque[bytes] = deque()
+        self._state: deque[Entry] = deque()
         self._queue: deque[Change] = deque()
+        self._last_words: list[bytes] = []
+        self._is_initial_end_due = False
+        self._initial_version = 0
         self._collection: Collection | None = None
         self._wake = asyncio.Event()
         self._ended = False
@@ -74,21 +77,17 @@ class Watch:
 
     def begin_with_state(self, entries: Iterable[Entry]) -> None:
         """Send the present state first, as if every object had just been added."""
-        render = self._options.render
-        for entry in entries:
-            if self._options.selection.matches(entry):
-                raw = entry.raw if render is None else render(entry)
-                self._backlog.append(watch_line(ADDED, raw))
-        if self._options.announce_initial_end:
-            self._backlog.append(self._bookmark({INITIAL_EVENTS_END: "true"}))
+        self._state.extend(filter(self._options.selection.matches, entries))
+        self._initial_version = self._version()
+        self._is_initial_end_due = self._options.announce_initial_end
 
     def begin_with_changes(self, changes: Iterable[Change]) -> None:
         """Send what the history remembers first."""
-        self._backlog.extend(line for c in changes if (line := self._line(c)) is not None)
+        self._queue.extend(changes)
 
     def begin_with_error(self, error: StatusError) -> None:
         """Say why there is nothing to watch, and end."""
-        self._backlog.append(watch_line("ERROR", msgspec.json.encode(error.status())))
+        self._last_words.append(watch_line("ERROR", msgspec.json.encode(error.status())))
         self._ended = True
 
     def follow(self, collection: Collection) -> None:
@@ -115,11 +114,11 @@ class Watch:
                     return
                 elif self._now() >= self._deadline:
                     if self._options.bookmarks:
-                        yield [self._bookmark()]
+                        yield [self._bookmark(self._version())]
                     return
                 elif self._options.bookmarks and self._now() >= self._next_bookmark:
                     self._next_bookmark = self._now() + BOOKMARK_SECONDS
-                    yield [self._bookmark()]
+                    yield [self._bookmark(self._version())]
                 else:
                     await self._wait()
         finally:
@@ -145,9 +144,15 @@ class Watch:
             return
 
     def _take(self) -> list[bytes]:
-        batch: list[bytes] = []
-        while self._backlog and len(batch) < _BATCH:
-            batch.append(self._backlog.popleft())
+        """Make the next events; as late as this, so that a long backlog is kept only once."""
+        batch, self._last_words = self._last_words, []
+        render = self._options.render
+        while self._state and len(batch) < _BATCH:
+            entry = self._state.popleft()
+            batch.append(watch_line(ADDED, entry.raw if render is None else render(entry)))
+        if self._is_initial_end_due and not self._state:
+            self._is_initial_end_due = False
+            batch.append(self._bookmark(self._initial_version, {INITIAL_EVENTS_END: "true"}))
         while self._queue and len(batch) < _BATCH:
             line = self._line(self._queue.popleft())
             if line is not None:
@@ -178,8 +183,8 @@ class Watch:
             return change.line(kind, resource)
         return watch_line(kind, self._options.render(change.seen_as(kind, resource)))
 
-    def _bookmark(self, annotations: dict[str, str] | None = None) -> bytes:
-        metadata: dict[str, object] = {"resourceVersion": str(self._version())}
+    def _bookmark(self, version: int, annotations: dict[str, str] | None = None) -> bytes:
+        metadata: dict[str, object] = {"resourceVersion": str(version)}
         if annotations:
             metadata["annotations"] = annotations
         resource = self._options.resource

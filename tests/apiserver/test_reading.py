@@ -125,7 +125,6 @@ async def test_a_label_selector_that_cannot_be_read_is_a_bad_request(client, sel
     quoted = selector.replace(" ", "%20").replace("=", "%3D")
     status, answer = await client.send("GET", f"{PODS}?labelSelector={quoted}")
     assert (status, answer["reason"]) == (400, "BadRequest")
-    assert answer["message"].startswith("unable to parse")
 
 
 @pytest.mark.parametrize(
