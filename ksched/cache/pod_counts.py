@@ -295,13 +295,18 @@ class DomainCounts:
             renumbered = np.array([self.find(value) for value in column.values], np.intp)
             return renumbered[column.ids]
         if rows is None:
-            return self._ids[: self._size]
+            return self.all_ids
         # From cycle to cycle the runtime passes the same array while the same nodes are feasible.
         known_rows, layout, known = self._known_ids
         if known_rows is not rows or layout != self.layout:
             known = self._ids.take(rows)
             self._known_ids = (rows, self.layout, known)
         return known
+
+    @property
+    def all_ids(self) -> Ids:
+        """The domain of every row of the table."""
+        return self._ids[: self._size]
 
     @property
     def domains(self) -> int:

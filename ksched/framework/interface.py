@@ -104,6 +104,9 @@ class ColumnarFilterPlugin(Plugin, Protocol):
     ``filter_scope`` tells the runtime how long the answer holds; without it, never. With scope
     CLUSTER a plugin may define ``filter_epoch(state, pod)``: while the value it returns stays the
     same, its answers do too, and a pod that fitted nowhere is rejected again without asking.
+    Or ``filter_changes(state, pod, mark)``, which returns a new mark and the rows whose answer may
+    have changed since the mark it was given (``None`` for all rows; the first mark is ``None``):
+    the runtime then keeps the answers and asks again about these rows, and about changed nodes.
     """
 
     filter_scope: ClassVar[Scope]

@@ -25,7 +25,8 @@ class Scope(Enum):
     ROW = "row"
     """The node object and the pods on the node. Asked again when either changes."""
     CLUSTER = "cluster"
-    """Anything else. Asked in every cycle, for the nodes that are still feasible."""
+    """Anything else. Asked in every cycle, for the nodes that are still feasible, unless the plugin
+    says which answers changed (``filter_changes``)."""
     POD = "pod"
     """Also fields outside the template (name, annotations, status). Never kept. The default."""
 

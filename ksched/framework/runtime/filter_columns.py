@@ -1,7 +1,8 @@
-"""Verdicts that are kept between cycles: what depends only on a pod's template and a node.
+"""Verdicts that are kept between cycles: of plugins that say what their answers hang on.
 
 One ``FilterColumns`` belongs to one template. It remembers how far it has read the change logs of
-the node table; catching up asks the same columnar plugins again, for the changed rows only.
+the node table; catching up asks the same columnar plugins again, for the changed rows only. Plugins
+of scope CLUSTER may keep such a log themselves (``filter_changes``).
 """
 
 from __future__ import annotations
@@ -33,10 +34,16 @@ MEMO_LIMIT = 4096
 class FilterEntry:
     """A filter plugin in its place of the calling order."""
 
-    __slots__ = ("epoch", "hook", "is_columnar", "is_kept", "name", "rank", "scope")
+    __slots__ = ("changes", "epoch", "hook", "is_columnar", "is_kept", "name", "rank", "scope")
 
     def __init__(
-        self, rank: int, hook: Hook, scope: Scope, is_columnar: bool, epoch: Hook | None
+        self,
+        rank: int,
+        hook: Hook,
+        scope: Scope,
+        is_columnar: bool,
+        epoch: Hook | None,
+        changes: Hook | None = None,
     ) -> None:
         self.rank = rank
         self.name = hook.plugin
@@ -44,7 +51,8 @@ class FilterEntry:
         self.scope = scope
         self.is_columnar = is_columnar
         self.epoch = epoch
-        self.is_kept = scope in KEPT_SCOPES
+        self.changes = changes if scope is Scope.CLUSTER else None
+        self.is_kept = scope in KEPT_SCOPES or self.changes is not None
         """Whether the answers outlive the cycle."""
 
 
@@ -63,6 +71,19 @@ class Work:
         return self.rows_filtered + self.rows_scored
 
 
+class _Column:
+    """The first rejection of every row by some filters that are asked together."""
+
+    __slots__ = ("codes", "entries", "mark", "scope")
+
+    def __init__(self, scope: Scope, entries: list[FilterEntry], count: int) -> None:
+        self.scope = scope
+        self.entries = entries
+        self.codes = np.zeros(count, np.int32)
+        self.mark: object = None
+        """Up to where a plugin's own log was read."""
+
+
 class FilterColumns:
     """The kept verdicts of one template, for all nodes."""
 
@@ -76,7 +97,7 @@ class FilterColumns:
         self._node_position = -1
         self._row_position = -1
         self._count = 0
-        self._by_scope: dict[Scope, tuple[list[FilterEntry], Codes]] = {}
+        self._columns: list[_Column] = []
         self._by_amounts: dict[Amounts, int] = {}
         self._codes = np.zeros(0, np.int32)
         self._feasible: Rows | None = None
@@ -107,17 +128,19 @@ class FilterColumns:
         count = len(table)
         if skipped != self._skipped or node_rows is None or rows is None or len(rows) > count // 2:
             self._reset(skipped, count)
-            for scope in self._by_scope:
-                self._ask(scope, state, pod, None)
+            marks = [self._changes(column, state, pod)[0] for column in self._columns]
+            for column in self._columns:
+                self._ask(column, state, pod, None)
             self._combine_all()
         else:
             if count != self._count:
                 self._resize(count)
-            if len(rows):
-                # A row past the end belonged to a node that was removed since.
-                self._renew(state, pod, node_rows[node_rows < count], rows[rows < count])
+            # A row past the end belonged to a node that was removed since.
+            marks = self._renew(state, pod, node_rows[node_rows < count], rows[rows < count])
         # Only now: a plugin that raised must find the same rows to do at the next attempt.
         self._node_position, self._row_position = table.node_log.position, table.row_log.position
+        for column, mark in zip(self._columns, marks, strict=True):
+            column.mark = mark
 
     def _reset(self, skipped: frozenset[str], count: int) -> None:
         self._skipped = skipped
@@ -125,21 +148,22 @@ class FilterColumns:
         self._codes = np.zeros(count, np.int32)
         self._changed()
         self._by_amounts.clear()
-        self._by_scope = {}
+        active = [entry for entry in self._entries if entry.name not in skipped]
+        self._columns = []
         for scope in KEPT_SCOPES:
-            entries = [one for one in self._entries if one.scope is scope]
-            active = [one for one in entries if one.name not in skipped]
-            if active:
-                self._by_scope[scope] = (active, np.zeros(count, np.int32))
+            entries = [entry for entry in active if entry.scope is scope]
+            if entries:
+                self._columns.append(_Column(scope, entries, count))
+        for entry in active:
+            if entry.scope is Scope.CLUSTER:
+                self._columns.append(_Column(Scope.CLUSTER, [entry], count))
 
     def _resize(self, count: int) -> None:
         if count > len(self._codes):
             more = np.zeros(count + count // 4 + 16 - len(self._codes), np.int32)
             self._codes = np.concatenate([self._codes, more])
-            self._by_scope = {
-                scope: (entries, np.concatenate([codes, more]))
-                for scope, (entries, codes) in self._by_scope.items()
-            }
+            for column in self._columns:
+                column.codes = np.concatenate([column.codes, more])
         self._count = count
         self._changed()
 
@@ -150,37 +174,66 @@ class FilterColumns:
 
     # -- asking ---------------------------------------------------------------------------------
 
-    def _renew(self, state: CycleState, pod: PodInfo, node_rows: Rows, rows: Rows) -> None:
-        for scope in self._by_scope:
-            if scope is Scope.RESOURCES:
-                self._ask_about_amounts(state, pod, rows)
+    def _renew(self, state: CycleState, pod: PodInfo, node_rows: Rows, rows: Rows) -> list[object]:
+        """Ask about changed rows and return the new marks of the columns."""
+        marks: list[object] = []
+        for column in self._columns:
+            mark: object = None
+            if column.scope is Scope.CLUSTER:
+                mark = self._renew_by_plugin(column, state, pod, node_rows)
+            elif column.scope is Scope.RESOURCES:
+                self._ask_about_amounts(column, state, pod, rows)
             else:
-                self._ask(scope, state, pod, node_rows if scope is Scope.NODE else rows)
-        if len(rows) > FEW:
+                self._ask(column, state, pod, node_rows if column.scope is Scope.NODE else rows)
+            marks.append(mark)
+        self._combine_some(rows)
+        return marks
+
+    def _renew_by_plugin(
+        self, column: _Column, state: CycleState, pod: PodInfo, node_rows: Rows
+    ) -> object:
+        """Ask about rows that the plugin names, and those whose node changed."""
+        mark, changed = self._changes(column, state, pod)
+        if changed is not None and len(node_rows):
+            changed = np.union1d(changed, node_rows)
+        self._ask(column, state, pod, changed)
+        if changed is None:
             self._combine_all()
         else:
-            for row in rows.tolist():
-                self._combine(row)
+            self._combine_some(changed)
+        return mark
 
-    def _ask(self, scope: Scope, state: CycleState, pod: PodInfo, rows: Rows | None) -> None:
-        """Renew the verdicts of one scope, for some rows or (None) for all."""
+    def _changes(
+        self, column: _Column, state: CycleState, pod: PodInfo
+    ) -> tuple[object, Rows | None]:
+        hook = column.entries[0].changes
+        if hook is None:
+            return None, None
+        answer = hook.call(state, pod, column.mark)
+        if not isinstance(answer, tuple) or len(answer) != 2:
+            raise hook.nonsense(answer, "a mark and rows")
+        return answer
+
+    def _ask(self, column: _Column, state: CycleState, pod: PodInfo, rows: Rows | None) -> None:
+        """Renew the verdicts of one column, for some rows or (None) for all."""
         if rows is not None and not len(rows):
             return
-        entries, target = self._by_scope[scope]
         nodes = NodeRows(self._table, rows)
         result: Codes | None = None
-        for entry in entries:
+        for entry in column.entries:
             self._work.rows_filtered += len(nodes)
             verdicts = entry.hook.call(state, pod, nodes)
             codes = self.book.translate(entry.hook, entry.rank, verdicts, len(nodes))
             if codes is not None:
                 result = codes if result is None else self.book.first(result, codes)
         where: Rows | slice = slice(0, self._count) if rows is None else rows
-        target[where] = 0 if result is None else result
+        column.codes[where] = 0 if result is None else result
 
-    def _ask_about_amounts(self, state: CycleState, pod: PodInfo, rows: Rows) -> None:
+    def _ask_about_amounts(
+        self, column: _Column, state: CycleState, pod: PodInfo, rows: Rows
+    ) -> None:
         known, infos = self._by_amounts, self._table.infos
-        target = self._by_scope[Scope.RESOURCES][1]
+        target = column.codes
         new = []
         for row in rows.tolist():
             code = known.get(infos[row].amounts)
@@ -190,7 +243,7 @@ class FilterColumns:
                 target[row] = code
         if not new:
             return
-        self._ask(Scope.RESOURCES, state, pod, np.array(new, np.intp))
+        self._ask(column, state, pod, np.array(new, np.intp))
         if len(known) > MEMO_LIMIT:
             known.clear()
         for row in new:
@@ -198,11 +251,18 @@ class FilterColumns:
 
     # -- combining ------------------------------------------------------------------------------
 
+    def _combine_some(self, rows: Rows) -> None:
+        if len(rows) > FEW:
+            self._combine_all()
+            return
+        for row in rows.tolist():
+            self._combine(row)
+
     def _combine(self, row: int) -> None:
         before = self._codes[row]
         after = 0
-        for _, codes in self._by_scope.values():
-            code = int(codes[row])
+        for column in self._columns:
+            code = int(column.codes[row])
             if code and (not after or self.book.rank(code) < self.book.rank(after)):
                 after = code
         if before != after:
@@ -213,8 +273,8 @@ class FilterColumns:
 
     def _combine_all(self) -> None:
         after = np.zeros(self._count, np.int32)
-        for _, codes in self._by_scope.values():
-            after = self.book.first(after, codes[: self._count])
+        for column in self._columns:
+            after = self.book.first(after, column.codes[: self._count])
         if not np.array_equal(self.codes, after):
             self._codes[: self._count] = after
             self._changed()

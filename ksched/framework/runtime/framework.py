@@ -120,12 +120,14 @@ class Framework:
         is_columnar = hasattr(plugin, "filter_nodes")
         scope = getattr(plugin, "filter_scope", Scope.POD) if is_columnar else Scope.POD
         epoch = getattr(plugin, "filter_epoch", None)
+        changes = getattr(plugin, "filter_changes", None)
         return FilterEntry(
             rank,
             Hook(plugin, method, "Filter"),
             scope,
             is_columnar,
             Hook(plugin, epoch, "Filter") if epoch is not None else None,
+            Hook(plugin, changes, "Filter") if changes is not None else None,
         )
 
     def _score_entry(self, weighted: PluginWeight) -> ScoreEntry:

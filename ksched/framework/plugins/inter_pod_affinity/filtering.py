@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ksched.api.objects import Labels, Namespace
 from ksched.cache.listings import Listing
-from ksched.cache.pod_counts import ABSENT, DomainCounts, Ints, PodCounts, PodLedger
+from ksched.cache.pod_counts import ABSENT, DomainCounts, Ids, Ints, PodCounts, PodLedger
 from ksched.framework import (
     NodeInfo,
     NodeRows,
@@ -18,6 +17,7 @@ from ksched.framework import (
     unresolvable,
     unschedulable,
 )
+from ksched.framework.plugins.domain_verdicts import Codes, DomainVerdicts, changes_since
 from ksched.framework.plugins.inter_pod_affinity.terms import (
     AffinityTerm,
     MatchedTerms,
@@ -36,7 +36,7 @@ _STATUSES = (NO_AFFINITY, ANTI_AFFINITY, EXISTING_ANTI_AFFINITY)
 _NO_AFFINITY, _ANTI_AFFINITY, _EXISTING_ANTI_AFFINITY, _PASSES = 1, 2, 3, 4
 
 ByKey = Mapping[str, tuple[DomainCounts, ...]]
-CodesByKey = dict[str, tuple[DomainCounts, NDArray[np.int16]]]
+CodesByKey = dict[str, tuple[DomainCounts, Codes]]
 
 
 def pods_meant_by(terms: Iterable[ResolvedTerm], ledger: PodLedger) -> PodCounts:
@@ -108,20 +108,14 @@ class RequiredAffinity:
         self._affinity = affinity
         self._anti_affinity = anti_affinity
         self._existing = existing
-        self._codes: CodesByKey | None = None
+        self._is_changed = False
 
     def clone(self) -> RequiredAffinity:
-        return RequiredAffinity(
+        copy = RequiredAffinity(
             self._kept, self._affinity.clone(), self._anti_affinity.clone(), self._existing.clone()
         )
-
-    @property
-    def epoch(self) -> tuple[object, ...]:
-        """Where the nodes are, and what is wrong with each domain: all that a verdict reads."""
-        return tuple(
-            (key, counter.layout, codes.tobytes())
-            for key, (counter, codes) in self._codes_by_key().items()
-        )
+        copy._is_changed = self._is_changed
+        return copy
 
     def update(self, other: PodTemplate, node: NodeInfo, more: int) -> None:
         """Count a pod that a dry run adds or removes."""
@@ -135,13 +129,12 @@ class RequiredAffinity:
         for own in kept.anti_affinity_terms:
             if own.matches(other.namespace, other.labels):
                 self._anti_affinity.change(own.topology_key, labels, more, ledger)
-        self._codes = None
+        self._is_changed = True
 
     def verdicts(self, nodes: NodeRows) -> Verdicts:
-        codes: NDArray[np.int16] | None = None
-        for counter, by_domain in self._codes_by_key().values():
-            if (by_domain == _PASSES).all():
-                continue
+        codes: Codes | None = None
+        by_key = self.judge() if self._is_changed else self._kept.codes_by_key()
+        for counter, by_domain in by_key.values():
             found = by_domain.take(counter.ids(nodes))
             codes = found if codes is None else np.minimum(codes, found)
         if codes is None:
@@ -149,12 +142,11 @@ class RequiredAffinity:
         codes[codes == _PASSES] = 0
         return Verdicts(codes, _STATUSES)
 
-    def _codes_by_key(self) -> CodesByKey:
-        if self._codes is None:
-            self._codes = self._judge()
-        return self._codes
+    def changes_since(self, mark: object) -> tuple[object, Ids | None]:
+        """A mark of the present verdicts, and the rows that changed since an earlier one."""
+        return changes_since(self._kept.verdicts, mark)
 
-    def _judge(self) -> CodesByKey:
+    def judge(self) -> CodesByKey:
         """By key what is wrong with each domain; a smaller code owns the reason."""
         found: CodesByKey = {}
         for code, pairs in (
@@ -164,9 +156,7 @@ class RequiredAffinity:
             for key in pairs.by_key:
                 _codes(found, key, pairs)[pairs.by_domain(key) > 0] = code
         # The first of pods that want to be together may go anywhere its labels are.
-        is_first = bool(
-            self._kept.affinity_terms and self._kept.wants_itself and self._affinity.is_empty
-        )
+        is_first = self._kept.wants_itself and self._affinity.is_empty
         for key in self._affinity.by_key:
             codes = _codes(found, key, self._affinity)
             if not is_first:
@@ -175,7 +165,7 @@ class RequiredAffinity:
         return found
 
 
-def _codes(found: CodesByKey, key: str, pairs: PairCounts) -> NDArray[np.int16]:
+def _codes(found: CodesByKey, key: str, pairs: PairCounts) -> Codes:
     if key not in found:
         counter = pairs.by_key[key][0]
         found[key] = (counter, np.full(len(counter.counts), _PASSES, np.int16))
@@ -209,6 +199,8 @@ class RequiredTerms:
         self._matched: MatchedTerms[AffinityTerm] | None = None
         self._matched_version = -1
         self._existing: ByKey = {}
+        self.verdicts: dict[str, DomainVerdicts] = {}
+        """What is wrong with the domains of each key, as of the last ``catch_up``."""
 
     @property
     def has_own(self) -> bool:
@@ -229,9 +221,21 @@ class RequiredTerms:
         existing = PairCounts(self._existing)
         if not self.has_own and existing.is_empty:
             return None
-        return RequiredAffinity(
+        affinity = RequiredAffinity(
             self, PairCounts(self._affinity), PairCounts(self._anti_affinity), existing
         )
+        judged = affinity.judge()
+        for key in self.verdicts.keys() - judged.keys():
+            del self.verdicts[key]
+        for key, (counter, codes) in judged.items():
+            if key not in self.verdicts:
+                self.verdicts[key] = DomainVerdicts(counter)
+            self.verdicts[key].domains = counter
+            self.verdicts[key].renew(codes)
+        return affinity
+
+    def codes_by_key(self) -> CodesByKey:
+        return {key: (one.domains, one.codes) for key, one in self.verdicts.items()}
 
     def _resolve(self) -> None:
         generation = self._namespaces.generation if self._depends_on_namespaces else 0

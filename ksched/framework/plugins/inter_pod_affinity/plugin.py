@@ -8,7 +8,7 @@ from typing import ClassVar
 from ksched.api.label_selectors import aggregate
 from ksched.api.objects import Labels, Namespace, Node, Pod
 from ksched.cache.listings import Listings
-from ksched.cache.pod_counts import Ints, PerTemplate, PodLedger
+from ksched.cache.pod_counts import Ids, Ints, PerTemplate, PodLedger
 from ksched.configuration.plugin_args import InterPodAffinityArgs
 from ksched.framework import (
     SKIP,
@@ -123,8 +123,10 @@ class InterPodAffinity:
     def filter_nodes(self, state: CycleState, pod: PodInfo, nodes: NodeRows) -> Verdicts:
         return state.read(self.name, RequiredAffinity).verdicts(nodes)
 
-    def filter_epoch(self, state: CycleState, pod: PodInfo) -> tuple[object, ...]:
-        return state.read(self.name, RequiredAffinity).epoch
+    def filter_changes(
+        self, state: CycleState, pod: PodInfo, mark: object
+    ) -> tuple[object, Ids | None]:
+        return state.read(self.name, RequiredAffinity).changes_since(mark)
 
     # -- score ----------------------------------------------------------------------------------
 

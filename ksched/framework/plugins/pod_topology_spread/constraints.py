@@ -13,6 +13,7 @@ from ksched.api.objects import Labels, Node, Toleration, TopologySpreadConstrain
 from ksched.api.tolerations import find_untolerated
 from ksched.cache.pod_counts import Bools, DomainCounts, PodLedger
 from ksched.framework import NodeRows, PodTemplate, template_fact
+from ksched.framework.plugins.domain_verdicts import DomainVerdicts
 from ksched.framework.plugins.node_matching import matches_required
 
 HOSTNAME = "kubernetes.io/hostname"
@@ -149,9 +150,9 @@ class Matching(NamedTuple):
 
 
 class TrackedConstraint:
-    """A constraint of a template with its counters."""
+    """A constraint of a template with its counters, and what follows from them."""
 
-    __slots__ = ("constraint", "domains", "inclusion", "self_match")
+    __slots__ = ("constraint", "domains", "inclusion", "self_match", "verdicts")
 
     def __init__(
         self,
@@ -168,6 +169,7 @@ class TrackedConstraint:
             pods, constraint.topology_key, self.inclusion, self.inclusion.mark
         )
         self.self_match = int(constraint.selector.matches(template.labels))
+        self.verdicts = DomainVerdicts(self.domains)
 
 
 def track(

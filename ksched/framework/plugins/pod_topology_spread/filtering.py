@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
-from ksched.cache.pod_counts import ABSENT, summarize
+from ksched.cache.pod_counts import ABSENT, Ids, Ints, summarize
 from ksched.framework import (
     NodeInfo,
     NodeRows,
@@ -14,6 +13,7 @@ from ksched.framework import (
     unresolvable,
     unschedulable,
 )
+from ksched.framework.plugins.domain_verdicts import Codes, changes_since
 from ksched.framework.plugins.pod_topology_spread.constraints import TrackedConstraint
 
 NOT_MATCHED = unschedulable("node(s) didn't match pod topology spread constraints")
@@ -33,16 +33,16 @@ class HardSpread:
         self._tracked = tracked
         self._changes = changes
         """More or fewer pods by constraint and domain."""
-        self._codes: list[NDArray[np.int16]] | None = None
+
+    @classmethod
+    def now(cls, tracked: tuple[TrackedConstraint, ...]) -> HardSpread:
+        """Judge the domains as they are."""
+        for one in tracked:
+            one.verdicts.renew(_judge(one, one.domains.counts, one.domains.lowest))
+        return cls(tracked, {})
 
     def clone(self) -> HardSpread:
         return HardSpread(self._tracked, dict(self._changes))
-
-    @property
-    def epoch(self) -> tuple[object, ...]:
-        """Where the nodes are, and what is wrong with each domain: all that a verdict reads."""
-        layouts = [one.domains.layout for one in self._tracked]
-        return (*layouts, *(codes.tobytes() for codes in self._codes_by_domain()))
 
     def update(self, pod: PodInfo, other: PodInfo, node: NodeInfo, more: int) -> None:
         """Count a pod that a dry run adds or removes; one being deleted counts here, as upstream.
@@ -55,34 +55,36 @@ class HardSpread:
             if one.constraint.selector.matches(other.labels) and one.inclusion.includes(node.node):
                 at = (index, one.domains.find(node.labels[one.constraint.topology_key]))
                 self._changes[at] = self._changes.get(at, 0) + more
-                self._codes = None
 
     def verdicts(self, nodes: NodeRows) -> Verdicts:
-        codes: NDArray[np.int16] | None = None
-        for one, by_domain in zip(self._tracked, self._codes_by_domain(), strict=True):
-            found = by_domain.take(one.domains.ids(nodes))
+        codes: Codes | None = None
+        for index, one in enumerate(self._tracked):
+            found = self._codes_by_domain(index).take(one.domains.ids(nodes))
             # The first constraint that rejects a node gives the reason.
             codes = found if codes is None else np.where(codes, codes, found)
         return Verdicts.passing(len(nodes)) if codes is None else Verdicts(codes, _STATUSES)
 
-    def _codes_by_domain(self) -> list[NDArray[np.int16]]:
-        if self._codes is None:
-            self._codes = [self._judge(index) for index in range(len(self._tracked))]
-        return self._codes
+    def changes_since(self, mark: object) -> tuple[object, Ids | None]:
+        """A mark of the present verdicts, and the rows that changed since an earlier one."""
+        return changes_since({n: one.verdicts for n, one in enumerate(self._tracked)}, mark)
 
-    def _judge(self, index: int) -> NDArray[np.int16]:
-        """What one constraint says of each domain."""
+    def _codes_by_domain(self, index: int) -> Codes:
         one = self._tracked[index]
-        counts, lowest = one.domains.counts, one.domains.lowest
-        if self._changes:
-            counts = counts.copy()
-            for (changed, domain), more in self._changes.items():
-                if changed == index:
-                    counts[domain] += more
-            _, lowest = summarize(counts, one.domains.nodes)
-        if one.domains.domains < one.constraint.min_domains:
-            lowest = 0
-        most = one.constraint.max_skew + lowest - one.self_match
-        codes = (counts > most).astype(np.int16)
-        codes[ABSENT] = _UNLABELLED
-        return codes
+        if not self._changes:
+            return one.verdicts.codes
+        counts = one.domains.counts.copy()
+        for (changed, domain), more in self._changes.items():
+            if changed == index:
+                counts[domain] += more
+        _, lowest = summarize(counts, one.domains.nodes)
+        return _judge(one, counts, lowest)
+
+
+def _judge(one: TrackedConstraint, counts: Ints, lowest: int) -> Codes:
+    """What one constraint says of each domain."""
+    if one.domains.domains < one.constraint.min_domains:
+        lowest = 0
+    most = one.constraint.max_skew + lowest - one.self_match
+    codes = (counts > most).astype(np.int16)
+    codes[ABSENT] = _UNLABELLED
+    return codes

@@ -9,7 +9,7 @@ from ksched.api.label_selectors import InvalidSelector
 from ksched.api.objects import Node, Pod
 from ksched.cache.columns import NodeTable
 from ksched.cache.listings import Listings
-from ksched.cache.pod_counts import Ints, PerTemplate
+from ksched.cache.pod_counts import Ids, Ints, PerTemplate
 from ksched.configuration.plugin_args import PodTopologySpreadArgs
 from ksched.framework import (
     SKIP,
@@ -128,7 +128,7 @@ class PodTopologySpread:
         if not constraints:
             return SKIP
         tracked = self._tracked(constraints, pod.template, snapshot.table, DO_NOT_SCHEDULE)
-        state.write(self.name, HardSpread(tracked, {}))
+        state.write(self.name, HardSpread.now(tracked))
         return SUCCESS
 
     def add_pod(self, state: CycleState, pod: PodInfo, added: PodInfo, node: NodeInfo) -> Status:
@@ -144,8 +144,10 @@ class PodTopologySpread:
     def filter_nodes(self, state: CycleState, pod: PodInfo, nodes: NodeRows) -> Verdicts:
         return state.read(self.name, HardSpread).verdicts(nodes)
 
-    def filter_epoch(self, state: CycleState, pod: PodInfo) -> tuple[object, ...]:
-        return state.read(self.name, HardSpread).epoch
+    def filter_changes(
+        self, state: CycleState, pod: PodInfo, mark: object
+    ) -> tuple[object, Ids | None]:
+        return state.read(self.name, HardSpread).changes_since(mark)
 
     # -- score ----------------------------------------------------------------------------------
 

@@ -1,0 +1,74 @@
+"""What is wrong with each topology domain, and for which nodes that changed last."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from itertools import count
+from typing import TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ksched.cache.pod_counts import DomainCounts, Ids
+
+K = TypeVar("K")
+Codes = NDArray[np.int16]
+
+_marks = count(1)
+_NO_ROWS: Ids = np.zeros(0, np.intp)
+
+
+class DomainVerdicts:
+    """A code for each domain of one topology key, as it is now.
+
+    ``mark`` changes whenever a node's verdict may have.
+    """
+
+    __slots__ = ("_changed", "_layout", "_previous", "codes", "domains", "mark")
+
+    def __init__(self, domains: DomainCounts) -> None:
+        self.domains = domains
+        """Where the nodes are; any counter of the key does."""
+        self.codes: Codes = np.zeros(0, np.int16)
+        self.mark = 0
+        self._layout = -1
+        self._previous = -1
+        self._changed: Ids = _NO_ROWS
+
+    def renew(self, codes: Codes) -> None:
+        """Take over the present codes; nobody may change the array afterwards."""
+        before, self.codes, layout = self.codes, codes, self.domains.layout
+        if layout != self._layout or len(before) != len(codes):
+            self._layout, self._previous, self.mark = layout, -1, next(_marks)
+            return
+        changed = np.flatnonzero(before != codes)
+        if len(changed):
+            self._previous, self._changed, self.mark = self.mark, changed, next(_marks)
+
+    def rows_since(self, mark: object) -> Ids | None:
+        """Rows whose verdict changed after that mark; ``None`` if it is too old to tell."""
+        if mark == self.mark:
+            return _NO_ROWS
+        if mark != self._previous:
+            return None
+        ids = self.domains.all_ids
+        if len(self._changed) == 1:
+            return np.flatnonzero(ids == self._changed[0])
+        is_changed = np.zeros(len(self.codes), np.bool_)
+        is_changed[self._changed] = True
+        return np.flatnonzero(is_changed.take(ids))
+
+
+def changes_since(verdicts: Mapping[K, DomainVerdicts], mark: object) -> tuple[object, Ids | None]:
+    """A mark of some verdicts together, and the rows that changed since an earlier one."""
+    now = {key: one.mark for key, one in verdicts.items()}
+    if not isinstance(mark, dict) or mark.keys() != now.keys():
+        return now, None
+    found = _NO_ROWS
+    for key, one in verdicts.items():
+        rows = one.rows_since(mark[key])
+        if rows is None:
+            return now, None
+        if len(rows):
+            found = np.union1d(found, rows) if len(found) else rows
+    return now, found
