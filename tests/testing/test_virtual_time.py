@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 
 import pytest
 
@@ -52,3 +53,21 @@ async def test_idle_comes_after_everything_of_this_instant_and_before_the_clock_
 @pytest.mark.real_time
 async def test_real_time_tests_run_on_uvloop() -> None:
     assert type(asyncio.get_running_loop()).__module__.startswith("uvloop")
+
+
+async def test_a_timer_a_trifle_ahead_of_another_does_not_set_it_off() -> None:
+    loop = asyncio.get_running_loop()
+
+    async def wait_for(deadline: float) -> int:
+        rounds = 0
+        while loop.time() < deadline:
+            rounds += 1
+            assert rounds < 1000, "busy for ever, and the clock stands still"
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout_at(deadline):
+                    await asyncio.Event().wait()
+        return rounds
+
+    trifle = 2**-40
+    waits = [asyncio.sleep(60 - trifle), *(wait_for(60.0) for _ in range(3))]
+    assert await asyncio.gather(*waits) == [None, 1, 1, 1]
