@@ -9,6 +9,7 @@ KschedError
 │   ├── TooManyRequests   429
 │   └── Unavailable       no usable answer: refused, reset, timed out, 5xx
 ├── InvalidObject         an API object cannot be understood
+├── LeaseLost             this replica leads no longer; its work was cancelled
 └── InvariantBroken       the scheduler's own state contradicts itself; the process must stop
 
 Expected outcomes (a pod that fits nowhere, a plugin that rejects) are values, not exceptions.
@@ -67,6 +68,14 @@ class InvalidObject(KschedError):
     def __init__(self, kind: str, key: str, problem: str) -> None:
         self.kind, self.key, self.problem = kind, key, problem
         super().__init__(f"{kind} {key}: {problem}")
+
+
+class LeaseLost(KschedError):
+    """This replica leads no longer, and its work has been cancelled."""
+
+    def __init__(self, lock: str, reason: str) -> None:
+        self.lock, self.reason = lock, reason
+        super().__init__(f"leader election lost: lease {lock}: {reason}")
 
 
 class InvariantBroken(KschedError):

@@ -1,0 +1,106 @@
+"""Nothing is written by somebody who no longer leads.
+
+Cancelling a leader's work is not enough: a process that was stopped for a minute (SIGSTOP, a
+suspended machine, a plugin that kept the event loop) goes on in the middle of what it was doing,
+and the task next in line may be a bind. So every write asks, right before it is sent, whether the
+lease still holds by the monotonic clock, which does not stop with the process.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager
+
+from ksched.errors import Unavailable
+from ksched.transport import JSON, NOT_SENT, Response, StreamResponse, Transport
+
+
+def _for_ever() -> float:
+    return math.inf
+
+
+class WriteFence:
+    """Lets writes pass while somebody leads, and knows which are on their way.
+
+    ``remaining`` gives the seconds for which the lease holds, 0 when it does not; without an
+    election it always holds.
+    """
+
+    def __init__(self, remaining: Callable[[], float] = _for_ever) -> None:
+        self._remaining = remaining
+        self._is_closed = False
+        self._under_way = 0
+        self._quiet = asyncio.Event()
+
+    def guard(self, transport: Transport) -> Transport:
+        """The same transport for a leader: reads pass, writes must pass the fence."""
+        return _FencedTransport(transport, self)
+
+    def remaining(self) -> float:
+        """Seconds for which a write may be sent; not positive when it must not."""
+        return 0.0 if self._is_closed else self._remaining()
+
+    def close(self) -> None:
+        """Let no further write pass. Those under way are answered."""
+        self._is_closed = True
+        self._notify()
+
+    async def wait_quiet(self) -> None:
+        """After ``close``: wait until every write that was sent has been answered."""
+        await self._quiet.wait()
+
+    def enter(self) -> None:
+        self._under_way += 1
+
+    def leave(self) -> None:
+        self._under_way -= 1
+        self._notify()
+
+    def _notify(self) -> None:
+        if self._is_closed and not self._under_way:
+            self._quiet.set()
+
+
+class _FencedTransport:
+    """A transport that refuses writes when the fence is down.
+
+    The refusal counts as "not sent", which is true, so the caller may try again; by then it has
+    been cancelled. A write may not take longer than the lease holds either: waiting for a
+    connection counts, and a transport sends nothing after a request's time-out.
+    """
+
+    def __init__(self, transport: Transport, fence: WriteFence) -> None:
+        self._transport, self._fence = transport, fence
+
+    async def request(
+        self,
+        method: str,
+        path: str,
+        body: bytes | None = None,
+        *,
+        content_type: str = JSON,
+        timeout: float = 30.0,
+    ) -> Response:
+        send, fence = self._transport.request, self._fence
+        if method == "GET":
+            return await send(method, path, body, content_type=content_type, timeout=timeout)
+        remaining = fence.remaining()
+        if remaining <= 0:
+            what = f"{method} {path}: only the leader may write, and this is none"
+            raise Unavailable(0, NOT_SENT, what)
+        fence.enter()
+        try:
+            timeout = min(timeout, remaining)
+            return await send(method, path, body, content_type=content_type, timeout=timeout)
+        finally:
+            fence.leave()
+
+    def stream(
+        self, path: str, *, idle_timeout: float | None = None
+    ) -> AbstractAsyncContextManager[StreamResponse]:
+        return self._transport.stream(path, idle_timeout=idle_timeout)
+
+    async def aclose(self) -> None:
+        await self._transport.aclose()

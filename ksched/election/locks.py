@@ -1,0 +1,292 @@
+"""The objects that can hold the record, behind one interface.
+
+A Lease is made for it. Clusters older than 1.14 have none and keep the record in an annotation of
+an Endpoints or ConfigMap object; the two-object locks are the step between, which replicas of
+either kind respect. What makes any of them a lock is optimistic concurrency: an update carries the
+resourceVersion it was made for, and of two the server refuses one.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable
+from typing import Any, Final, Protocol
+
+import msgspec
+
+from ksched.api.decoding import ADDED, ERROR, MODIFIED, decode_watch_event
+from ksched.client.resources import CONFIG_MAPS, ENDPOINTS, LEASES, Resource
+from ksched.client.rest import ApiClient, Selection
+from ksched.client.retry import NO_RETRY
+from ksched.client.status import error_from_status
+from ksched.clock import Clock, rfc3339
+from ksched.configuration.model import LeaderElection
+from ksched.election.record import (
+    NOBODY,
+    LeaderElectionRecord,
+    from_annotation,
+    from_lease,
+    to_annotation,
+    to_lease_spec,
+)
+from ksched.errors import Conflict, InvalidObject, NotFound
+
+ANNOTATION: Final = "control-plane.alpha.kubernetes.io/leader"
+UNKNOWN_LEADER: Final = "leaderelection.k8s.io/unknown"
+WATCH_SECONDS: Final = 600
+
+_CORE_EVENTS: Final = Resource("", "v1", "events", "Event")
+
+OnChange = Callable[[LeaderElectionRecord], None]
+"""Told of the record as it is now."""
+
+
+class ResourceLock(Protocol):
+    """One object that holds the record. ``timeout`` bounds a call, which is never repeated.
+
+    Failures are ``ApiError``; a record that cannot be understood is ``InvalidObject``.
+    """
+
+    identity: str
+    """Who we are in the record."""
+
+    async def get(self, timeout: float) -> LeaderElectionRecord:
+        """Read the record; ``NotFound`` when there is no object."""
+        ...
+
+    async def create(self, record: LeaderElectionRecord, timeout: float) -> None:
+        """Make the object; ``Conflict`` when somebody was faster."""
+        ...
+
+    async def update(self, record: LeaderElectionRecord, timeout: float) -> None:
+        """Replace the record seen last; ``Conflict`` when it has changed since."""
+        ...
+
+    async def watch(self, on_change: OnChange, idle_timeout: float) -> None:
+        """Tell of the present record and of every new one, until the server ends the watch."""
+        ...
+
+    async def record_event(self, text: str, timeout: float) -> None:
+        """Write an Event about the object: our identity and ``text``."""
+        ...
+
+    def describe(self) -> str:
+        """``namespace/name``."""
+        ...
+
+
+class ObjectLock:
+    """A lock on one object, kept whole as it was seen last: labels and the like are not ours."""
+
+    def __init__(
+        self,
+        client: ApiClient,
+        clock: Clock,
+        resource: Resource,
+        namespace: str,
+        name: str,
+        identity: str,
+        component: str,
+    ) -> None:
+        self.identity = identity
+        self._client, self._clock, self._resource = client, clock, resource
+        self._namespace, self._name = namespace, name
+        self._component = component
+        self._object: dict[str, Any] = {}
+
+    async def get(self, timeout: float) -> LeaderElectionRecord:
+        body = await self._client.get(
+            self._resource, self._namespace, self._name, timeout=timeout, retry=NO_RETRY
+        )
+        self._object = self._decode(body)
+        return self._record(self._object)
+
+    async def create(self, record: LeaderElectionRecord, timeout: float) -> None:
+        new = {
+            "apiVersion": self._resource.api_version,
+            "kind": self._resource.kind,
+            "metadata": {"name": self._name, "namespace": self._namespace},
+        }
+        body = msgspec.json.encode(self._with_record(new, record))
+        answer = await self._client.create(
+            self._resource, self._namespace, body, timeout=timeout, retry=NO_RETRY
+        )
+        self._object = self._decode(answer)
+
+    async def update(self, record: LeaderElectionRecord, timeout: float) -> None:
+        body = msgspec.json.encode(self._with_record(self._object, record))
+        answer = await self._client.update(
+            self._resource, self._namespace, self._name, body, timeout=timeout, retry=NO_RETRY
+        )
+        self._object = self._decode(answer)
+
+    async def watch(self, on_change: OnChange, idle_timeout: float) -> None:
+        selection = Selection(self._namespace, field_selector=f"metadata.name={self._name}")
+        async with self._client.watch(
+            self._resource,
+            selection,
+            resource_version="",
+            timeout_seconds=WATCH_SECONDS,
+            idle_timeout=idle_timeout,
+        ) as lines:
+            async for line in lines:
+                event = decode_watch_event(line)
+                if event.type == ERROR:
+                    raise error_from_status("WATCH", self._resource.path(), event.object)
+                if event.type in (ADDED, MODIFIED):
+                    on_change(self._record(self._decode(event.object)))
+
+    async def record_event(self, text: str, timeout: float) -> None:
+        meta, wall = self._object.get("metadata") or {}, self._clock.wall()
+        event = {
+            "apiVersion": "v1",
+            "kind": "Event",
+            "metadata": {
+                "name": f"{self._name}.{int(wall * 1e9):x}",
+                "namespace": self._namespace,
+            },
+            "involvedObject": {
+                "apiVersion": self._resource.api_version,
+                "kind": self._resource.kind,
+                "namespace": self._namespace,
+                "name": self._name,
+                "uid": meta.get("uid", ""),
+                "resourceVersion": meta.get("resourceVersion", ""),
+            },
+            "type": "Normal",
+            "reason": "LeaderElection",
+            "message": f"{self.identity} {text}",
+            "source": {"component": self._component},
+            "reportingComponent": self._component,
+            "firstTimestamp": rfc3339(wall),
+            "lastTimestamp": rfc3339(wall),
+            "count": 1,
+        }
+        body = msgspec.json.encode(event)
+        await self._client.create(
+            _CORE_EVENTS, self._namespace, body, timeout=timeout, retry=NO_RETRY
+        )
+
+    def describe(self) -> str:
+        return f"{self._namespace}/{self._name}"
+
+    def _decode(self, body: bytes | msgspec.Raw) -> dict[str, Any]:
+        try:
+            return msgspec.json.decode(body, type=dict[str, Any])
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            raise InvalidObject(self._resource.kind, self.describe(), str(error)) from error
+
+    def _record(self, obj: dict[str, Any]) -> LeaderElectionRecord:
+        raise NotImplementedError
+
+    def _with_record(self, obj: dict[str, Any], record: LeaderElectionRecord) -> dict[str, Any]:
+        raise NotImplementedError
+
+
+class LeaseLock(ObjectLock):
+    """The record as the ``spec`` of a Lease."""
+
+    def _record(self, obj: dict[str, Any]) -> LeaderElectionRecord:
+        return from_lease(obj)
+
+    def _with_record(self, obj: dict[str, Any], record: LeaderElectionRecord) -> dict[str, Any]:
+        return {**obj, "spec": to_lease_spec(record)}
+
+
+class AnnotationLock(ObjectLock):
+    """The record as an annotation; an object without one belongs to nobody."""
+
+    def _record(self, obj: dict[str, Any]) -> LeaderElectionRecord:
+        annotations = obj.get("metadata", {}).get("annotations") or {}
+        text = annotations.get(ANNOTATION)
+        return from_annotation(self.describe(), text) if text else NOBODY
+
+    def _with_record(self, obj: dict[str, Any], record: LeaderElectionRecord) -> dict[str, Any]:
+        meta = obj["metadata"]
+        annotations = {**(meta.get("annotations") or {}), ANNOTATION: to_annotation(record)}
+        return {**obj, "metadata": {**meta, "annotations": annotations}}
+
+
+class MultiLock:
+    """Two locks held together, for the time in which replicas of two kinds run.
+
+    Who holds only one of them holds nothing, and keeps everybody else out until it expires.
+    """
+
+    def __init__(self, primary: ResourceLock, secondary: ResourceLock) -> None:
+        self.identity = primary.identity
+        self._primary, self._secondary = primary, secondary
+
+    async def get(self, timeout: float) -> LeaderElectionRecord:
+        primary = await self._primary.get(timeout)
+        try:
+            secondary = await self._secondary.get(timeout)
+        except NotFound:
+            return primary
+        if primary.holder_identity == secondary.holder_identity:
+            return primary
+        return msgspec.structs.replace(
+            primary,
+            holder_identity=UNKNOWN_LEADER,
+            # Either of the two may be the living one: a renewal of any must be seen as a change.
+            lease_duration_seconds=max(
+                primary.lease_duration_seconds, secondary.lease_duration_seconds
+            ),
+            renew_time=f"{primary.renew_time} {secondary.renew_time}",
+        )
+
+    async def create(self, record: LeaderElectionRecord, timeout: float) -> None:
+        try:
+            await self._primary.create(record, timeout)
+        except Conflict:
+            pass  # left behind by somebody who did not get the second one
+        await self._secondary.create(record, timeout)
+
+    async def update(self, record: LeaderElectionRecord, timeout: float) -> None:
+        await self._primary.update(record, timeout)
+        try:
+            await self._secondary.get(timeout)
+        except NotFound:
+            await self._secondary.create(record, timeout)
+        else:
+            await self._secondary.update(record, timeout)
+
+    async def watch(self, on_change: OnChange, idle_timeout: float) -> None:
+        # It is written last, so when it changes the other has changed already.
+        await self._secondary.watch(on_change, idle_timeout)
+
+    async def record_event(self, text: str, timeout: float) -> None:
+        await self._primary.record_event(text, timeout)
+
+    def describe(self) -> str:
+        return self._primary.describe()
+
+
+_LOCKS: Final[dict[str, tuple[tuple[type[ObjectLock], Resource], ...]]] = {
+    "leases": ((LeaseLock, LEASES),),
+    "endpoints": ((AnnotationLock, ENDPOINTS),),
+    "configmaps": ((AnnotationLock, CONFIG_MAPS),),
+    "endpointsleases": ((AnnotationLock, ENDPOINTS), (LeaseLock, LEASES)),
+    "configmapsleases": ((AnnotationLock, CONFIG_MAPS), (LeaseLock, LEASES)),
+}
+
+
+def make_lock(
+    config: LeaderElection, client: ApiClient, clock: Clock, identity: str, component: str
+) -> ResourceLock:
+    """Build the lock that a configuration asks for; ``component`` signs its Events.
+
+    Give it a client of its own, on a transport of its own: a renewal that stands in line behind a
+    thousand binds comes too late.
+    """
+    namespace, name = config.resource_namespace, config.resource_name
+    locks = [
+        kind(client, clock, resource, namespace, name, identity, component)
+        for kind, resource in _LOCKS[config.resource_lock]
+    ]
+    return locks[0] if len(locks) == 1 else MultiLock(*locks)
+
+
+def make_identity(hostname: str) -> str:
+    """A name that no other process has or will have, and from which a person finds the replica."""
+    return f"{hostname}_{uuid.uuid4()}"
