@@ -1,0 +1,106 @@
+"""What has happened so far, counted as it happens; the views read it."""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from collections.abc import Callable
+from typing import Final, NamedTuple
+
+from ksched.clock import Clock
+from ksched.decisions import Decision, Result
+from ksched.queue.places import ACTIVE, BACKOFF, GATED, UNSCHEDULABLE, Place
+
+RATE_SECONDS: Final = 40
+"""How far back the curve of binds per second reaches."""
+
+_DECISIONS_SHOWN: Final = 120
+_LATENCIES_KEPT: Final = 1000
+_RATE_WINDOW_SECONDS: Final = 3.0
+
+
+class Entry(NamedTuple):
+    """A decision and when it was made on the demo's clock."""
+
+    at: float
+    decision: Decision
+
+
+class Latency(NamedTuple):
+    p50_seconds: float
+    p99_seconds: float
+
+
+class Scoreboard:
+    """Counts decisions and wake-ups; an observer of the queue and of the decisions."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self.started = clock.now()
+        self.caption = ""
+        self.notice = ""
+        self.results: Counter[Result] = Counter()
+        self.wake_ups: Counter[str] = Counter()
+        self.recent: deque[Entry] = deque(maxlen=_DECISIONS_SHOWN)
+        self.landed: dict[str, float] = {}
+        """When a pod was last placed on a node."""
+        self.messages: dict[str, str] = {}
+        """What was said of a pod that waits, by UID."""
+        self._latencies: deque[float] = deque(maxlen=_LATENCIES_KEPT)
+        self._binds: deque[float] = deque()
+        self._captions: list[Callable[[str], None]] = []
+
+    @property
+    def elapsed_seconds(self) -> float:
+        return self._clock.now() - self.started
+
+    @property
+    def decisions(self) -> int:
+        return sum(self.results.values())
+
+    def observe_captions(self, observer: Callable[[str], None]) -> None:
+        self._captions.append(observer)
+
+    def say(self, caption: str) -> None:
+        self.caption = caption
+        for observer in self._captions:
+            observer(caption)
+
+    def moved(self, cause: str, source: Place, target: Place) -> None:
+        """Note what ended a wait (``queue.scheduling_queue.Observer``)."""
+        if source in (UNSCHEDULABLE, GATED) and target in (ACTIVE, BACKOFF):
+            self.wake_ups[cause] += 1
+
+    def decided(self, decision: Decision) -> None:
+        now = self._clock.now()
+        self.results[decision.result] += 1
+        self.recent.append(Entry(now, decision))
+        self._latencies.append(decision.algorithm_seconds)
+        if decision.result is Result.SCHEDULED:
+            self._binds.append(now)
+            self.landed[decision.node_name] = now
+            self.messages.pop(decision.uid, None)
+            while self._binds[0] < now - RATE_SECONDS:
+                self._binds.popleft()
+        else:
+            self.messages[decision.uid] = decision.message
+
+    def latency(self) -> Latency:
+        """How long choosing a node took, over the last thousand decisions."""
+        ordered = sorted(self._latencies)
+        if not ordered:
+            return Latency(0.0, 0.0)
+        return Latency(ordered[len(ordered) // 2], ordered[len(ordered) * 99 // 100])
+
+    def binds_per_second(self) -> float:
+        since = self._clock.now() - _RATE_WINDOW_SECONDS
+        return sum(1 for at in self._binds if at > since) / _RATE_WINDOW_SECONDS
+
+    def bind_curve(self, seconds: int = RATE_SECONDS) -> list[int]:
+        """Binds in each of the last seconds, oldest first."""
+        now = self._clock.now()
+        counts = [0] * seconds
+        for at in self._binds:
+            ago = int(now - at)
+            if ago < seconds:
+                counts[seconds - 1 - ago] += 1
+        return counts

@@ -1,0 +1,227 @@
+"""Puts the demo together: cluster, scheduler, story and a view, until somebody has seen enough."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import logging
+import signal
+import tempfile
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from pathlib import Path
+from typing import Any, Final, TextIO
+
+import anyio
+import anyio.abc
+from msgspec import Struct
+from rich.console import Console
+
+from ksched.apiserver.controllers import Controllers
+from ksched.apiserver.in_process import InProcessTransport
+from ksched.apiserver.kubelet import RUN_SECONDS_ANNOTATION
+from ksched.apiserver.listener import listening, write_kubeconfig
+from ksched.clock import LoopClock
+from ksched.demo.gang_permit import GangPermit
+from ksched.demo.keyboard import keys
+from ksched.demo.plain_lines import PlainLines
+from ksched.demo.result import Outcome, outcome
+from ksched.demo.scoreboard import Scoreboard
+from ksched.demo.screen import Screen, View
+from ksched.demo.story import Story
+from ksched.errors import KschedError
+from ksched.testing.harness import Cluster, cluster
+from ksched.testing.virtual_time import VirtualClock, VirtualLoop
+
+STAYS_UP: Final = "That was the story. The cluster stays up and takes whatever you give it."
+SETTLING: Final = "That was the story. The last pods settle."
+
+QUIET_SECONDS: Final = 2.0
+"""Nothing may happen for so long before a cluster counts as settled."""
+
+_LOOK_SECONDS: Final = 0.5
+
+
+class Options(Struct, frozen=True):
+    """What the reader asked for."""
+
+    nodes: int = 36
+    pods: int = 300
+    seed: int = 0
+    speed: float = 1.0
+    once: bool = False
+    """End when the story is told and everything has settled."""
+    port: int | None = 0
+    """Where the API server listens on loopback; ``None`` for nowhere."""
+
+
+async def show(
+    options: Options, *, console: Console | None = None, lines: TextIO | None = None
+) -> Outcome:
+    """Run the demo and say how it ended.
+
+    ``console`` gets the live view, ``lines`` plain text. Works on a virtual loop too, if neither a
+    console nor a port is asked for.
+    """
+    is_virtual = isinstance(asyncio.get_running_loop(), VirtualLoop)
+    board = Scoreboard(VirtualClock() if is_virtual else LoopClock())
+    with _notices(board, lines):
+        async with (
+            cluster(
+                plugins={GangPermit.name: GangPermit},
+                seed=options.seed,
+                kubelet=True,
+                observer=board,
+            ) as running,
+            _listening(running, options.port) as hint,
+        ):
+            story = Story(
+                running, board.say, nodes=options.nodes, pods=options.pods, speed=options.speed
+            )
+            running.scheduler.decisions.observe(board.decided)
+            if lines is not None:
+                plain = PlainLines(board, lines)
+                board.observe_captions(plain.say)
+                running.scheduler.decisions.observe(plain.decided)
+                if hint:
+                    plain.say(hint)
+            await _Show(options, running, board, story).run(console, hint)
+            ended = outcome(running, board, options.seed)
+            # Pods held at Permit would make the scheduler wait for them.
+            for held in running.scheduler.waiting:
+                held.reject(GangPermit.name, "the demo ends")
+    return ended
+
+
+class _Show:
+    """What runs beside the cluster, and how it is told to stop."""
+
+    def __init__(self, options: Options, running: Cluster, board: Scoreboard, story: Story) -> None:
+        self._options, self._cluster, self._board = options, running, board
+        self._story = story
+        self._seen_enough = asyncio.Event()
+        self._is_told = False
+
+    async def run(self, console: Console | None, hint: str) -> None:
+        running = self._cluster
+        controllers = Controllers(InProcessTransport(running.server, "controllers"), running.clock)
+        # The collector need not look at what was there before the demo began.
+        gc.freeze()
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(controllers.run, name="controllers")
+            tasks.start_soon(self._tell, name="story")
+            if not isinstance(asyncio.get_running_loop(), VirtualLoop):
+                tasks.start_soon(self._obey_signals, name="signals")
+            if self._options.once:
+                tasks.start_soon(self._until_settled, name="settled")
+            if console is None:
+                await self._seen_enough.wait()
+            else:
+                view = View(running.scheduler, self._board, self._story, running.clock, hint)
+                tasks.start_soon(Screen(console, view, running.clock).run, name="screen")
+                with keys(lambda key: self._on_key(key, tasks)):
+                    await self._seen_enough.wait()
+            tasks.cancel_scope.cancel()
+
+    async def _tell(self) -> None:
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(self._story.traffic, name="traffic")
+            await self._story.tell()
+            if self._options.once:
+                tasks.cancel_scope.cancel()
+            else:
+                self._board.say(STAYS_UP)
+        self._board.say(SETTLING)
+        await self._story.low_tide()
+        self._is_told = True
+
+    def _on_key(self, key: str, tasks: anyio.abc.TaskGroup) -> None:
+        if key == "q":
+            self._seen_enough.set()
+        elif key == "p":
+            self._story.pause()
+        elif key == "n":
+            tasks.start_soon(self._story.add_node, name="new node")
+        elif key == "b":
+            tasks.start_soon(self._story.burst, name="burst")
+
+    async def _obey_signals(self) -> None:
+        with anyio.open_signal_receiver(signal.SIGINT, signal.SIGTERM, signal.SIGHUP) as signals:
+            await anext(signals)
+            self._seen_enough.set()
+
+    async def _until_settled(self) -> None:
+        """End the show once nothing is under way and nothing has changed for a while."""
+        quiet_since, seen = 0.0, -1
+        while True:
+            await self._cluster.clock.sleep(_LOOK_SECONDS)
+            now, version = self._cluster.clock.now(), self._cluster.server.store.version
+            if version != seen or not self._is_quiet():
+                quiet_since, seen = now, version
+            elif now - quiet_since >= QUIET_SECONDS:
+                self._seen_enough.set()
+                return
+
+    def _is_quiet(self) -> bool:
+        queue = self._cluster.scheduler.queue.statistics()
+        if not self._is_told or queue.active or queue.backoff or queue.in_flight:
+            return False
+        return not any(_is_under_way(pod) for pod in self._cluster.pods())
+
+
+def _is_under_way(pod: dict[str, Any]) -> bool:
+    """Whether a pod will change without anybody's doing: starts, ends or is being deleted."""
+    metadata, phase = pod["metadata"], pod["status"]["phase"]
+    ends = phase == "Running" and RUN_SECONDS_ANNOTATION in metadata.get("annotations", {})
+    starts = phase == "Pending" and "nodeName" in pod["spec"]
+    return starts or ends or "deletionTimestamp" in metadata
+
+
+@asynccontextmanager
+async def _listening(running: Cluster, port: int | None) -> AsyncIterator[str]:
+    """Let kubectl in while the block runs, and say how."""
+    if port is None:
+        yield ""
+        return
+    context = listening(running.server, port)
+    try:
+        url = await context.__aenter__()
+    except OSError as error:
+        raise KschedError(f"--port: cannot listen on port {port}: {error.strerror}") from error
+    try:
+        with tempfile.NamedTemporaryFile(prefix="ksched-", suffix=".yaml") as file:
+            write_kubeconfig(Path(file.name), url)
+            yield f"KUBECONFIG={file.name} kubectl get pods -A"
+    finally:
+        await context.__aexit__(None, None, None)
+
+
+@contextmanager
+def _notices(board: Scoreboard, lines: TextIO | None) -> Iterator[None]:
+    """Show warnings of the scheduler in the view instead of across it."""
+    logger = logging.getLogger("ksched")
+    handler = _NoticeHandler(board, lines)
+    before = logger.propagate
+    logger.addHandler(handler)
+    logger.propagate = False
+    try:
+        yield
+    finally:
+        logger.removeHandler(handler)
+        logger.propagate = before
+
+
+class _NoticeHandler(logging.Handler):
+    def __init__(self, board: Scoreboard, lines: TextIO | None) -> None:
+        super().__init__(logging.WARNING)
+        self._board, self._lines = board, lines
+
+    def emit(self, record: logging.LogRecord) -> None:
+        details = [
+            f"{key}={value}"
+            for key in ("pod", "plugin", "reason", "err", "error")
+            if (value := record.__dict__.get(key))
+        ]
+        self._board.notice = " ".join([record.getMessage(), *details])
+        if self._lines is not None:
+            self._lines.write(f"warning: {self._board.notice}\n")
