@@ -1,0 +1,79 @@
+from __future__ import annotations
+
+import pytest
+
+from ksched.cache.interning import ResourceAxis
+from ksched.cache.pod_info import TemplateRegistry
+from ksched.framework import QueuedPodInfo
+from ksched.queue.backoff import BackoffQueue
+from ksched.testing.builders import make_pod
+
+TEMPLATES = TemplateRegistry(ResourceAxis())
+
+
+def queued_pod(
+    name: str = "pod", at: float = 0.0, rejections: int = 0, errors: int = 0
+) -> QueuedPodInfo:
+    queued = QueuedPodInfo(TEMPLATES.pod_info(make_pod(name).obj()), at)
+    queued.unschedulable_count, queued.consecutive_errors_count = rejections, errors
+    queued.unschedulable_plugins = frozenset(["Fit"] if rejections and not errors else [])
+    return queued
+
+
+def make_queue(initial_seconds: float = 1, max_seconds: float = 10) -> BackoffQueue:
+    return BackoffQueue(lambda queued: queued.timestamp, initial_seconds, max_seconds)
+
+
+@pytest.mark.parametrize(
+    ("rejections", "errors", "seconds"),
+    [
+        pytest.param(0, 0, 0, id="never failed"),
+        pytest.param(1, 0, 1, id="rejected once"),
+        pytest.param(2, 0, 2, id="rejected twice"),
+        pytest.param(4, 0, 8, id="rejected four times"),
+        pytest.param(5, 0, 10, id="the maximum"),
+        pytest.param(100_000, 0, 10, id="rejected for days"),
+        pytest.param(5, 1, 1, id="an error is not charged for rejections"),
+        pytest.param(1, 3, 4, id="errors in a row"),
+    ],
+)
+def test_pause_doubles_up_to_the_maximum(rejections: int, errors: int, seconds: float) -> None:
+    queued = queued_pod(rejections=rejections, errors=errors)
+    assert make_queue().duration_seconds(queued) == seconds
+
+
+@pytest.mark.parametrize(
+    ("failed_at", "over_at"),
+    [
+        pytest.param(0.0, 2.0, id="at the start of a second"),
+        pytest.param(0.999, 2.0, id="at the end of a second"),
+        pytest.param(1.0, 3.0, id="in the next second"),
+    ],
+)
+def test_pause_ends_with_the_second_it_ends_in(failed_at: float, over_at: float) -> None:
+    queue, queued = make_queue(), queued_pod(at=failed_at, rejections=1)
+    assert queue.is_backing_off(queued, over_at - 0.001)
+    assert not queue.is_backing_off(queued, over_at)
+
+
+def test_maximum_of_zero_switches_backoff_off() -> None:
+    assert not make_queue(max_seconds=0).is_backing_off(queued_pod(rejections=3), now=0.0)
+
+
+def test_initial_pause_above_the_maximum_is_cut() -> None:
+    assert make_queue(60, 10).duration_seconds(queued_pod(rejections=1)) == 10
+
+
+def test_errors_are_never_early_and_complete_beside_the_rejected() -> None:
+    queue = make_queue()
+    error, rejected = queued_pod("error", errors=1), queued_pod("rejected", rejections=2)
+    queue.add(error)
+    queue.add(rejected)
+    assert queue.first_rejected() is rejected
+    assert queue.first_completed(1.0) is None
+    assert queue.first_completed(2.0) is error
+    queue.remove(error.uid)
+    assert queue.first_completed(2.0) is None
+    assert queue.first_completed(3.0) is rejected
+    queue.remove(rejected.uid)
+    assert len(queue) == 0

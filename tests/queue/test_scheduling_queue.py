@@ -1,0 +1,380 @@
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pytest
+
+from ksched.cache.interning import ResourceAxis
+from ksched.cache.pod_info import PodInfo, TemplateRegistry
+from ksched.errors import InvariantBroken
+from ksched.framework import (
+    SUCCESS,
+    Action,
+    ClusterEvent,
+    ClusterEventWithHint,
+    QueuedPodInfo,
+    QueueingHint,
+    Resource,
+    Status,
+    error,
+    unschedulable,
+)
+from ksched.framework.cluster_events import ASSIGNED_POD_DELETE, NODE_ADD, NODE_DELETE
+from ksched.queue import InvalidTransition, Place, SchedulingQueue, registrations
+from ksched.queue.hints import Registration
+from ksched.queue.places import TransitionLog
+from ksched.testing.builders import PodBuilder, make_pod
+
+PROFILE = "default-scheduler"
+TEMPLATES = TemplateRegistry(ResourceAxis())
+FIT = frozenset(["Fit"])
+
+
+class Time:
+    """A clock that moves when told to."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def info(pod: PodBuilder | str) -> PodInfo:
+    return TEMPLATES.pod_info((make_pod(pod) if isinstance(pod, str) else pod).obj())
+
+
+def make_queue(
+    now: Callable[[], float] | None = None,
+    hints: Sequence[Registration] = (("Fit", ClusterEventWithHint(NODE_ADD)),),
+    pre_enqueue: Callable[[PodInfo], Status] | None = None,
+    **settings: Any,
+) -> SchedulingQueue:
+    return SchedulingQueue(
+        now or Time(),
+        lambda queued: (-queued.pod.priority, queued.timestamp),
+        {PROFILE: [("Gate", pre_enqueue)]} if pre_enqueue else {},
+        {PROFILE: hints},
+        **settings,
+    )
+
+
+async def pop(queue: SchedulingQueue) -> QueuedPodInfo:
+    queued = await queue.pop()
+    assert queued is not None
+    return queued
+
+
+# -- pop ------------------------------------------------------------------------------------------
+
+
+async def test_pop_lets_others_run_even_when_pods_are_ready() -> None:
+    queue = make_queue()
+    for number in range(100):
+        queue.add(info(f"p{number}"))
+    turns = 0
+
+    async def neighbour() -> None:
+        nonlocal turns
+        while True:
+            turns += 1
+            await asyncio.sleep(0)
+
+    async with asyncio.TaskGroup() as tasks:
+        running = tasks.create_task(neighbour())
+        for _ in range(100):
+            await pop(queue)
+        running.cancel()
+    assert turns >= 99
+
+
+@pytest.mark.parametrize(
+    "wake",
+    [
+        pytest.param(lambda queue, waiting: queue.add(info("p")), id="a new pod"),
+        pytest.param(
+            lambda queue, waiting: queue.move_all_to_active_or_backoff(NODE_ADD),
+            id="a pod that enters backoff",
+        ),
+        pytest.param(
+            lambda queue, waiting: queue.activate([waiting.pod]), id="a pod that is activated"
+        ),
+    ],
+)
+async def test_waiting_pop_is_woken_by(
+    wake: Callable[[SchedulingQueue, QueuedPodInfo], None],
+) -> None:
+    queue = make_queue()
+    queue.add(info("waiting"))
+    waiting = await pop(queue)
+    queue.add_unschedulable(waiting, FIT)
+    async with asyncio.timeout(1), asyncio.TaskGroup() as tasks:
+        popped = tasks.create_task(queue.pop())
+        await asyncio.sleep(0.5)
+        assert not popped.done()
+        wake(queue, waiting)
+    assert popped.result() is not None
+
+
+async def test_pop_waits_for_the_error_backoff() -> None:
+    loop = asyncio.get_running_loop()
+    queue = make_queue(loop.time)
+    queue.add(info("p"))
+    queue.add_unschedulable(await pop(queue))
+    async with asyncio.TaskGroup() as tasks:
+        popped = tasks.create_task(queue.pop())
+        while not popped.done():
+            await asyncio.sleep(1)
+            queue.flush_backoff_completed()
+            await asyncio.sleep(0)
+    assert loop.time() == 2.0
+
+
+async def test_close_ends_every_waiting_pop() -> None:
+    queue = make_queue()
+    async with asyncio.TaskGroup() as tasks:
+        pops = [tasks.create_task(queue.pop()) for _ in range(3)]
+        await asyncio.sleep(1)
+        queue.close()
+    assert [popped.result() for popped in pops] == [None, None, None]
+    assert await queue.pop() is None
+
+
+async def test_cancelled_pop_takes_no_pod() -> None:
+    queue = make_queue()
+    async with asyncio.TaskGroup() as tasks:
+        popped = tasks.create_task(queue.pop())
+        await asyncio.sleep(1)
+        queue.add(info("p"))
+        popped.cancel()
+    assert queue.statistics().active == 1
+
+
+async def test_two_consumers_never_get_the_same_pod() -> None:
+    queue = make_queue()
+    async with asyncio.TaskGroup() as tasks:
+        pops = [tasks.create_task(queue.pop()) for _ in range(2)]
+        await asyncio.sleep(1)
+        queue.add(info("a"))
+        queue.add(info("b"))
+    assert {popped.result().pod.name for popped in pops if popped.result()} == {"a", "b"}
+
+
+# -- work done, counted ---------------------------------------------------------------------------
+
+
+async def stuck(queue: SchedulingQueue, pods: int, plugins: frozenset[str] = FIT) -> None:
+    for number in range(pods):
+        queue.add(info(f"p{number}"))
+    for _ in range(pods):
+        queue.add_unschedulable(await pop(queue), plugins)
+
+
+async def test_ten_thousand_twins_cost_one_hint_call_an_event() -> None:
+    calls = 0
+
+    def hint(pod: PodInfo, old: Any, new: Any) -> QueueingHint:
+        nonlocal calls
+        calls += 1
+        return QueueingHint.QUEUE if new == "big" else QueueingHint.SKIP
+
+    registered = ClusterEventWithHint(ASSIGNED_POD_DELETE, hint, per_pod=False)
+    queue = make_queue(hints=[("Fit", registered)])
+    await stuck(queue, 10_000)
+    queue.move_all_to_active_or_backoff(ASSIGNED_POD_DELETE, "old", "small")
+    assert (calls, queue.statistics().unschedulable) == (1, 10_000)
+    queue.move_all_to_active_or_backoff(NODE_DELETE)
+    assert calls == 1
+    queue.move_all_to_active_or_backoff(ASSIGNED_POD_DELETE, "old", "big")
+    assert (calls, queue.statistics().backoff) == (2, 10_000)
+
+
+async def test_groups_of_other_plugins_are_not_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
+    label = ClusterEvent(Resource.NODE, Action.UPDATE_NODE_LABEL)
+    hints = [("Fit", ClusterEventWithHint(NODE_ADD)), ("Affinity", ClusterEventWithHint(label))]
+    queue = make_queue(hints=hints)
+    await stuck(queue, 50)
+    looked_at = []
+    ask = queue._hints.pods_worth_requeuing
+    monkeypatch.setattr(
+        queue._hints,
+        "pods_worth_requeuing",
+        lambda group, *rest: looked_at.append(group) or ask(group, *rest),
+    )
+    queue.move_all_to_active_or_backoff(label)
+    assert looked_at == []
+    queue.move_all_to_active_or_backoff(NODE_ADD)
+    assert len(looked_at) == 1
+
+
+async def test_new_pod_is_popped_before_any_number_of_pods_in_backoff() -> None:
+    queue = make_queue()
+    await stuck(queue, 1000)
+    queue.move_all_to_active_or_backoff(NODE_ADD)
+    assert queue.statistics().backoff == 1000
+    queue.add(info(make_pod("fresh").priority(-1)))
+    assert (await pop(queue)).pod.name == "fresh"
+
+
+async def test_rejected_again_a_pod_popped_early_waits_for_the_next_event() -> None:
+    queue = make_queue()
+    await stuck(queue, 3)
+    queue.move_all_to_active_or_backoff(NODE_ADD)
+    for _ in range(3):
+        queue.add_unschedulable(await pop(queue), FIT)
+    assert queue.statistics().unschedulable == 3
+
+
+# -- attempts -------------------------------------------------------------------------------------
+
+
+async def test_update_does_not_change_the_pod_under_a_running_attempt() -> None:
+    queue = make_queue()
+    queue.add(info("p"))
+    queued = await pop(queue)
+    before = queued.pod
+    newer = info(make_pod("p").label(app="web"))
+    queue.update(newer)
+    assert queued.pod is before
+    queue.add_unschedulable(queued, FIT)
+    assert queued.pod is newer
+
+
+@pytest.mark.parametrize(
+    ("labels", "place"),
+    [
+        pytest.param({}, Place.UNSCHEDULABLE, id="the same version is no event"),
+        pytest.param({"app": "web"}, Place.BACKOFF, id="a version the queue was not told of is"),
+    ],
+)
+async def test_informers_version_counts_as_an_update(labels: dict[str, str], place: Place) -> None:
+    queue = make_queue(hints=registrations([type("Fit", (), {"name": "Fit", "filter": None})()]))
+    queue.add(info("p"))
+    queued = await pop(queue)
+    latest = info(make_pod("p").label(labels))
+    assert queue.add_unschedulable(queued, FIT, latest=latest) is place
+    assert queued.pod.labels == labels
+
+
+async def test_late_failure_of_an_older_attempt_does_not_end_the_running_one() -> None:
+    queue = make_queue()
+    queue.add(info("p"))
+    older = await pop(queue)
+    queue.done(older.uid)
+    queue.update(info("p"))
+    running = await pop(queue)
+    assert running is not older
+    assert queue.add_unschedulable(older) is Place.IN_FLIGHT
+    assert queue.get(running.uid) is running
+
+
+async def test_pod_deleted_and_seen_again_in_flight_comes_back() -> None:
+    queue = make_queue()
+    queue.add(info("p"))
+    queued = await pop(queue)
+    queue.delete(queued.uid)
+    queue.add(info("p"))
+    assert queue.add_unschedulable(queued, FIT) is not Place.ABSENT
+
+
+# -- gates ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "answer", [unschedulable("no"), error("broken")], ids=["rejects", "reports an error"]
+)
+def test_pre_enqueue_gates_when_it(answer: Status) -> None:
+    queue = make_queue(pre_enqueue=lambda pod: answer)
+    queue.add(info("p"))
+    assert queue.place_of(info("p").uid) is Place.GATED
+
+
+def test_pre_enqueue_that_raises_gates_and_is_reported_once(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    def pre_enqueue(pod: PodInfo) -> Status:
+        raise ZeroDivisionError
+
+    queue = make_queue(pre_enqueue=pre_enqueue)
+    with caplog.at_level(logging.ERROR):
+        queue.add(info("a"))
+        queue.add(info("b"))
+    assert queue.statistics().gated == 2
+    assert [record.__dict__["plugin"] for record in caplog.records] == ["Gate"]
+
+
+def test_gated_pod_is_asked_again_once_in_the_longest_wait() -> None:
+    time, asked = Time(), []
+
+    def pre_enqueue(pod: PodInfo) -> Status:
+        asked.append(time.now)
+        return unschedulable("closed")
+
+    queue = make_queue(time, pre_enqueue=pre_enqueue, pod_max_in_unschedulable_seconds=60)
+    queue.add(info("p"))
+    for _ in range(10):
+        time.now += 30
+        queue.flush_unschedulable_leftover()
+    assert asked == [0, 90, 180, 270]
+
+
+def test_nomination_of_a_gated_pod_waits_until_it_is_told_again() -> None:
+    queue = make_queue(pre_enqueue=lambda pod: SUCCESS if pod.labels else unschedulable("closed"))
+    queue.add(info(make_pod("p").nominated("n1")))
+    assert queue.nominator.nominated_pods_for_node("n1") == []
+    queue.update(info(make_pod("p").nominated("n1").label(app="web")))
+    assert len(queue.nominator.nominated_pods_for_node("n1")) == 1
+
+
+# -- one door -------------------------------------------------------------------------------------
+
+
+async def test_impossible_move_stops_with_the_story_and_changes_nothing() -> None:
+    queue = make_queue()
+    queue.add(info("web-0"))
+    queued = await pop(queue)
+    queue.add_unschedulable(queued, FIT)
+    with pytest.raises(InvalidTransition) as raised:
+        queue._move(queued, Place.IN_FLIGHT, "test")
+    assert isinstance(raised.value, InvariantBroken)
+    assert str(raised.value).splitlines() == [
+        "pod default/web-0: no transition from unschedulable to in flight; its story:",
+        "      0.000  absent -> active  (UnschedulablePodAdd)",
+        "      0.000  active -> in flight  (PodPopped)",
+        "      0.000  in flight -> unschedulable  (ScheduleAttemptFailure: Fit)",
+    ]
+    assert queue.statistics().unschedulable == 1
+
+
+def test_story_is_a_ring() -> None:
+    log = TransitionLog(length=2)
+    queue = make_queue()
+    queue._log = log
+    for name in "abc":
+        queue.add(info(name))
+    assert queue.story(info("a").uid) == []
+    assert len(queue.story(info("c").uid)) == 1
+
+
+async def test_observer_is_told_every_move() -> None:
+    class Recorder:
+        moves: list[tuple[str, Place, Place]] = []  # noqa: RUF012
+
+        def moved(self, cause: str, source: Place, target: Place) -> None:
+            self.moves.append((cause, source, target))
+
+    queue = make_queue(observer=Recorder())
+    queue.add(info("p"))
+    queue.add_unschedulable(await pop(queue), FIT)
+    queue.move_all_to_active_or_backoff(NODE_ADD)
+    await pop(queue)
+    assert Recorder.moves == [
+        ("UnschedulablePodAdd", Place.ABSENT, Place.ACTIVE),
+        ("PodPopped", Place.ACTIVE, Place.IN_FLIGHT),
+        ("ScheduleAttemptFailure", Place.IN_FLIGHT, Place.UNSCHEDULABLE),
+        ("NodeAdd", Place.UNSCHEDULABLE, Place.BACKOFF),
+        ("PopFromBackoffQ", Place.BACKOFF, Place.IN_FLIGHT),
+    ]
