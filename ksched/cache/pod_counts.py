@@ -263,14 +263,16 @@ class DomainCounts:
         self.topology_key = topology_key
         self._table = pods.ledger.table
         self._eligible = eligible
-        self.version = 0
-        """Changes whenever a number, or the domain or eligibility of some node, does."""
         self.layout = 0
-        """Changes whenever the domain of some node does."""
+        """Changes whenever the domain or eligibility of some node does."""
+        self.log = ChangeLog()
+        """Domains whose numbers changed, while the layout did not."""
         self.counts: Ints = np.zeros(1, np.int64)
         """Matching pods on eligible nodes, by domain."""
         self.nodes: Ints = np.zeros(1, np.int64)
         """Eligible nodes by domain; a domain exists if it has one."""
+        self.total = 0
+        """Matching pods on eligible nodes that have the label."""
         self._vocabulary: object = None
         self._positions = (-1, 0, -1, 0)
         """What was read: node log, log and generation of the pods, number of nodes."""
@@ -278,7 +280,7 @@ class DomainCounts:
         self._ids: Ids = np.zeros(0, np.intp)
         self._inside: Bools = np.zeros(0, np.bool_)
         self._counted: Ints = np.zeros(0, np.int64)
-        self._summary: tuple[int, int, int] = (-1, 0, 0)
+        self._summary: tuple[int, int] | None = None
         self._known_ids: tuple[Ids | None, int, Ids] = (None, 0, self._ids)
 
     # -- reading --------------------------------------------------------------------------------
@@ -311,16 +313,16 @@ class DomainCounts:
     @property
     def domains(self) -> int:
         """How many domains there are."""
-        return self._summarize()[1]
+        return self._summarize()[0]
 
     @property
     def lowest(self) -> int:
         """The number of pods in the emptiest domain, 0 without any domain."""
-        return self._summarize()[2]
+        return self._summarize()[1]
 
-    def _summarize(self) -> tuple[int, int, int]:
-        if self._summary[0] != self.version:
-            self._summary = (self.version, *summarize(self.counts, self.nodes))
+    def _summarize(self) -> tuple[int, int]:
+        if self._summary is None:
+            self._summary = summarize(self.counts, self.nodes)
         return self._summary
 
     # -- catching up ----------------------------------------------------------------------------
@@ -370,18 +372,31 @@ class DomainCounts:
         """Replace what a row contributes."""
         was_domain, was_inside = int(self._ids[row]), bool(self._inside[row])
         was_pods = int(self._counted[row])
-        if (was_domain, was_inside, was_pods) == (domain, is_inside, pods):
+        if was_domain != domain or was_inside is not is_inside:
+            self._ids[row], self._inside[row] = domain, is_inside
+            self._add(was_domain, -int(was_inside), -was_pods if was_inside else 0)
+            self._add(domain, int(is_inside), pods if is_inside else 0)
+            self.layout = next(_versions)
+        elif is_inside:
+            self._add(domain, 0, pods - was_pods)
+        self._counted[row] = pods
+
+    def _add(self, domain: int, nodes: int, pods: int) -> None:
+        if not nodes and not pods:
             return
-        if was_inside:
-            self.nodes[was_domain] -= 1
-            self.counts[was_domain] -= was_pods
-        if is_inside:
-            self.nodes[domain] += 1
-            self.counts[domain] += pods
-        self._ids[row], self._inside[row], self._counted[row] = domain, is_inside, pods
-        self.version = next(_versions)
-        if domain != was_domain:
-            self.layout = self.version
+        self.log.append(domain)
+        if domain != ABSENT:
+            self.total += pods
+        summary = self._summary
+        if nodes:
+            self.nodes[domain] += nodes
+            self._summary = None
+        if not pods:
+            return
+        count = int(self.counts[domain])
+        self.counts[domain] = count + pods
+        if summary is not None and (count <= summary[1] or count + pods < summary[1]):
+            self._summary = None
 
     def _start_over(self) -> None:
         size = len(self._table.infos)
@@ -402,7 +417,9 @@ class DomainCounts:
         self.nodes = np.bincount(chosen, minlength=width).astype(np.int64)
         counted = np.bincount(chosen, self._counted[:size][inside], width)
         self.counts = counted.astype(np.int64)
-        self.version = self.layout = next(_versions)
+        self.total = int(self.counts[ABSENT + 1 :].sum())
+        self._summary = None
+        self.layout = next(_versions)
 
     def _reserve(self, values: int) -> None:
         width, capacity = _width(values), self._table.pod_count.shape[0]

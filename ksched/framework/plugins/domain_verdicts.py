@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from itertools import count
 from typing import TypeVar
 
@@ -35,15 +35,32 @@ class DomainVerdicts:
         self._previous = -1
         self._changed: Ids = _NO_ROWS
 
+    def knows(self, domains: DomainCounts) -> bool:
+        """Whether nothing but the numbers of a counter can have changed."""
+        return domains.layout == self._layout and len(domains.counts) == len(self.codes)
+
+    def amend(self, codes: Iterable[tuple[int, int]]) -> None:
+        """Take over the present codes of some domains."""
+        changed = []
+        for domain, code in codes:
+            if self.codes[domain] != code:
+                self.codes[domain] = code
+                changed.append(domain)
+        if changed:
+            self._note(np.array(changed, np.intp))
+
     def renew(self, codes: Codes) -> None:
-        """Take over the present codes; nobody may change the array afterwards."""
+        """Take over the present codes of all domains."""
         before, self.codes, layout = self.codes, codes, self.domains.layout
         if layout != self._layout or len(before) != len(codes):
             self._layout, self._previous, self.mark = layout, -1, next(_marks)
             return
         changed = np.flatnonzero(before != codes)
         if len(changed):
-            self._previous, self._changed, self.mark = self.mark, changed, next(_marks)
+            self._note(changed)
+
+    def _note(self, changed: Ids) -> None:
+        self._previous, self._changed, self.mark = self.mark, changed, next(_marks)
 
     def rows_since(self, mark: object) -> Ids | None:
         """Rows whose verdict changed after that mark; ``None`` if it is too old to tell."""

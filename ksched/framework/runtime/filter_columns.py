@@ -252,11 +252,11 @@ class FilterColumns:
     # -- combining ------------------------------------------------------------------------------
 
     def _combine_some(self, rows: Rows) -> None:
-        if len(rows) > FEW:
-            self._combine_all()
+        if len(rows) <= FEW:
+            for row in rows.tolist():
+                self._combine(row)
             return
-        for row in rows.tolist():
-            self._combine(row)
+        self._take_over(rows, self._first_of([column.codes[rows] for column in self._columns]))
 
     def _combine(self, row: int) -> None:
         before = self._codes[row]
@@ -272,9 +272,25 @@ class FilterColumns:
                 self._changed()
 
     def _combine_all(self) -> None:
-        after = np.zeros(self._count, np.int32)
-        for column in self._columns:
-            after = self.book.first(after, column.codes[: self._count])
-        if not np.array_equal(self.codes, after):
-            self._codes[: self._count] = after
+        codes = [column.codes[: self._count] for column in self._columns]
+        self._take_over(slice(0, self._count), self._first_of(codes))
+
+    def _first_of(self, columns: list[Codes]) -> Codes | int:
+        """Per row the code of lowest rank."""
+        rejecting = [codes for codes in columns if codes.any()]
+        if not rejecting:
+            return 0
+        first = rejecting[0]
+        for codes in rejecting[1:]:
+            first = self.book.first(first, codes)
+        return first
+
+    def _take_over(self, where: Rows | slice, after: Codes | int) -> None:
+        before = self._codes[where]
+        if (before == after).all():
+            return
+        flips = ((before == 0) != (np.asarray(after) == 0)).any()
+        self._codes[where] = after
+        self.rejection = None
+        if flips:
             self._changed()

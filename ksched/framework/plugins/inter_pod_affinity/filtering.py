@@ -89,9 +89,17 @@ class PairCounts:
                 counts[counters[0].find(value)] += more
         return counts
 
+    def count(self, key: str, domain: int) -> int:
+        """The number of one domain, outside of a dry run."""
+        if domain == ABSENT:
+            return 0
+        return sum(int(one.counts[domain]) for one in self.by_key.get(key, ()))
+
     @property
     def is_empty(self) -> bool:
-        return not any(self.by_domain(key).any() for key in self.by_key)
+        if self._changes:
+            return not any(self.by_domain(key).any() for key in self.by_key)
+        return not any(one.total for counters in self.by_key.values() for one in counters)
 
 
 class RequiredAffinity:
@@ -146,6 +154,21 @@ class RequiredAffinity:
         """A mark of the present verdicts, and the rows that changed since an earlier one."""
         return changes_since(self._kept.verdicts, mark)
 
+    @property
+    def is_first(self) -> bool:
+        """The first of pods that want to be together may go anywhere its labels are."""
+        return self._kept.wants_itself and self._affinity.is_empty
+
+    def code(self, key: str, domain: int) -> int:
+        """What ``judge`` says of one domain, outside of a dry run."""
+        if key in self._affinity.by_key and (
+            domain == ABSENT or not (self._affinity.count(key, domain) > 0 or self.is_first)
+        ):
+            return _NO_AFFINITY
+        if self._anti_affinity.count(key, domain) > 0:
+            return _ANTI_AFFINITY
+        return _EXISTING_ANTI_AFFINITY if self._existing.count(key, domain) > 0 else _PASSES
+
     def judge(self) -> CodesByKey:
         """By key what is wrong with each domain; a smaller code owns the reason."""
         found: CodesByKey = {}
@@ -155,8 +178,7 @@ class RequiredAffinity:
         ):
             for key in pairs.by_key:
                 _codes(found, key, pairs)[pairs.by_domain(key) > 0] = code
-        # The first of pods that want to be together may go anywhere its labels are.
-        is_first = self._kept.wants_itself and self._affinity.is_empty
+        is_first = self.is_first
         for key in self._affinity.by_key:
             codes = _codes(found, key, self._affinity)
             if not is_first:
@@ -199,6 +221,10 @@ class RequiredTerms:
         self._matched: MatchedTerms[AffinityTerm] | None = None
         self._matched_version = -1
         self._existing: ByKey = {}
+        self._counters: tuple[DomainCounts, ...] = ()
+        self._read: dict[DomainCounts, tuple[int, int]] = {}
+        """Layout and position in the log of each counter when the verdicts were made."""
+        self._was_first = False
         self.verdicts: dict[str, DomainVerdicts] = {}
         """What is wrong with the domains of each key, as of the last ``catch_up``."""
 
@@ -212,35 +238,68 @@ class RequiredTerms:
 
     def catch_up(self) -> RequiredAffinity | None:
         """Counts as they are now; ``None`` if nothing could reject a node."""
-        self._resolve()
-        self._match()
-        for by_key in (self._affinity, self._anti_affinity, self._existing):
-            for counters in by_key.values():
-                for counter in counters:
-                    counter.catch_up()
+        is_resolved, is_matched = self._resolve(), self._match()
+        if is_resolved or is_matched:
+            self._gather_counters()
+        for counter in self._counters:
+            counter.catch_up()
         existing = PairCounts(self._existing)
         if not self.has_own and existing.is_empty:
             return None
         affinity = RequiredAffinity(
             self, PairCounts(self._affinity), PairCounts(self._anti_affinity), existing
         )
-        judged = affinity.judge()
-        for key in self.verdicts.keys() - judged.keys():
-            del self.verdicts[key]
-        for key, (counter, codes) in judged.items():
-            if key not in self.verdicts:
-                self.verdicts[key] = DomainVerdicts(counter)
-            self.verdicts[key].domains = counter
-            self.verdicts[key].renew(codes)
+        self._judge_now(affinity)
         return affinity
+
+    def _judge_now(self, affinity: RequiredAffinity) -> None:
+        """Bring the verdicts up to date."""
+        is_first = affinity.is_first
+        changed = self._changed_domains()
+        if changed is None or is_first != self._was_first:
+            self._was_first = is_first
+            judged = affinity.judge()
+            self.verdicts = {
+                key: self.verdicts.get(key) or DomainVerdicts(counter)
+                for key, (counter, _) in judged.items()
+            }
+            for key, (counter, codes) in judged.items():
+                self.verdicts[key].domains = counter
+                self.verdicts[key].renew(codes)
+            return
+        for key, domains in changed.items():
+            self.verdicts[key].amend((one, affinity.code(key, one)) for one in domains)
+
+    def _changed_domains(self) -> dict[str, set[int]] | None:
+        """By key the domains whose numbers changed; ``None`` if everything may have."""
+        found: dict[str, set[int]] = {}
+        is_known = True
+        for counter in self._counters:
+            layout, position = self._read.get(counter, (-1, -1))
+            tail = counter.log.tail(position)
+            self._read[counter] = (counter.layout, counter.log.position)
+            if tail is None or layout != counter.layout:
+                is_known = False
+            elif tail:
+                found.setdefault(counter.topology_key, set()).update(tail)
+        is_known = is_known and all(one.knows(one.domains) for one in self.verdicts.values())
+        return found if is_known else None
 
     def codes_by_key(self) -> CodesByKey:
         return {key: (one.domains, one.codes) for key, one in self.verdicts.items()}
 
-    def _resolve(self) -> None:
+    def _gather_counters(self) -> None:
+        groups = (self._affinity, self._anti_affinity, self._existing)
+        counters = [one for group in groups for found in group.values() for one in found]
+        self._counters = tuple(dict.fromkeys(counters))
+        # Forgetting what was read of all of them makes the next verdicts new from scratch.
+        self._read = {}
+
+    def _resolve(self) -> bool:
+        """Name the namespaces of the own terms; tells whether anything may have changed."""
         generation = self._namespaces.generation if self._depends_on_namespaces else 0
         if generation == self._namespaces_generation:
-            return
+            return False
         self._namespaces_generation = generation
         affinity, anti_affinity = (
             tuple(dict.fromkeys(resolve(term, self._namespaces) for term in terms))
@@ -256,9 +315,10 @@ class RequiredTerms:
             self.ledger.domain_counts(pods_meant_by((term,), self.ledger), term.topology_key)
             for term in anti_affinity
         )
+        return True
 
-    def _match(self) -> None:
-        self._index.catch_up()
+    def _match(self) -> bool:
+        """Find the terms of others that mean this template; tells whether they changed."""
         labels = labels_of_namespace(self._namespaces, self.template.namespace)
         matched = self._matched
         if matched is None or labels != self.namespace_labels:
@@ -269,9 +329,11 @@ class RequiredTerms:
             )
             self._matched_version = -1
         terms = matched.catch_up()
-        if matched.version != self._matched_version:
-            self._matched_version = matched.version
-            self._existing = _by_key(_carriers(term, self.ledger) for term in terms)
+        if matched.version == self._matched_version:
+            return False
+        self._matched_version = matched.version
+        self._existing = _by_key(_carriers(term, self.ledger) for term in terms)
+        return True
 
 
 def _carriers(term: AffinityTerm, ledger: PodLedger) -> DomainCounts:

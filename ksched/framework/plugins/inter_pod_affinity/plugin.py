@@ -95,13 +95,16 @@ class InterPodAffinity:
     # -- filter ---------------------------------------------------------------------------------
 
     def pre_filter(self, state: CycleState, pod: PodInfo, snapshot: Snapshot) -> Status:
-        problems = terms_of(pod.template).problems
-        if problems:
-            return unresolvable(f"parsing pod: {aggregate(problems)}")
-        ledger, template = snapshot.table.ledger, pod.template
+        template, ledger = pod.template, snapshot.table.ledger
+        terms = terms_of(template)
+        if terms.problems:
+            return unresolvable(f"parsing pod: {aggregate(terms.problems)}")
+        index, _ = self._terms_in(ledger)
+        index.catch_up()
+        if not index and not terms.required_affinity and not terms.required_anti_affinity:
+            return SKIP
         kept = self._required.get(ledger, template)
         if kept is None:
-            index, _ = self._terms_in(ledger)
             kept = RequiredTerms(template, ledger, index, self._namespaces)
             self._required.put(template, kept)
         affinity = kept.catch_up()
@@ -131,17 +134,22 @@ class InterPodAffinity:
     # -- score ----------------------------------------------------------------------------------
 
     def pre_score(self, state: CycleState, pod: PodInfo, nodes: NodeRows) -> Status:
-        problems = terms_of(pod.template).problems
-        if problems:
-            return error(f"failed to parse pod: {aggregate(problems)}")
-        ledger, template = nodes.table.ledger, pod.template
+        template, ledger = pod.template, nodes.table.ledger
+        terms = terms_of(template)
+        if terms.problems:
+            return error(f"failed to parse pod: {aggregate(terms.problems)}")
+        _, carried = self._terms_in(ledger)
+        carried.index.catch_up()
+        if (
+            not terms.preferred_affinity
+            and not terms.preferred_anti_affinity
+            and (not carried.index or self._args.ignore_preferred_terms_of_existing_pods)
+        ):
+            return SKIP
         kept = self._preferred.get(ledger, template)
         if kept is None:
-            _, carried = self._terms_in(ledger)
             kept = PreferredTerms(template, carried, self._namespaces)
             self._preferred.put(template, kept)
-        if self._args.ignore_preferred_terms_of_existing_pods and not kept.has_own:
-            return SKIP
         affinity = kept.catch_up()
         if affinity is None:
             return SKIP

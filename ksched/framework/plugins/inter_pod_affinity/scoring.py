@@ -128,10 +128,6 @@ class PreferredTerms:
         self._matched_version = -1
         self._existing_factors: Factors = []
 
-    @property
-    def has_own(self) -> bool:
-        return bool(self._own)
-
     def catch_up(self) -> PreferredAffinity | None:
         """Counts as they are now; ``None`` if no term means any pod on a node with its label."""
         self._resolve()
@@ -139,7 +135,7 @@ class PreferredTerms:
         factors = []
         for factor, counter in (*self._own_factors, *self._existing_factors):
             counter.catch_up()
-            if counter.counts[ABSENT + 1 :].any():
+            if counter.total:
                 factors.append((factor, counter))
         return PreferredAffinity(factors) if factors else None
 
@@ -157,7 +153,6 @@ class PreferredTerms:
         return self._carried.ledger.domain_counts(pods, term.topology_key)
 
     def _match(self) -> None:
-        self._carried.index.catch_up()
         labels = labels_of_namespace(self._namespaces, self._template.namespace)
         matched = self._matched
         if matched is None or labels != self._namespace_labels:

@@ -162,6 +162,9 @@ class TermIndex(Generic[T]):
     def __contains__(self, term: T) -> bool:
         return term in self._templates
 
+    def __len__(self) -> int:
+        return len(self._templates)
+
     def catch_up(self) -> None:
         ledger = self._ledger
         ledger.catch_up()

@@ -11,10 +11,13 @@ from ksched.api.label_selectors import Selector, compile_selector
 from ksched.api.node_selectors import RequiredNodeAffinity, compile_required
 from ksched.api.objects import Labels, Node, Toleration, TopologySpreadConstraint
 from ksched.api.tolerations import find_untolerated
-from ksched.cache.pod_counts import Bools, DomainCounts, PodLedger
+from ksched.cache.pod_counts import ABSENT, Bools, DomainCounts, Ints, PodLedger
 from ksched.framework import NodeRows, PodTemplate, template_fact
-from ksched.framework.plugins.domain_verdicts import DomainVerdicts
+from ksched.framework.plugins.domain_verdicts import Codes, DomainVerdicts
 from ksched.framework.plugins.node_matching import matches_required
+
+SKEWED, UNLABELLED = 1, 2
+"""Codes of domains where a pod may not go."""
 
 HOSTNAME = "kubernetes.io/hostname"
 ZONE = "topology.kubernetes.io/zone"
@@ -152,7 +155,7 @@ class Matching(NamedTuple):
 class TrackedConstraint:
     """A constraint of a template with its counters, and what follows from them."""
 
-    __slots__ = ("constraint", "domains", "inclusion", "self_match", "verdicts")
+    __slots__ = ("_most", "_read", "constraint", "domains", "inclusion", "self_match", "verdicts")
 
     def __init__(
         self,
@@ -170,6 +173,33 @@ class TrackedConstraint:
         )
         self.self_match = int(constraint.selector.matches(template.labels))
         self.verdicts = DomainVerdicts(self.domains)
+        self._most = 0
+        self._read = 0
+
+    def judge_now(self) -> None:
+        """Bring the verdicts up to date."""
+        domains, verdicts = self.domains, self.verdicts
+        most = self._most_pods(domains.lowest)
+        changed = domains.log.tail(self._read)
+        self._read = domains.log.position
+        if changed is None or most != self._most or not verdicts.knows(domains):
+            self._most = most
+            verdicts.renew(self.judge(domains.counts, domains.lowest))
+        elif changed:
+            counts = domains.counts
+            verdicts.amend((one, SKEWED if counts[one] > most else 0) for one in changed if one)
+
+    def judge(self, counts: Ints, lowest: int) -> Codes:
+        """What is wrong with each domain, given these numbers of pods."""
+        codes: Codes = (counts > self._most_pods(lowest)).astype(np.int16)
+        codes[ABSENT] = UNLABELLED
+        return codes
+
+    def _most_pods(self, lowest: int) -> int:
+        """The most pods that a domain may have before this one comes."""
+        if self.domains.domains < self.constraint.min_domains:
+            lowest = 0
+        return self.constraint.max_skew + lowest - self.self_match
 
 
 def track(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from ksched.cache.pod_counts import ABSENT, Ids, Ints, summarize
+from ksched.cache.pod_counts import Ids, summarize
 from ksched.framework import (
     NodeInfo,
     NodeRows,
@@ -21,7 +21,6 @@ NO_LABEL = unresolvable(
     "node(s) didn't match pod topology spread constraints (missing required label)"
 )
 _STATUSES = (NOT_MATCHED, NO_LABEL)
-_UNLABELLED = 2
 
 
 class HardSpread:
@@ -38,7 +37,7 @@ class HardSpread:
     def now(cls, tracked: tuple[TrackedConstraint, ...]) -> HardSpread:
         """Judge the domains as they are."""
         for one in tracked:
-            one.verdicts.renew(_judge(one, one.domains.counts, one.domains.lowest))
+            one.judge_now()
         return cls(tracked, {})
 
     def clone(self) -> HardSpread:
@@ -77,14 +76,4 @@ class HardSpread:
             if changed == index:
                 counts[domain] += more
         _, lowest = summarize(counts, one.domains.nodes)
-        return _judge(one, counts, lowest)
-
-
-def _judge(one: TrackedConstraint, counts: Ints, lowest: int) -> Codes:
-    """What one constraint says of each domain."""
-    if one.domains.domains < one.constraint.min_domains:
-        lowest = 0
-    most = one.constraint.max_skew + lowest - one.self_match
-    codes = (counts > most).astype(np.int16)
-    codes[ABSENT] = _UNLABELLED
-    return codes
+        return one.judge(counts, lowest)
