@@ -12,6 +12,15 @@ from collections.abc import Collection, Mapping
 from typing import Generic, TypeVar
 
 from ksched.api.objects import Node, Pod
+from ksched.api.storage import (
+    CSIDriver,
+    CSINode,
+    CSIStorageCapacity,
+    PersistentVolume,
+    PersistentVolumeClaim,
+    StorageClass,
+    VolumeAttachment,
+)
 from ksched.cache.cache import SchedulerCache
 from ksched.cache.listings import HasMetadata, Listing
 from ksched.cache.pod_info import PodInfo
@@ -192,7 +201,15 @@ class NodeHandler:
         return True
 
 
-EVENT_RESOURCES: Mapping[type, Resource] = {}
+EVENT_RESOURCES: Mapping[type, Resource] = {
+    PersistentVolume: Resource.PERSISTENT_VOLUME,
+    PersistentVolumeClaim: Resource.PERSISTENT_VOLUME_CLAIM,
+    StorageClass: Resource.STORAGE_CLASS,
+    CSINode: Resource.CSI_NODE,
+    CSIDriver: Resource.CSI_DRIVER,
+    CSIStorageCapacity: Resource.CSI_STORAGE_CAPACITY,
+    VolumeAttachment: Resource.VOLUME_ATTACHMENT,
+}
 """Kinds of listed objects whose changes can wake a pod."""
 
 

@@ -203,9 +203,23 @@ class RBDVolumeSource(Object, frozen=True):
 class AzureDiskVolumeSource(Object, frozen=True):
     disk_name: str = ""
     disk_uri: str = field(name="diskURI", default="")
+    kind: str | None = None
+
+
+class AzureFileVolumeSource(Object, frozen=True):
+    secret_name: str = ""
+    share_name: str = ""
 
 
 class CinderVolumeSource(Object, frozen=True):
+    volume_id: str = field(name="volumeID", default="")
+
+
+class VsphereVirtualDiskVolumeSource(Object, frozen=True):
+    volume_path: str = ""
+
+
+class PortworxVolumeSource(Object, frozen=True):
     volume_id: str = field(name="volumeID", default="")
 
 
@@ -227,7 +241,10 @@ class Volume(Object, frozen=True):
     iscsi: ISCSIVolumeSource | None = None
     rbd: RBDVolumeSource | None = None
     azure_disk: AzureDiskVolumeSource | None = None
+    azure_file: AzureFileVolumeSource | None = None
     cinder: CinderVolumeSource | None = None
+    vsphere_volume: VsphereVirtualDiskVolumeSource | None = None
+    portworx_volume: PortworxVolumeSource | None = None
     csi: CSIVolumeSource | None = None
     image: ImageVolumeSource | None = None
 

@@ -6,7 +6,8 @@ volumes pays for none. Does not belong here: pods and nodes, which the cache and
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from typing import Any, Generic, Protocol, TypeVar
 
 from ksched.api.objects import ObjectMeta
@@ -18,6 +19,10 @@ class HasMetadata(Protocol):
 
 
 T = TypeVar("T", bound=HasMetadata)
+V = TypeVar("V")
+
+LOG_LIMIT = 4096
+"""How many changes a listing remembers."""
 
 
 class Listing(Generic[T]):
@@ -26,7 +31,13 @@ class Listing(Generic[T]):
     def __init__(self) -> None:
         self._objects: dict[str, T] = {}
         self._by_namespace: dict[str, dict[str, T]] = {}
-        self.generation = 0
+        self._changed: list[str] = []
+        self._forgotten = 0
+        self._listeners: dict[str, list[Callable[[], None]]] = {}
+
+    @property
+    def generation(self) -> int:
+        return self._forgotten + len(self._changed)
 
     def get(self, name: str, namespace: str = "") -> T | None:
         return self._objects.get(f"{namespace}/{name}" if namespace else name)
@@ -34,10 +45,31 @@ class Listing(Generic[T]):
     def in_namespace(self, namespace: str) -> list[T]:
         return list(self._by_namespace.get(namespace, {}).values())
 
+    def since(self, generation: int) -> list[str] | None:
+        """Keys changed after that generation; ``None`` if it is too long ago to tell."""
+        start = generation - self._forgotten
+        return self._changed[start:] if start >= 0 else None
+
+    @contextmanager
+    def telling(self, keys: Iterable[str], listener: Callable[[], None]) -> Iterator[None]:
+        """Call ``listener`` after each change of one of these objects, until the block ends."""
+        keys = tuple(keys)
+        for key in keys:
+            self._listeners.setdefault(key, []).append(listener)
+        try:
+            yield
+        finally:
+            for key in keys:
+                self._listeners[key].remove(listener)
+                if not self._listeners[key]:
+                    del self._listeners[key]
+
+    # -- writing, by the watches only -----------------------------------------------------------
+
     def put(self, obj: T) -> None:
         self._objects[obj.metadata.key] = obj
         self._by_namespace.setdefault(obj.metadata.namespace, {})[obj.metadata.name] = obj
-        self.generation += 1
+        self._note(obj.metadata.key)
 
     def remove(self, obj: T) -> None:
         self._objects.pop(obj.metadata.key, None)
@@ -45,7 +77,16 @@ class Listing(Generic[T]):
         members.pop(obj.metadata.name, None)
         if not members:
             self._by_namespace.pop(obj.metadata.namespace, None)
-        self.generation += 1
+        self._note(obj.metadata.key)
+
+    def _note(self, key: str) -> None:
+        self._changed.append(key)
+        if len(self._changed) > 2 * LOG_LIMIT:
+            surplus = len(self._changed) - LOG_LIMIT
+            del self._changed[:surplus]
+            self._forgotten += surplus
+        for listener in tuple(self._listeners.get(key, ())):
+            listener()
 
     def __iter__(self) -> Iterator[T]:
         return iter(self._objects.values())
@@ -59,10 +100,21 @@ class Listings:
 
     def __init__(self) -> None:
         self._listings: dict[type, Listing[Any]] = {}
+        self._views: dict[Callable[[Listings], Any], Any] = {}
 
     def want(self, kind: type[T]) -> Listing[T]:
         """Return the listing of a kind. Call from a plugin's constructor: it starts the watch."""
         return self._listings.setdefault(kind, Listing())
+
+    def view(self, build: Callable[[Listings], V]) -> V:
+        """Return what ``build`` makes of the listings, the same to everybody who asks.
+
+        For what plugins of several profiles must agree on, such as volumes already promised.
+        """
+        if build not in self._views:
+            self._views[build] = build(self)
+        shared: V = self._views[build]
+        return shared
 
     def wanted(self) -> dict[type, Listing[Any]]:
         return dict(self._listings)

@@ -14,6 +14,15 @@ from ksched.api.objects import (
     Service,
     StatefulSet,
 )
+from ksched.api.storage import (
+    CSIDriver,
+    CSINode,
+    CSIStorageCapacity,
+    PersistentVolume,
+    PersistentVolumeClaim,
+    StorageClass,
+    VolumeAttachment,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,5 +109,12 @@ RESOURCES: Mapping[type, Resource] = {
     ReplicaSet: REPLICA_SETS,
     StatefulSet: STATEFUL_SETS,
     PodDisruptionBudget: POD_DISRUPTION_BUDGETS,
+    PersistentVolume: PERSISTENT_VOLUMES,
+    PersistentVolumeClaim: PERSISTENT_VOLUME_CLAIMS,
+    StorageClass: STORAGE_CLASSES,
+    CSINode: CSI_NODES,
+    CSIDriver: CSI_DRIVERS,
+    CSIStorageCapacity: CSI_STORAGE_CAPACITIES,
+    VolumeAttachment: VOLUME_ATTACHMENTS,
 }
 """Where the objects of a listing come from."""
