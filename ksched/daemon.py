@@ -2,8 +2,9 @@
 
 ::
 
-    start ── listen ── watch ─────────────────────────────────────────────┐
-                         └─ synced ── lead ── schedule ── SIGTERM ── drain ┴─ flush events ── 0
+    start ── listen ── watch ── synced ── elected ── schedule ── SIGTERM ── drain ── release ── 0
+                         ▲                              └─ lease lost ── 1
+                         └────────── a new scheduler ──────────┘ with --on-lease-lost=standby
 
 Every replica watches; only the leader schedules. SIGTERM and SIGINT end the work in good order, a
 second one at once. SIGUSR2 writes the queue to the log and compares the cache with the API server.
@@ -15,6 +16,7 @@ import gc
 import logging
 import os
 import signal
+import socket
 import ssl
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
@@ -27,9 +29,11 @@ from ksched import __version__
 from ksched.client.http_transport import HttpTransport
 from ksched.client.kubeconfig import load_client_config
 from ksched.client.observed_transport import ObservedTransport
+from ksched.client.rest import ApiClient
 from ksched.clock import Clock, LoopClock
 from ksched.configuration.flags import RunOptions
-from ksched.errors import ConfigError, KschedError
+from ksched.election import Callbacks, Elector, WriteFence, make_identity, make_lock
+from ksched.errors import ConfigError, KschedError, LeaseLost
 from ksched.inspection import compare_with_api_server, log_queue
 from ksched.metrics import Metrics
 from ksched.observation import Observation
@@ -43,7 +47,10 @@ log = logging.getLogger(__name__)
 FLUSH_SECONDS: Final = 2.0
 FIRST_SYNC_SECONDS: Final = 60.0
 GC_THRESHOLDS: Final = (50_000, 20, 50)
+SETTLE_SECONDS: Final = 0.05
+"""For a binding whose answer has come to finish its books."""
 USER_AGENT: Final = f"ksched/{__version__} scheduler"
+LEASE_USER_AGENT: Final = f"ksched/{__version__} leader-election"
 
 
 class PortTaken(KschedError):
@@ -68,65 +75,180 @@ async def run(options: RunOptions) -> None:
     metrics = Metrics()
     http = HttpTransport(config, clock, user_agent=USER_AGENT)
     transport = ObservedTransport(http, config.server, metrics)
+    lease_http = HttpTransport(config, clock, user_agent=LEASE_USER_AGENT)
+    lease_transport = ObservedTransport(lease_http, config.server, metrics, tells_outages=False)
     try:
-        await Daemon(options, transport, clock, metrics).run()
+        await Daemon(options, transport, lease_transport, clock, metrics).run()
     finally:
         await transport.aclose()
+        await lease_transport.aclose()
     log.info("stopped")
 
 
 class Daemon:
-    """A scheduler and everything a process needs around it."""
+    """A scheduler and everything a process needs around it.
+
+    ``lease_transport`` is for the election alone: a renewal must not stand in line behind binds.
+    """
 
     def __init__(
-        self, options: RunOptions, transport: Transport, clock: Clock, metrics: Metrics
+        self,
+        options: RunOptions,
+        transport: Transport,
+        lease_transport: Transport,
+        clock: Clock,
+        metrics: Metrics,
     ) -> None:
         self._options = options
+        self._transport = transport
         self._clock = clock
         self._observation = Observation(metrics)
-        self.scheduler = Scheduler(
-            transport,
+        self._elector = self._make_elector(lease_transport)
+        self._fence = WriteFence(self._elector.remaining) if self._elector else WriteFence()
+        self.scheduler = self._make_scheduler()
+        self._web = WebServer(
+            self.scheduler,
+            metrics,
+            live={"leaderElection": self._elector.problem if self._elector else _healthy},
+            ready=self._readiness(),
+        )
+        self._waiting = anyio.CancelScope()
+        self._is_scheduling = False
+        self._stop = anyio.Event()
+
+    def _make_elector(self, transport: Transport) -> Elector | None:
+        configuration = self._options.configuration
+        election = configuration.leader_election
+        if not election.leader_elect:
+            return None
+        identity = make_identity(socket.gethostname())
+        component = configuration.profiles[0].scheduler_name
+        client = ApiClient(transport, self._clock)
+        lock = make_lock(election, client, self._clock, identity, component)
+        fields = {"lease": lock.describe(), "identity": identity}
+        name, slow_path = election.resource_name, self._observation.metrics.leader_election_slowpath
+
+        def new_leader(leader: str) -> None:
+            if leader != identity:
+                log.info("somebody else leads", extra={**fields, "leader": leader})
+
+        elector = Elector(
+            lock,
+            election,
+            self._clock,
+            callbacks=Callbacks(
+                started_leading=lambda: log.info("became leader", extra=fields),
+                stopped_leading=lambda: log.info("stopped leading", extra=fields),
+                new_leader=new_leader,
+                slow_path=lambda: slow_path.increment(name),
+            ),
+        )
+        self._observation.attach_election(elector, name)
+        return elector
+
+    def _make_scheduler(self) -> Scheduler:
+        options = self._options
+        scheduler = Scheduler(
+            self._transport,
             options.configuration,
-            clock=clock,
+            clock=self._clock,
             seed=options.seed,
             pod_max_in_unschedulable_seconds=options.pod_max_in_unschedulable_pods_seconds,
             observer=self._observation,
-            metrics=metrics,
+            metrics=self._observation.metrics,
+            fence=self._fence,
         )
-        self._observation.attach(self.scheduler)
-        self._leading = anyio.CancelScope()
-        self._is_stopping = False
+        self._observation.attach(scheduler)
+        return scheduler
 
     async def run(self) -> None:
-        """Watch, lead and serve until ``stop``."""
+        """Watch, lead and serve until ``stop``; raises ``LeaseLost`` if that ends the process."""
         async with self._web_server(), anyio.create_task_group() as tasks:
             tasks.start_soon(self._obey_signals, tasks, name="signals")
-            tasks.start_soon(self.scheduler.watch, name="watch")
             tasks.start_soon(self._observation.probe_event_loop, self._clock, name="probe")
+            while (lost := await self._live()) is not None and not self._stop.is_set():
+                log.error("leader election lost", extra={"lease": lost.lock, "reason": lost.reason})
+                if self._options.on_lease_lost == "exit":
+                    break
+                # What the old one knows and plans may be wrong by now; a new one starts clean.
+                self.scheduler = self._web.scheduler = self._make_scheduler()
+            tasks.cancel_scope.cancel()
+        if lost is not None and not self._stop.is_set():
+            raise lost
+
+    def stop(self) -> None:
+        """Let bindings that were sent be answered, give back the lease, then end ``run``."""
+        self._stop.set()
+        if not self._is_scheduling:
+            # Nothing was begun, and what is waited for may never come.
+            self._waiting.cancel()
+
+    # -- one scheduler's life -------------------------------------------------------------------
+
+    async def _live(self) -> LeaseLost | None:
+        """Watch, wait for the lease, schedule, to the end of all; return how the lease was lost."""
+        lost = None
+        async with anyio.create_task_group() as tasks:
             tasks.start_soon(self._spare_garbage_collection, name="garbage collection")
-            with self._leading:
-                await self._lead()
+            with anyio.CancelScope() as self._waiting:
+                if self._stop.is_set():
+                    self._waiting.cancel()
+                if not self._delays_cache:
+                    tasks.start_soon(self.scheduler.watch, name="watch")
+                    await self.scheduler.wait_synced()
+                try:
+                    await self._lead_when_elected(tasks)
+                except LeaseLost as problem:
+                    lost = problem
             unwritten = await self.scheduler.recorder.flush(timeout=FLUSH_SECONDS)
             if unwritten:
                 log.warning("events were not written", extra={"events": unwritten})
             tasks.cancel_scope.cancel()
+        return lost
 
-    def stop(self) -> None:
-        """Let running bindings finish, then end ``run``."""
-        self._is_stopping = True
-        self.scheduler.drain(DRAIN_SECONDS)
-        if not self.scheduler.is_synced:
-            # Nothing was begun, and what scheduling waits for may never come.
-            self._leading.cancel()
+    @property
+    def _delays_cache(self) -> bool:
+        return self._elector is not None and self._options.configuration.delay_cache_until_active
+
+    async def _lead_when_elected(self, tasks: TaskGroup) -> None:
+        async def lead() -> None:
+            if self._delays_cache:
+                tasks.start_soon(self.scheduler.watch, name="watch")
+                await self.scheduler.wait_synced()
+            await self._lead()
+
+        if self._elector is None:
+            await lead()
+        else:
+            await self._elector.run(lead)
 
     async def _lead(self) -> None:
-        """Do the leader's work. The election goes here: everything else runs on every replica."""
-        if self._options.configuration.leader_election.leader_elect:
-            log.warning("there is no leader election, run one replica only")
-        await self.scheduler.wait_synced()
+        """Schedule until ``stop``, or until cancelled because the lease was lost."""
         sizes = self.scheduler.cache.statistics()
         log.info("scheduling", extra={"nodes": sizes.nodes, "assigned_pods": sizes.pods})
-        await self.scheduler.schedule()
+        self._is_scheduling = True
+        try:
+            async with anyio.create_task_group() as tasks:
+                with anyio.CancelScope() as work:
+                    tasks.start_soon(self._drain, work, name="drain")
+                    await self.scheduler.schedule()
+                tasks.cancel_scope.cancel()
+        finally:
+            self._is_scheduling = False
+
+    async def _drain(self, work: anyio.CancelScope) -> None:
+        """After ``stop``: wait for the binds that are on their way, and only for those.
+
+        Whatever waits for its turn, for permission or for volumes is the next leader's, which can
+        start the sooner. Nothing of it has happened yet.
+        """
+        await self._stop.wait()
+        self.scheduler.drain(DRAIN_SECONDS)
+        self._fence.close()
+        with anyio.move_on_after(DRAIN_SECONDS):
+            await self._fence.wait_quiet()
+        await self._clock.sleep(SETTLE_SECONDS)
+        work.cancel()
 
     # -- signals --------------------------------------------------------------------------------
 
@@ -137,12 +259,12 @@ class Daemon:
                 if number == signal.SIGUSR2:
                     log_queue(self.scheduler)
                     tasks.start_soon(compare_with_api_server, self.scheduler, name="comparison")
-                elif self._is_stopping:
+                elif self._stop.is_set():
                     log.warning("second signal, exiting at once", extra={"signal": name})
                     os._exit(1)
                 else:
                     log.info(
-                        "stopping, running bindings may finish",
+                        "stopping, bindings that were sent may finish",
                         extra={"signal": name, "deadline_seconds": DRAIN_SECONDS},
                     )
                     self.stop()
@@ -153,8 +275,11 @@ class Daemon:
         """Keep the collector away from a growing cache, and later from a big one.
 
         During the first sync every object is there to stay, and looking for garbage among them
-        doubles the time. Afterwards they are taken out of the collector's sight.
+        doubles the time. Afterwards they are taken out of the collector's sight; those of an
+        earlier scheduler are garbage by now.
         """
+        gc.unfreeze()
+        gc.collect()
         gc.disable()
         with anyio.move_on_after(FIRST_SYNC_SECONDS):
             await self.scheduler.wait_synced()
@@ -171,14 +296,8 @@ class Daemon:
         if not options.secure_port:
             yield
             return
-        server = WebServer(
-            self.scheduler,
-            self._observation.metrics,
-            live={"leaderElection": _healthy},
-            ready=self._readiness(),
-        )
         address = f"{options.bind_address}:{options.secure_port}"
-        listening = server.listening(options.bind_address, options.secure_port, _tls(options))
+        listening = self._web.listening(options.bind_address, options.secure_port, _tls(options))
         try:
             url = await listening.__aenter__()
         except OSError as error:
@@ -192,23 +311,28 @@ class Daemon:
             await listening.__aexit__(None, None, None)
 
     def _readiness(self) -> Mapping[str, Check]:
-        scheduler = self.scheduler
-
         def informer_sync() -> str:
-            return "" if scheduler.is_synced else "not all objects are listed yet"
+            is_synced = self.scheduler.is_synced or self._is_idle
+            return "" if is_synced else "not all objects are listed yet"
 
         def handler_sync() -> str:
-            handled = scheduler.pods.is_synced and scheduler.nodes.is_synced
-            return "" if handled else "not all objects are in the cache yet"
+            scheduler = self.scheduler
+            is_handled = scheduler.pods.is_synced and scheduler.nodes.is_synced
+            return "" if is_handled or self._is_idle else "not all objects are in the cache yet"
 
         def shutdown() -> str:
-            return "process is shutting down" if self._is_stopping else ""
+            return "process is shutting down" if self._stop.is_set() else ""
 
         return {
             "informer-sync": informer_sync,
             "sched-handler-sync": handler_sync,
             "shutdown": shutdown,
         }
+
+    @property
+    def _is_idle(self) -> bool:
+        """Whether this replica watches nothing, because it was told to until it leads."""
+        return self._delays_cache and self._elector is not None and not self._elector.is_leading
 
 
 def _healthy() -> str:

@@ -176,6 +176,12 @@ class Metrics(Collector):
         )
         self._define_rest_client()
 
+        self.leader_election_slowpath = Counter(
+            "leader_election_slowpath_total",
+            "Renewals of the lease that needed more than one request.",
+            ("name",),
+        )
+
     def _define_rest_client(self) -> None:
         self.rest_client_requests = Counter(
             "rest_client_requests_total",

@@ -15,6 +15,7 @@ from prometheus_client.metrics_core import Metric
 
 from ksched.clock import Clock, stopwatch
 from ksched.decisions import Decision, Result
+from ksched.election import Elector
 from ksched.metrics import Metrics
 from ksched.queue.places import ABSENT, ACTIVE, BACKOFF, IN_FLIGHT, Place
 from ksched.scheduler import Scheduler
@@ -33,11 +34,13 @@ class Observation:
     """The metrics of one scheduler.
 
     Pass it to the scheduler as ``observer``, then ``attach`` it: the queue is built with its
-    observer, and the rest of the scheduler does not exist before.
+    observer, and the rest of the scheduler does not exist before. Another scheduler may follow;
+    what was counted stays.
     """
 
     def __init__(self, metrics: Metrics) -> None:
         self.metrics = metrics
+        self._scheduler: Scheduler | None = None
         # Looked up once: these are counted for every pod.
         self._incoming = metrics.queue_incoming_pods.increment
         self._algorithm = metrics.scheduling_algorithm_duration.of().observe
@@ -47,7 +50,22 @@ class Observation:
 
     def attach(self, scheduler: Scheduler) -> None:
         scheduler.decisions.observe(self.decided)
-        self.metrics.add_gauges(lambda: gauges(scheduler))
+        if self._scheduler is None:
+            self.metrics.add_gauges(lambda: gauges(self._scheduler) if self._scheduler else ())
+        self._scheduler = scheduler
+
+    def attach_election(self, elector: Elector, name: str) -> None:
+        """Show who leads; ``name`` is the lock's."""
+
+        def status() -> Iterator[Metric]:
+            yield _gauge(
+                "leader_election_master_status",
+                "Whether this replica leads.",
+                ("name",),
+                {(name,): int(elector.is_leading)},
+            )
+
+        self.metrics.add_gauges(status)
 
     def moved(self, cause: str, source: Place, target: Place) -> None:
         """Count a pod that came into a queue; gated pods count as unschedulable, as upstream."""

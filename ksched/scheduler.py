@@ -13,8 +13,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-import socket
 from collections.abc import Callable, Iterable
+from socket import gethostname
 from types import TracebackType
 from typing import Any, Self
 
@@ -36,6 +36,7 @@ from ksched.clock import Clock, LoopClock, stopwatch
 from ksched.configuration.model import SchedulerConfiguration
 from ksched.cycle import Placed, Rejected, SchedulingCycle
 from ksched.decisions import Decision, DecisionLog, Result
+from ksched.election.fence import WriteFence
 from ksched.event_handlers import EVENT_RESOURCES, REMOVED, ListingHandler, NodeHandler, PodHandler
 from ksched.failures import SCHEDULER_ERROR, FailureHandler
 from ksched.framework.handle import Handle
@@ -102,7 +103,8 @@ class Scheduler:
     """A kube-scheduler on one API server.
 
     ``registry`` adds out-of-tree plugins to the in-tree ones and to those of installed packages.
-    The same ``seed`` on the same events makes the same choices.
+    The same ``seed`` on the same events makes the same choices. A ``fence`` keeps back what only
+    a leader may write; Events are no decisions and pass.
     """
 
     def __init__(
@@ -117,6 +119,7 @@ class Scheduler:
         assume_ttl_seconds: float = 0.0,
         observer: Observer | None = None,
         metrics: Metrics | None = None,
+        fence: WriteFence | None = None,
     ) -> None:
         configuration = configuration or SchedulerConfiguration()
         self.configuration = configuration
@@ -124,10 +127,11 @@ class Scheduler:
         rng = random.Random(seed)
         connection = configuration.client_connection
         limiter = RateLimiter(connection.qps, connection.burst, self.clock)
-        self.client = ApiClient(transport, self.clock, limiter, rng)
+        leader_transport = fence.guard(transport) if fence else transport
+        self.client = ApiClient(leader_transport, self.clock, limiter, rng)
         event_limiter = RateLimiter(connection.qps, connection.burst, self.clock)
         event_client = ApiClient(transport, self.clock, event_limiter, rng)
-        self.recorder = EventRecorder(event_client, self.clock, hostname=socket.gethostname())
+        self.recorder = EventRecorder(event_client, self.clock, hostname=gethostname(), rng=rng)
         self.cache = SchedulerCache(self.clock.now, assume_ttl_seconds)
         self.listings = Listings()
         self.waiting = WaitingPods()
@@ -153,8 +157,7 @@ class Scheduler:
         )
         self.listing_reflectors = self._make_listing_reflectors(rng)
         failures = FailureHandler(self.queue, self.pods.latest, recorders, self.pod_status)
-        self._failures = failures
-        self._recorders = recorders
+        self._failures, self._recorders = failures, recorders
         # Its own generator: what the network did must not change the choices.
         self._cycle = SchedulingCycle(
             self.cache, self.profiles, self.queue.nominator, self.waiting, random.Random(seed)

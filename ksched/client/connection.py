@@ -8,7 +8,9 @@ watches and proxies go another way.
 from __future__ import annotations
 
 import asyncio
+import socket
 import ssl
+import struct
 from collections import deque
 from typing import Any, cast
 
@@ -19,6 +21,7 @@ from ksched.transport import NOT_SENT, Response
 
 _ANSWER_LIMIT = 64 << 20
 _CONNECT_SECONDS = 10.0
+_NO_LINGER = struct.pack("ii", 1, 0)
 
 
 class Dropped(Exception):
@@ -62,9 +65,17 @@ class Connection(asyncio.Protocol):
         return waiter
 
     def drop(self, cause: str) -> None:
-        """Close at once; whoever waits for the answer gets ``Dropped``."""
+        """Close at once; whoever waits for the answer gets ``Dropped``.
+
+        What the kernel has not delivered of the question is thrown away: after an outage it would
+        still arrive, long after somebody else has taken over.
+        """
+        is_asking = self._waiter is not None
         self._fail(cause, untouched=False)
         if self._transport is not None:
+            if is_asking and not self._transport.is_closing():
+                own = self._transport.get_extra_info("socket")
+                own.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _NO_LINGER)
             self._transport.abort()
 
     def expire(self) -> None:
@@ -175,11 +186,15 @@ class ConnectionPool:
         """Send one complete request and return its answer.
 
         A kept connection may turn out to be dead when it is used. Then, if nothing was answered
-        and the request is ``repeatable``, it is sent once more on a new connection.
+        and the request is ``repeatable``, it is sent once more on a new connection. Nothing is sent
+        after ``deadline``, also when the event loop was late to notice.
         """
         loop = asyncio.get_running_loop()
         connection, reused = await self._acquire(ssl_context, deadline)
         while True:
+            if loop.time() >= deadline:
+                self.give_back(connection)
+                raise Unavailable(0, NOT_SENT, "timed out before it was sent")
             timer = loop.call_at(deadline, connection.expire)
             try:
                 return await connection.send(request)

@@ -21,11 +21,15 @@ class ObservedTransport:
     """Passes everything on; ``server`` is the address shown in metrics and log lines.
 
     The server counts as unreachable when a request fails and none has been answered since that
-    request began: under load a single one may be lost.
+    request began: under load a single one may be lost. Of several transports to one server only one
+    should tell: ``tells_outages``.
     """
 
-    def __init__(self, transport: Transport, server: str, metrics: Metrics) -> None:
+    def __init__(
+        self, transport: Transport, server: str, metrics: Metrics, *, tells_outages: bool = True
+    ) -> None:
         self._transport = transport
+        self._tells_outages = tells_outages
         self._server = server
         self._host = urlsplit(server).netloc
         self._metrics = metrics
@@ -89,7 +93,7 @@ class ObservedTransport:
 
     def _unanswered(self, method: str, began: float, error: Unavailable) -> None:
         self._metrics.rest_client_requests.increment(_NO_ANSWER, method, self._host)
-        if self._lost_at is None and self._answered_at <= began:
+        if self._tells_outages and self._lost_at is None and self._answered_at <= began:
             self._lost_at = stopwatch()
             log.warning(
                 "API server does not answer, trying again",

@@ -40,7 +40,10 @@ _PATHS: Final = (
 
 
 class WebServer:
-    """Answers for one scheduler. ``live`` and ``ready`` are the checks behind its health."""
+    """Answers for one scheduler at a time, which may be replaced.
+
+    ``live`` and ``ready`` are the checks behind its health.
+    """
 
     def __init__(
         self,
@@ -50,7 +53,7 @@ class WebServer:
         live: Mapping[str, Check],
         ready: Mapping[str, Check],
     ) -> None:
-        self._scheduler = scheduler
+        self.scheduler = scheduler
         self._health = {
             "healthz": Health("healthz", live),
             "livez": Health("livez", live),
@@ -114,17 +117,17 @@ class WebServer:
         return web.Response(body=body, headers={"Content-Type": content_type})
 
     async def _configz(self, request: web.Request) -> web.Response:
-        return _json({"componentconfig": configz(self._scheduler.configuration)})
+        return _json({"componentconfig": configz(self.scheduler.configuration)})
 
     async def _queue(self, request: web.Request) -> web.Response:
-        return _json(queue_view(self._scheduler, _limit(request)))
+        return _json(queue_view(self.scheduler, _limit(request)))
 
     async def _decisions(self, request: web.Request) -> web.Response:
-        return _json(decisions_view(self._scheduler, _limit(request)))
+        return _json(decisions_view(self.scheduler, _limit(request)))
 
     async def _story(self, request: web.Request) -> web.Response:
         pod = f"{request.match_info['namespace']}/{request.match_info['name']}"
-        view = story_view(self._scheduler, pod)
+        view = story_view(self.scheduler, pod)
         if view is None:
             raise web.HTTPNotFound(text=f"pod {pod}: not known to this scheduler\n")
         return _json(view)

@@ -102,8 +102,7 @@ class Candidate:
         except LeaseLost as lost:
             self.tell(f"lost the lease: {lost.reason}")
         except ExceptionGroup as group:
-            assert group.subgroup(RuntimeError), group
-            self.tell("failed")
+            self.tell(f"failed: {group.exceptions[0]!r}")
         else:
             self.tell("ended")
 
