@@ -179,8 +179,6 @@ class HintTable:
         for plugin, registered in questions:
             if answer is IMMEDIATELY or (answer is not SKIP and not pending):
                 break
-            if answer is not SKIP and plugin not in pending:
-                continue
             if self._hint(plugin, registered, pod, old, new):
                 answer = IMMEDIATELY if plugin in pending else AFTER_BACKOFF
         return answer
