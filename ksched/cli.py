@@ -11,11 +11,11 @@ from collections.abc import Sequence
 from typing import NoReturn
 
 from ksched import __version__
-from ksched.commands import apiserver, check_config, demo, run
+from ksched.commands import apiserver, bench, check_config, demo, run
 from ksched.errors import ConfigError, KschedError
 
 # Each adds its parser and names the function that does the work; the order is that of the help.
-COMMANDS = (run, demo, check_config, apiserver)
+COMMANDS = (run, demo, check_config, apiserver, bench)
 
 EPILOG = """\
 first steps:

@@ -37,7 +37,7 @@ LAYERS: list[set[str]] = [
     {"ksched.web", "ksched.observation", "ksched.inspection"},
     {"ksched.daemon"},
     {"ksched.testing"},
-    {"ksched.demo"},
+    {"ksched.demo", "ksched.benchmark"},
     {"ksched.commands"},
     {"ksched.cli"},
     {"ksched.__main__"},
