@@ -452,7 +452,7 @@ class SchedulingQueue:
             if answer is IMMEDIATELY:
                 return answer, f"{detail}; {event.label} meanwhile"
             if answer is AFTER_BACKOFF and strategy is SKIP:
-                strategy, woken_by = answer, f"; {event.label or 'events'} meanwhile"
+                strategy, woken_by = answer, f"; {event.label} meanwhile"
                 if not queued.pending_plugins:
                     break
         return strategy, detail + woken_by
