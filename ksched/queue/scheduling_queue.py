@@ -131,8 +131,9 @@ class SchedulingQueue:
         pod_max_backoff_seconds: float = 10,
         pod_max_in_unschedulable_seconds: float = 60,
         observer: Observer | None = None,
+        nominator: Nominator | None = None,
     ) -> None:
-        self.nominator = Nominator()
+        self.nominator = Nominator() if nominator is None else nominator
         self._now = now
         self._pre_enqueue = PreEnqueuePlugins(pre_enqueue)
         self._hints = HintTable(hints)

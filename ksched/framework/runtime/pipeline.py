@@ -7,7 +7,6 @@ let the event loop run in between; the snapshot does not change meanwhile.
 
 from __future__ import annotations
 
-import asyncio
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence, Set
 
@@ -15,7 +14,7 @@ import numpy as np
 from msgspec import Struct
 
 from ksched.cache.columns import NodeRows, NodeTable
-from ksched.cache.node_info import NodeInfo
+from ksched.cache.excerpt import Excerpt
 from ksched.cache.pod_info import PodInfo, PodTemplate
 from ksched.cache.snapshot import Snapshot
 from ksched.framework.cycle_state import CycleState
@@ -24,14 +23,12 @@ from ksched.framework.interface import PreFilterResult
 from ksched.framework.runtime.codes import CodeBook, Codes
 from ksched.framework.runtime.filter_columns import FilterColumns, FilterEntry, Rows, Work
 from ksched.framework.runtime.framework import Framework
-from ksched.framework.runtime.guard import Hook, PluginFailure
 from ksched.framework.runtime.profile_metrics import ProfileMetrics
 from ksched.framework.runtime.score_columns import ScoreColumns, ScoreEntry, Scores
+from ksched.framework.runtime.what_if import WhatIf, refused
 from ksched.framework.status import SUCCESS, Code, Status, unresolvable
+from ksched.framework.time_slices import TimeSlice
 from ksched.framework.verdicts import Verdicts
-
-SLICE_SECONDS = 0.005
-"""How long per-node plugins may run before the event loop gets its turn."""
 
 KEPT_BYTES = 48 << 20
 """Memory for kept columns of all templates of a profile."""
@@ -100,6 +97,7 @@ class Pipeline:
         self.metrics = metrics
         self.snapshot = snapshot
         self.work = Work()
+        self.what_if = WhatIf(framework, snapshot, self.work)
         self._now = now
         self._columns: OrderedDict[PodTemplate, TemplateColumns] = OrderedDict()
 
@@ -131,7 +129,7 @@ class Pipeline:
             elif status.is_rejected:
                 rejected = status
             elif not status.is_success:
-                raise _refused(hook, status)
+                raise refused(hook, status)
             if nodes is not None and not nodes:
                 return _conflict(narrowing), None, narrowing
         return SUCCESS if rejected is None else rejected, nodes, narrowing
@@ -197,7 +195,7 @@ class Pipeline:
         for entry in asked:
             rows = np.flatnonzero(book.ranks(codes) > entry.rank)
             await self._reject(entry, state, pod, rows, codes, book)
-        self._check_nominated(state, pod, search.nominated, codes, book)
+        await self._check_nominated(state, pod, search.nominated, codes, book)
         return Feasibility(np.flatnonzero(codes == 0), len(codes), codes, book, columns)
 
     async def _fit_some(
@@ -231,7 +229,7 @@ class Pipeline:
                     await self._reject(entry, state, pod, rows, codes, book)
             visited = set(piece.tolist())
             nominated = {row: pods for row, pods in search.nominated.items() if row in visited}
-            self._check_nominated(state, pod, nominated, codes, book)
+            await self._check_nominated(state, pod, nominated, codes, book)
             pieces.append(piece[codes[piece] == 0])
             found += len(pieces[-1])
         return Feasibility(np.concatenate(pieces), position, codes, book, columns)
@@ -248,7 +246,7 @@ class Pipeline:
                 await self._reject(entry, state, pod, only[codes[only] == 0], codes, book)
         chosen = set(only.tolist())
         nominated = {row: pods for row, pods in search.nominated.items() if row in chosen}
-        self._check_nominated(state, pod, nominated, codes, book)
+        await self._check_nominated(state, pod, nominated, codes, book)
         rows = only[codes[only] == 0]
         if not len(rows):
             return _nowhere(codes, book, diagnose(self.snapshot.table, codes, book))
@@ -281,17 +279,14 @@ class Pipeline:
         self, entry: FilterEntry, state: CycleState, pod: PodInfo, nodes: NodeRows
     ) -> Verdicts:
         statuses = []
-        turn = self._now()
+        turn = TimeSlice(self._now)
         for info in nodes.infos:
             statuses.append(entry.hook.status(entry.hook.call(state, pod, info)))
-            if self._now() - turn > SLICE_SECONDS:
-                await asyncio.sleep(0)
-                turn = self._now()
+            if turn.is_over:
+                await turn.give_way()
         return Verdicts.of(statuses)
 
-    # -- nominated pods, dry runs ---------------------------------------------------------------
-
-    def _check_nominated(
+    async def _check_nominated(
         self,
         state: CycleState,
         pod: PodInfo,
@@ -299,64 +294,27 @@ class Pipeline:
         codes: Codes,
         book: CodeBook,
     ) -> None:
-        for row, pods in nominated.items():
-            status = self.filter_with_nominated(state, pod, self.snapshot.table.infos[row], pods)
+        """Judge the rows where other pods are expected with these pods, and without."""
+        if not nominated:
+            return
+        infos = self.snapshot.table.infos
+        by_name = {infos[row].name: pods for row, pods in nominated.items()}
+        rows = np.array(list(nominated), np.intp)
+        excerpt = Excerpt(self.snapshot.table, rows)
+        filters = self.what_if.amount_filters(state, pod, excerpt, by_name)
+        verdicts = filters.judge().tolist()
+        turn = TimeSlice(self._now)
+        for row, pods, verdict in zip(rows.tolist(), nominated.values(), verdicts, strict=True):
+            if verdict:
+                status = filters.status(verdict)
+            elif filters.is_complete:
+                status = SUCCESS
+            else:
+                status = self.what_if.filter_with_nominated(state, pod, infos[row], pods)
             rank = next((e.rank for e in self.framework.filters if e.name == status.plugin), 0)
             codes[row] = 0 if status.is_success else book.number(rank, status)
-
-    def filter_with_nominated(
-        self, state: CycleState, pod: PodInfo, node: NodeInfo, nominated: Sequence[PodInfo]
-    ) -> Status:
-        """Run the filters on one node, first with the nominated pods on it, then without.
-
-        With them, because they will come; without, because they may not, and a pod must not count
-        on an affinity to them.
-        """
-        if nominated:
-            crowded, crowded_state = node.clone(), state.clone()
-            for other in nominated:
-                self.add_pod(crowded_state, pod, other, crowded)
-            status = self.filter_node(crowded_state, pod, crowded)
-            if not status.is_success:
-                return status
-        return self.filter_node(state, pod, node)
-
-    def filter_node(self, state: CycleState, pod: PodInfo, node: NodeInfo) -> Status:
-        """Run the filters on one node, real or changed; the first rejection wins."""
-        nodes = NodeTable.of([node], self.snapshot.table.axis).all()
-        book = CodeBook()
-        for entry in self.framework.filters:
-            if entry.name in state.skip_filter:
-                continue
-            self.work.rows_filtered += 1
-            if not entry.is_columnar:
-                verdicts = Verdicts.of([entry.hook.status(entry.hook.call(state, pod, node))])
-            else:
-                verdicts = entry.hook.call(state, pod, nodes)
-            codes = book.translate(entry.hook, entry.rank, verdicts, 1)
-            if codes is not None:
-                return book.status(int(codes[0]))
-        return SUCCESS
-
-    def add_pod(self, state: CycleState, pod: PodInfo, added: PodInfo, node: NodeInfo) -> None:
-        """Put a pod on a copied node, keeping the plugins' state true."""
-        node.add_pod(added)
-        self._extend(self.framework.add_pod, state, pod, added, node)
-
-    def remove_pod(self, state: CycleState, pod: PodInfo, removed: PodInfo, node: NodeInfo) -> None:
-        """Take a pod off a copied node, keeping the plugins' state true."""
-        node.remove_pod(removed.uid)
-        self._extend(self.framework.remove_pod, state, pod, removed, node)
-
-    def _extend(
-        self, hooks: list[Hook], state: CycleState, pod: PodInfo, other: PodInfo, node: NodeInfo
-    ) -> None:
-        for hook in hooks:
-            if hook.plugin in state.skip_filter:
-                continue
-            status = hook.status(hook.call(state, pod, other, node))
-            if not status.is_success:
-                raise _refused(hook, status)
+            if turn.is_over:
+                await turn.give_way()
 
     # -- score ----------------------------------------------------------------------------------
 
@@ -415,7 +373,7 @@ class Pipeline:
             if status.is_skip:
                 state.skip_score.add(hook.plugin)
             elif not status.is_success:
-                raise _refused(hook, status)
+                raise refused(hook, status)
 
     async def _score(
         self, entry: ScoreEntry, state: CycleState, pod: PodInfo, nodes: NodeRows
@@ -431,15 +389,14 @@ class Pipeline:
         self, entry: ScoreEntry, state: CycleState, pod: PodInfo, nodes: NodeRows
     ) -> Scores:
         scores = []
-        turn = self._now()
+        turn = TimeSlice(self._now)
         for info in nodes.infos:
             score = entry.hook.call(state, pod, info)
             if not isinstance(score, int):
                 raise entry.hook.nonsense(score, "a whole number")
             scores.append(score)
-            if self._now() - turn > SLICE_SECONDS:
-                await asyncio.sleep(0)
-                turn = self._now()
+            if turn.is_over:
+                await turn.give_way()
         return np.array(scores, np.int64)
 
     # -- kept columns ---------------------------------------------------------------------------
@@ -475,11 +432,6 @@ def diagnose(table: NodeTable, codes: Codes, book: CodeBook) -> Diagnosis:
         pending_plugins=pending,
         node_statuses=statuses,
     )
-
-
-def _refused(hook: Hook, status: Status) -> PluginFailure:
-    """An answer that the extension point does not allow ends the attempt."""
-    return PluginFailure(Status(Code.ERROR, (f"{hook.activity}: {status.message}",), hook.plugin))
 
 
 def _conflict(narrowing: list[str]) -> Status:

@@ -228,14 +228,16 @@ def test_a_dry_run_agrees_with_counting_anew(seed: int) -> None:
                 for victim in [one for one in here if life.random.random() < 0.5]:
                     here.remove(victim)
                     removed = node.pods[victim.metadata.uid]
-                    pipeline.remove_pod(changed_state, info, removed, changed)
+                    pipeline.what_if.remove_pod(changed_state, info, removed, changed)
                 for number in range(life.random.randint(0, 2)):
                     nominated = life.source.pod(f"nominated{number}")
                     here.append(nominated)
                     added = life.decider.cache.pod_info(nominated)
-                    pipeline.add_pod(changed_state, info, added, changed)
+                    pipeline.what_if.add_pod(changed_state, info, added, changed)
                 world = World(list(life.nodes.values()), by_node, pod, life.profile, life.others)
-                _check(pipeline.filter_node(changed_state, info, changed), world, state, node)
+                _check(
+                    pipeline.what_if.filter_node(changed_state, info, changed), world, state, node
+                )
 
     run(live())
 
