@@ -140,6 +140,9 @@ class ScoreColumns:
         ):
             self._reset(skipped, count)
             node_rows = rows = None
+        else:
+            # A row past the end belonged to a node that came and went since.
+            node_rows, rows = node_rows[node_rows < count], rows[rows < count]
         by_amounts = []
         for entry in self._active:
             if entry.scope is Scope.RESOURCES and rows is not None:
