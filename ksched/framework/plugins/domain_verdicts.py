@@ -9,7 +9,7 @@ from typing import TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from ksched.cache.pod_counts import DomainCounts, Ids
+from ksched.cache.domain_counts import DomainCounts, Ids
 
 K = TypeVar("K")
 Codes = NDArray[np.int16]

@@ -7,8 +7,9 @@ from collections.abc import Iterable, Mapping
 import numpy as np
 
 from ksched.api.objects import Labels, Namespace
+from ksched.cache.domain_counts import ABSENT, DomainCounts, Ids, Ints
 from ksched.cache.listings import Listing
-from ksched.cache.pod_counts import ABSENT, DomainCounts, Ids, Ints, PodCounts, PodLedger
+from ksched.cache.pod_counts import PodCounts, PodLedger
 from ksched.framework import (
     NodeInfo,
     NodeRows,

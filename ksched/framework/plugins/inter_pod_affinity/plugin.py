@@ -7,8 +7,10 @@ from typing import ClassVar
 
 from ksched.api.label_selectors import aggregate
 from ksched.api.objects import Labels, Namespace, Node, Pod
+from ksched.cache.domain_counts import Ids, Ints
 from ksched.cache.listings import Listings
-from ksched.cache.pod_counts import Ids, Ints, PerTemplate, PodLedger
+from ksched.cache.per_template import PerTemplate
+from ksched.cache.pod_counts import PodLedger
 from ksched.configuration.plugin_args import InterPodAffinityArgs
 from ksched.framework import (
     SKIP,

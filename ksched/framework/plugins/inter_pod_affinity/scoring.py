@@ -8,8 +8,9 @@ from collections.abc import Iterable, Mapping
 import numpy as np
 
 from ksched.api.objects import Labels, Namespace
+from ksched.cache.domain_counts import ABSENT, DomainCounts, Ints
 from ksched.cache.listings import Listing
-from ksched.cache.pod_counts import ABSENT, DomainCounts, Ints, PodLedger
+from ksched.cache.pod_counts import PodLedger
 from ksched.framework import MAX_NODE_SCORE, NodeRows, PodTemplate, template_fact
 from ksched.framework.plugins.inter_pod_affinity.filtering import pods_meant_by
 from ksched.framework.plugins.inter_pod_affinity.terms import (

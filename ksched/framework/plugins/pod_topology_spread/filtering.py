@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from ksched.cache.pod_counts import Ids, summarize
+from ksched.cache.domain_counts import Ids, summarize
 from ksched.framework import (
     NodeInfo,
     NodeRows,

@@ -7,7 +7,7 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
-from ksched.cache.pod_counts import ABSENT, Bools, Ids, Ints
+from ksched.cache.domain_counts import ABSENT, Bools, Ids, Ints
 from ksched.framework import MAX_NODE_SCORE, NodeRows
 from ksched.framework.plugins.pod_topology_spread.constraints import HOSTNAME, TrackedConstraint
 

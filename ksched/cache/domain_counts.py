@@ -1,0 +1,243 @@
+"""Sums of a pod counter over the nodes of each topology domain; see ``pod_counts``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import count
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ksched.cache.change_log import ChangeLog
+from ksched.cache.interning import Vocabulary
+
+if TYPE_CHECKING:
+    from ksched.cache.columns import NodeRows
+    from ksched.cache.pod_counts import PodCounts
+
+Ints = NDArray[np.int64]
+Bools = NDArray[np.bool_]
+Ids = NDArray[np.intp]
+
+Eligible = Callable[["NodeRows"], Bools]
+"""Marks the nodes that count; may depend on nothing but the node objects."""
+
+ABSENT = 0
+"""Number of the domain of nodes that lack the topology label."""
+
+FEW = 64
+"""Up to this many domains Python adds up faster than NumPy."""
+
+_layouts = count(1)
+
+
+class DomainCounts:
+    """The matching pods of each topology domain: of all eligible nodes with one label value.
+
+    Domains are numbered by the values' numbers in the table's label column; ``ABSENT`` stands for
+    nodes without the label. Arrays by domain are longer than there are values: the last element
+    never belongs to a domain, so that an unknown value, numbered -1, has no pods.
+    """
+
+    def __init__(self, pods: PodCounts, topology_key: str, eligible: Eligible | None) -> None:
+        self.pods = pods
+        self.topology_key = topology_key
+        self._table = pods.ledger.table
+        self._eligible = eligible
+        self.layout = 0
+        """Changes whenever the domain or eligibility of some node does."""
+        self.log = ChangeLog()
+        """Domains whose numbers changed, while the layout did not."""
+        self.counts: Ints = np.zeros(1, np.int64)
+        """Matching pods on eligible nodes, by domain."""
+        self.nodes: Ints = np.zeros(1, np.int64)
+        """Eligible nodes by domain; a domain exists if it has one."""
+        self.total = 0
+        """Matching pods on eligible nodes that have the label."""
+        self._stamp = (-1, 0)
+        self._vocabulary: Vocabulary[str | None] = Vocabulary()
+        self._node_position = -1
+        self._pods_position = 0
+        self._pods_generation = -1
+        # What each row contributes now: lists, because single elements are read and written.
+        self._domain_of: list[int] = []
+        self._inside: list[bool] = []
+        self._counted: list[int] = []
+        self._ids: Ids = np.zeros(0, np.intp)
+        self._known_ids: tuple[Ids | None, int, Ids] = (None, 0, self._ids)
+        self._summary: tuple[int, int] | None = None
+
+    # -- reading --------------------------------------------------------------------------------
+
+    def find(self, value: str | None) -> int:
+        """The number of a label value, -1 if no node has it."""
+        return self._vocabulary.find(value)
+
+    @property
+    def all_ids(self) -> Ids:
+        """The domain of every row of the table, eligible or not."""
+        return self._ids[: len(self._domain_of)]
+
+    def ids(self, nodes: NodeRows) -> Ids:
+        """The domain of each of some nodes; they may be an overlay."""
+        rows = nodes.rows
+        if nodes.table is not self._table:
+            column = nodes.label(self.topology_key)
+            renumbered = np.array([self.find(value) for value in column.values], np.intp)
+            return renumbered[column.ids]
+        if rows is None:
+            return self.all_ids
+        # From cycle to cycle the runtime passes the same array while the same nodes are feasible.
+        known_rows, layout, known = self._known_ids
+        if known_rows is not rows or layout != self.layout:
+            known = self._ids.take(rows)
+            self._known_ids = (rows, self.layout, known)
+        return known
+
+    @property
+    def domains(self) -> int:
+        """How many domains there are."""
+        return self._summarize()[0]
+
+    @property
+    def lowest(self) -> int:
+        """The number of pods in the emptiest domain, 0 without any domain."""
+        return self._summarize()[1]
+
+    def _summarize(self) -> tuple[int, int]:
+        if self._summary is None:
+            self._summary = summarize(self.counts, self.nodes)
+        return self._summary
+
+    # -- catching up ----------------------------------------------------------------------------
+
+    def catch_up(self) -> None:
+        pods = self.pods
+        pods.catch_up()
+        stamp = pods.ledger.stamp
+        if stamp == self._stamp:
+            return
+        table, log = self._table, pods.log
+        vocabulary = table.label_column(self.topology_key).vocabulary
+        moved = table.node_log.tail(self._node_position)
+        recounted = log.tail(self._pods_position)
+        if (
+            moved is None
+            or recounted is None
+            or vocabulary is not self._vocabulary
+            or pods.generation != self._pods_generation
+            or len(moved) + len(recounted) > 64 + stamp[1] // 8
+        ):
+            self._start_over()
+        else:
+            if moved or stamp[1] != len(self._domain_of):
+                self._move(moved)
+            for row in recounted:
+                if row < stamp[1]:
+                    self._put(row, self._domain_of[row], self._inside[row])
+        self._node_position = table.node_log.position
+        self._pods_position = log.position
+        self._pods_generation = pods.generation
+        self._vocabulary = vocabulary
+        self._stamp = stamp
+
+    def _move(self, moved: list[int]) -> None:
+        """Look again at nodes that changed, came or went."""
+        table, size = self._table, len(self._table.infos)
+        column = table.label_column(self.topology_key)
+        self._reserve(len(column.vocabulary))
+        for row in range(size, len(self._domain_of)):
+            self._put(row, ABSENT, False)
+        for by_row in (self._domain_of, self._inside, self._counted):
+            del by_row[size:]
+        more = size - len(self._domain_of)
+        self._domain_of.extend([ABSENT] * more)
+        self._inside.extend([False] * more)
+        self._counted.extend([0] * more)
+        rows = [row for row in dict.fromkeys(moved) if row < size]
+        inside = [True] * len(rows)
+        if self._eligible is not None and rows:
+            inside = self._eligible(table.some(np.array(rows, np.intp))).tolist()
+        for row, is_inside in zip(rows, inside, strict=True):
+            self._put(row, int(column.ids[row]), is_inside)
+
+    def _put(self, row: int, domain: int, is_inside: bool) -> None:
+        """Replace what a row contributes."""
+        was_domain, was_inside, was_pods = (
+            self._domain_of[row],
+            self._inside[row],
+            self._counted[row],
+        )
+        pods = self._counted[row] = self.pods.count(row)
+        if was_domain != domain or was_inside is not is_inside:
+            self._domain_of[row], self._inside[row] = domain, is_inside
+            self._ids[row] = domain
+            self._add(was_domain, -int(was_inside), -was_pods if was_inside else 0)
+            self._add(domain, int(is_inside), pods if is_inside else 0)
+            self.layout = next(_layouts)
+        elif is_inside:
+            self._add(domain, 0, pods - was_pods)
+
+    def _add(self, domain: int, nodes: int, pods: int) -> None:
+        if nodes:
+            self.nodes[domain] += nodes
+            self._summary = None
+        if pods:
+            self.log.append(domain)
+            count = int(self.counts[domain])
+            self.counts[domain] = count + pods
+            if domain != ABSENT:
+                self.total += pods
+                summary = self._summary
+                if summary is not None and (count == summary[1] or count + pods < summary[1]):
+                    self._summary = None
+
+    def _start_over(self) -> None:
+        table = self._table
+        column, size = table.label_column(self.topology_key), len(table.infos)
+        inside = np.ones(size, np.bool_)
+        if self._eligible is not None:
+            inside = self._eligible(table.all())
+        self._ids = np.zeros(table.pod_count.shape[0], np.intp)
+        ids = self._ids[:size]
+        ids[:] = column.ids[:size]
+        counted = self.pods.counts
+        width = _width(len(column.vocabulary))
+        self.nodes = np.bincount(ids[inside], minlength=width).astype(np.int64)
+        self.counts = np.bincount(ids[inside], counted[inside], width).astype(np.int64)
+        self.total = int(self.counts[ABSENT + 1 :].sum())
+        self._domain_of, self._inside = ids.tolist(), inside.tolist()
+        self._counted = counted.tolist()
+        self._summary = None
+        self.layout = next(_layouts)
+
+    def _reserve(self, values: int) -> None:
+        width, capacity = _width(values), self._table.pod_count.shape[0]
+        if width > len(self.counts):
+            self.counts = _longer(self.counts, width)
+            self.nodes = _longer(self.nodes, width)
+        if capacity > len(self._ids):
+            self._ids = _longer(self._ids, capacity)
+
+
+def _longer(array: Ints, length: int) -> Ints:
+    grown = np.zeros(length, array.dtype)
+    grown[: len(array)] = array
+    return grown
+
+
+def _width(values: int) -> int:
+    """Length of arrays by domain: the same for all counters of a label, and one to spare."""
+    return 1 << values.bit_length()
+
+
+def summarize(counts: Ints, nodes: Ints) -> tuple[int, int]:
+    """Number of domains, and the pods of the emptiest; nodes without the label are in none."""
+    if len(counts) <= FEW:
+        pairs = zip(counts.tolist()[ABSENT + 1 :], nodes.tolist()[ABSENT + 1 :], strict=True)
+        present = [pods for pods, number in pairs if number]
+        return (len(present), min(present)) if present else (0, 0)
+    has_nodes = nodes[ABSENT + 1 :] > 0
+    domains = int(np.count_nonzero(has_nodes))
+    return (domains, int(counts[ABSENT + 1 :][has_nodes].min())) if domains else (0, 0)

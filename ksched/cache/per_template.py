@@ -1,0 +1,46 @@
+"""What plugins keep for templates between cycles."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from typing import Generic, TypeVar
+
+from ksched.cache.pod_counts import PodLedger
+from ksched.cache.pod_info import PodTemplate
+
+V = TypeVar("V")
+
+KEPT_BYTES = 48 << 20
+"""Memory for what one plugin keeps of all templates."""
+
+_BYTES_PER_NODE = 64
+"""Roughly what the counters of one template take for each node."""
+
+
+class PerTemplate(Generic[V]):
+    """What a plugin keeps for templates, counters above all.
+
+    The template unused for longest makes room. Counters are shared between templates and live as
+    long as somebody keeps them.
+    """
+
+    def __init__(self) -> None:
+        self._ledger: PodLedger | None = None
+        self._kept: OrderedDict[PodTemplate, V] = OrderedDict()
+
+    def get(self, ledger: PodLedger, template: PodTemplate) -> V | None:
+        if ledger is not self._ledger:
+            self._ledger = ledger
+            self._kept.clear()
+        kept = self._kept.get(template)
+        if kept is not None:
+            self._kept.move_to_end(template)
+        return kept
+
+    def put(self, template: PodTemplate, kept: V) -> None:
+        """Keep something for a template; call after ``get``."""
+        self._kept[template] = kept
+        nodes = 1 if self._ledger is None else max(len(self._ledger.table), 1)
+        room = max(KEPT_BYTES // (_BYTES_PER_NODE * nodes), 8)
+        while len(self._kept) > room:
+            self._kept.popitem(last=False)
