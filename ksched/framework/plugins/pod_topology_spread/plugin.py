@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import ClassVar, NamedTuple
+from typing import ClassVar
 
 from ksched.api.label_selectors import InvalidSelector
 from ksched.api.objects import Node, Pod
@@ -97,14 +97,14 @@ class PodTopologySpread:
             return ()
         return tuple(constraint._replace(selector=selector) for constraint in defaults)
 
-    def _tracked(
+    def _caught_up(
         self,
         constraints: tuple[Constraint, ...],
         template: PodTemplate,
         table: NodeTable,
         action: str,
-    ) -> tuple[TrackedConstraint, ...]:
-        """Counters of the constraints, caught up."""
+    ) -> _Kept:
+        """Return what is kept for a template, with counters that are up to date."""
         kept = self._kept[action].get(table.ledger, template)
         if kept is None or kept.constraints != constraints:
             require_all = action == DO_NOT_SCHEDULE or self._requires_all_keys(template)
@@ -113,7 +113,7 @@ class PodTopologySpread:
             self._kept[action].put(template, kept)
         for one in kept.tracked:
             one.domains.catch_up()
-        return kept.tracked
+        return kept
 
     def _requires_all_keys(self, template: PodTemplate) -> bool:
         """Under the system's defaults a node without a zone can still be rated by its host name."""
@@ -128,8 +128,8 @@ class PodTopologySpread:
             return error(f"obtaining pod's hard topology spread constraints: {problem}")
         if not constraints:
             return SKIP
-        tracked = self._tracked(constraints, pod.template, snapshot.table, DO_NOT_SCHEDULE)
-        state.write(self.name, HardSpread.now(tracked))
+        kept = self._caught_up(constraints, pod.template, snapshot.table, DO_NOT_SCHEDULE)
+        state.write(self.name, HardSpread.now(kept.tracked))
         return SUCCESS
 
     def add_pod(self, state: CycleState, pod: PodInfo, added: PodInfo, node: NodeInfo) -> Status:
@@ -162,9 +162,11 @@ class PodTopologySpread:
             )
         if not constraints:
             return SKIP
-        tracked = self._tracked(constraints, pod.template, nodes.table, SCHEDULE_ANYWAY)
-        requires_all = self._requires_all_keys(pod.template)
-        state.write(_SCORES, SoftSpread(tracked, nodes, require_all_keys=requires_all))
+        kept = self._caught_up(constraints, pod.template, nodes.table, SCHEDULE_ANYWAY)
+        if kept.soft is None or not kept.soft.is_for(nodes):
+            requires_all = self._requires_all_keys(pod.template)
+            kept.soft = SoftSpread(kept.tracked, nodes, require_all_keys=requires_all)
+        state.write(_SCORES, kept.soft)
         return SUCCESS
 
     def score_nodes(self, state: CycleState, pod: PodInfo, nodes: NodeRows) -> Ints:
@@ -226,9 +228,17 @@ class PodTopologySpread:
         return _queue_if(moved or old.spec.taints != new.spec.taints)
 
 
-class _Kept(NamedTuple):
-    constraints: tuple[Constraint, ...]
-    tracked: tuple[TrackedConstraint, ...]
+class _Kept:
+    """Constraints of a template with their counters, and the last use of soft ones."""
+
+    __slots__ = ("constraints", "soft", "tracked")
+
+    def __init__(
+        self, constraints: tuple[Constraint, ...], tracked: tuple[TrackedConstraint, ...]
+    ) -> None:
+        self.constraints = constraints
+        self.tracked = tracked
+        self.soft: SoftSpread | None = None
 
 
 def _queue_if(helps: bool) -> QueueingHint:

@@ -7,25 +7,40 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
-from ksched.cache.domain_counts import ABSENT, Bools, Ids, Ints
+from ksched.cache.domain_counts import ABSENT, Bools, Ints
 from ksched.framework import MAX_NODE_SCORE, NodeRows
 from ksched.framework.plugins.pod_topology_spread.constraints import HOSTNAME, TrackedConstraint
 
+Floats = NDArray[np.float64]
+
 
 class SoftSpread:
-    """The soft constraints of one attempt over its feasible nodes."""
+    """The soft constraints of a template over some feasible nodes.
+
+    Holds for as long as the same nodes are feasible and where they were (``is_for``); the numbers
+    of pods are read anew by every ``score``.
+    """
 
     def __init__(
         self, tracked: tuple[TrackedConstraint, ...], nodes: NodeRows, *, require_all_keys: bool
     ) -> None:
         self._tracked = tracked
+        self._rows = nodes.rows
+        self._layouts = [one.domains.layout for one in tracked]
         self._ids = [one.domains.ids(nodes) for one in tracked]
         self._ignored: Bools | None = None
         """Nodes that lack a label; they get no score, and do not count as domains."""
         if require_all_keys:
             unlabelled = np.logical_or.reduce([ids == ABSENT for ids in self._ids])
             self._ignored = unlabelled if unlabelled.any() else None
-        self._weights = [self._weight(index) for index in range(len(tracked))]
+        self._weights = [np.float64(self._weight(index)) for index in range(len(tracked))]
+
+    def is_for(self, nodes: NodeRows) -> bool:
+        return (
+            nodes.rows is not None
+            and nodes.rows is self._rows
+            and self._layouts == [one.domains.layout for one in self._tracked]
+        )
 
     def _weight(self, index: int) -> float:
         """The more domains, the more a pod in one of them weighs."""
@@ -44,31 +59,34 @@ class SoftSpread:
         return math.log(size + 2)
 
     def score(self, nodes: NodeRows) -> Ints:
+        if len(self._tracked) == 1 and self._tracked[0].constraint.topology_key != HOSTNAME:
+            return _rounded(self._by_domain(0)).take(self._ids[0])
         total = np.zeros(len(nodes))
-        for one, ids, weight in zip(self._tracked, self._ids, self._weights, strict=True):
-            total += self._score_of(one, ids, weight, nodes)
-        whole = np.floor(total)
-        # math.Round: halves go up, and what is just below a half must not.
-        return (whole + (total - whole >= 0.5)).astype(np.int64)
+        for index, one in enumerate(self._tracked):
+            if one.constraint.topology_key == HOSTNAME:
+                total += self._by_host(index, nodes)
+            else:
+                total += self._by_domain(index).take(self._ids[index])
+        return _rounded(total)
 
-    def _score_of(
-        self, one: TrackedConstraint, ids: Ids, weight: float, nodes: NodeRows
-    ) -> NDArray[np.float64]:
-        skew = float(one.constraint.max_skew - 1)
-        if one.constraint.topology_key == HOSTNAME:
-            counts = one.domains.pods.counts
-            on_node = counts if nodes.rows is None else counts.take(nodes.rows)
-            scores = on_node * np.float64(weight) + skew
-            scores[ids == ABSENT] = 0.0
-            return scores
+    def _by_host(self, index: int, nodes: NodeRows) -> Floats:
+        one = self._tracked[index]
+        counts = one.domains.pods.counts
+        on_node = counts if nodes.rows is None else counts.take(nodes.rows)
+        scores = on_node * self._weights[index] + float(one.constraint.max_skew - 1)
+        scores[self._ids[index] == ABSENT] = 0.0
+        return scores
+
+    def _by_domain(self, index: int) -> Floats:
+        one = self._tracked[index]
         counts = one.domains.counts
         empty = one.domains.find("")
         if empty > 0:
             counts = counts.copy()
             counts[empty] += counts[ABSENT]
-        by_domain = counts * np.float64(weight) + skew
-        by_domain[ABSENT] = 0.0
-        return by_domain.take(ids)
+        scores = counts * self._weights[index] + float(one.constraint.max_skew - 1)
+        scores[ABSENT] = 0.0
+        return scores
 
     def normalize(self, scores: Ints) -> Ints:
         counted = scores if self._ignored is None else scores[~self._ignored]
@@ -78,7 +96,13 @@ class SoftSpread:
         if highest == 0:
             normalized = np.full_like(scores, MAX_NODE_SCORE)
         else:
-            normalized = MAX_NODE_SCORE * (highest + lowest - scores) // highest
+            normalized = (MAX_NODE_SCORE * (highest + lowest) - MAX_NODE_SCORE * scores) // highest
         if self._ignored is not None:
             normalized[self._ignored] = 0
         return normalized
+
+
+def _rounded(scores: Floats) -> Ints:
+    """Round as Go's ``math.Round``: halves go up, and what is just below a half does not."""
+    whole = np.floor(scores)
+    return (whole + (scores - whole >= 0.5)).astype(np.int64)
