@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: run test lint types unit assets assets-path test-real bench-real clean help
+.PHONY: run test lint types unit simulate assets assets-path test-real bench-real clean help
 .DEFAULT_GOAL := help
 
 help: ## list the targets
@@ -29,6 +29,9 @@ types: $(VENV)/.installed
 
 unit: $(VENV)/.installed
 	$(BIN)/pytest -n auto -m "not real"
+
+simulate: $(VENV)/.installed ## clusters live through bad weather: make simulate SEEDS=100
+	KSCHED_SIMULATION_FIRST=$$(date +%s) KSCHED_SIMULATION_SEEDS=$(or $(SEEDS),20) $(BIN)/pytest -n auto tests/simulation
 
 assets: $(VENV)/.installed ## etcd, kube-apiserver, kube-scheduler and kubectl into the cache
 	$(BIN)/python tools/assets.py

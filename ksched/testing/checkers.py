@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from msgspec import Raw
+from msgspec.json import encode
 
 from ksched.api.decoding import decode_node, decode_pod
 from ksched.api.objects import Node, Pod
@@ -38,11 +39,12 @@ class Ledger:
         """What was wrong at some instant."""
         self.pods: dict[str, Pod] = {}
         """All pods that are not terminal, by UID."""
+        self._asks: dict[str, Counter[str]] = {}
         self.used: dict[str, Counter[str]] = {}
         """What the pods on each node ask for; ``pods`` counts them."""
         self.binds = 0
         self._cluster = c
-        self._nodes: dict[int, Node] = {}
+        self._nodes: dict[int, tuple[Node, Counter[str]]] = {}
         collection = c.server.store.collection(resources.PODS)
         for entry in collection.entries.values():
             self._put(_pod(entry))
@@ -68,35 +70,43 @@ class Ledger:
     def close(self) -> None:
         """Called by the store when it shuts down."""
 
-    def node(self, name: str) -> Node | None:
-        """A node as it is now."""
+    def node(self, name: str) -> tuple[Node, Counter[str]] | None:
+        """A node as it is now, and what it can give."""
         entry = self._cluster.server.store.collection(resources.NODES).entries.get(name)
         if entry is None:
             return None
-        node = self._nodes.get(entry.version)
-        if node is None:
-            node = self._nodes[entry.version] = decode_node(Raw(entry.raw))
-        return node
+        found = self._nodes.get(entry.version)
+        if found is None:
+            node = decode_node(Raw(entry.raw))
+            found = node, Counter({"pods": 0, **amounts(node.status.allocatable)})
+            self._nodes[entry.version] = found
+        return found
 
     def nodes(self) -> list[Node]:
         names = list(self._cluster.server.store.collection(resources.NODES).entries)
-        return [node for name in names if (node := self.node(name)) is not None]
+        return [found[0] for name in names if (found := self.node(name)) is not None]
+
+    def asks(self, uid: str) -> Counter[str]:
+        """What a pod wants of its node."""
+        return self._asks[uid]
 
     def pods_on(self, name: str) -> list[Pod]:
         return [pod for pod in self.pods.values() if pod.spec.node_name == name]
 
-    def has_room(self, node: Node, pod: Pod) -> bool:
+    def has_room(self, name: str, uid: str) -> bool:
         """Whether what a pod asks for is free on a node; nothing else is looked at."""
-        used = self.used.get(node.metadata.name, Counter[str]())
-        free = _allocatable(node)
-        return all(used[name] + wanted <= free[name] for name, wanted in _asks(pod).items())
+        found, used = self.node(name), self.used.get(name, Counter[str]())
+        return found is not None and all(
+            used[resource] + wanted <= found[1][resource]
+            for resource, wanted in self._asks[uid].items()
+        )
 
     def _overfull(self, pod: Pod) -> Iterator[str]:
         name = pod.spec.node_name
-        node = self.node(name)
-        if node is None:
+        found = self.node(name)
+        if found is None:
             return
-        allocatable = _allocatable(node)
+        allocatable = found[1]
         for resource, used in self.used[name].items():
             if used > allocatable[resource]:
                 yield (
@@ -107,14 +117,18 @@ class Ledger:
     def _put(self, pod: Pod) -> None:
         if pod.status.phase in TERMINAL:
             return
-        self.pods[pod.metadata.uid] = pod
+        uid = pod.metadata.uid
+        self.pods[uid] = pod
+        asks = self._asks[uid] = Counter({**pod_requests_with_status(pod), "pods": 1})
         if pod.spec.node_name:
-            self.used.setdefault(pod.spec.node_name, Counter()).update(_asks(pod))
+            self.used.setdefault(pod.spec.node_name, Counter()).update(asks)
 
     def _drop(self, uid: str) -> None:
         pod = self.pods.pop(uid, None)
-        if pod is not None and pod.spec.node_name:
-            self.used[pod.spec.node_name].subtract(_asks(pod))
+        if pod is not None:
+            asks = self._asks.pop(uid)
+            if pod.spec.node_name:
+                self.used[pod.spec.node_name].subtract(asks)
 
 
 class Checkers:
@@ -168,8 +182,8 @@ class Checkers:
                 yield f"{name}: the cache does not know the node"
                 continue
             used = Counter(self.ledger.used.get(name, Counter()))
-            for uid in held & info.pods.keys():
-                used.update(_asks(info.pods[uid].pod))
+            for uid in held & info.pods.keys() & self.ledger.pods.keys():
+                used.update(self.ledger.asks(uid))
             used.pop("pods", None)
             for resource, amount in used.items():
                 if info.requested_of(resource) != amount:
@@ -195,15 +209,22 @@ class Checkers:
     def left_behind(self) -> Iterator[str]:
         """Pods that wait although a node would take them."""
         nodes = self.ledger.nodes()
+        # Pods of one template share the answer.
+        answers: dict[bytes, bool] = {}
         for uid, pod in self._pending():
             if pod.spec.scheduling_gates or self._cluster.scheduler.cache.is_assumed(uid):
                 continue
-            for node in nodes:
-                if self.ledger.has_room(node, pod):
-                    on_node = {node.metadata.name: self.ledger.pods_on(node.metadata.name)}
-                    if not decide([node], on_node, pod).rejections:
-                        yield f"{pod.metadata.key}: waits although a node would take it"
-                        break
+            template = encode((pod.metadata.namespace, pod.metadata.labels, pod.spec))
+            if template not in answers:
+                answers[template] = any(self._would_take(node, uid, pod) for node in nodes)
+            if answers[template]:
+                yield f"{pod.metadata.key}: waits although a node would take it"
+
+    def _would_take(self, node: Node, uid: str, pod: Pod) -> bool:
+        name = node.metadata.name
+        return self.ledger.has_room(name, uid) and not (
+            decide([node], {name: self.ledger.pods_on(name)}, pod).rejections
+        )
 
     def _pending(self) -> Iterator[tuple[str, Pod]]:
         profiles = self._cluster.scheduler.profiles
@@ -215,11 +236,3 @@ class Checkers:
 
 def _pod(entry: Entry) -> Pod:
     return decode_pod(Raw(entry.raw))
-
-
-def _asks(pod: Pod) -> Counter[str]:
-    return Counter({**pod_requests_with_status(pod), "pods": 1})
-
-
-def _allocatable(node: Node) -> Counter[str]:
-    return Counter(amounts(node.status.allocatable))

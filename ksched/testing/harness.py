@@ -179,6 +179,10 @@ class Cluster:
         """The pod as the API server has it; ``KeyError`` if it has not."""
         return self.server.store.collection(resources.PODS).entries["/".join(_split(pod))].decode()
 
+    def pod_names(self) -> list[str]:
+        """All pods as ``namespace/name``, in that order."""
+        return sorted(self.server.store.collection(resources.PODS).entries)
+
     def pods(self) -> list[JsonObject]:
         entries = self.server.store.collection(resources.PODS).entries
         return [entry.decode() for entry in list(entries.values())]
