@@ -34,7 +34,7 @@ from ksched.queue.scheduling_queue import SchedulingQueue
 
 log = logging.getLogger(__name__)
 
-MAX_CONCURRENT_BINDS = 128
+MAX_CONCURRENT_BINDS = 64
 """Bind calls on their way at once; pods waiting for permission or volumes do not count."""
 
 LOOK_AGAIN_SECONDS = 5.0

@@ -86,7 +86,7 @@ class ClusterEvent(Struct, frozen=True):
 
     @property
     def label(self) -> str:
-        return self.custom_label or f"{self.resource.value}{_ACTION_LABELS.get(self.action, '')}"
+        return self.custom_label or f"{self.resource}{_ACTION_LABELS.get(self.action, '')}"
 
     @property
     def is_wildcard(self) -> bool:

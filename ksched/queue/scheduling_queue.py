@@ -294,11 +294,10 @@ class SchedulingQueue:
                 *self._unschedulable.groups_woken_by(interest),
                 *self._gated.groups_woken_by(interest),
             ]
-        cause = event.label
         for group in groups:
             for queued, strategy in self._hints.pods_worth_requeuing(group, event, old, new):
                 if pre_check is None or pre_check(queued.pod):
-                    self._requeue(queued, strategy, cause)
+                    self._requeue(queued, strategy, event.label)
         self._in_flight.record(SeenEvent(event, old, new))
 
     def activate(self, pods: Iterable[PodInfo]) -> None:
