@@ -61,8 +61,10 @@ class PodStatusUpdater:
         self._wake = asyncio.Event()
 
     def set(self, pod: PodInfo, wish: Wish) -> None:
-        """Ask for a pod's status to become ``wish``; replaces an older wish not yet sent."""
-        if self._sent.get(pod.uid) == wish and pod.uid not in self._wishes:
+        """Ask for a pod's status to become ``wish``; wins over an older wish not yet sent."""
+        if pod.uid in self._wishes:
+            wish = wish.after(self._wishes[pod.uid][1])
+        elif self._sent.get(pod.uid) == wish:
             return
         self._wishes[pod.uid] = (pod, wish)
         self._wake.set()
@@ -103,14 +105,18 @@ class PodStatusUpdater:
         body = patch_body(pod, wish, earlier or NOTHING, self._clock.wall())
         if body is None:
             return
+        delivered = False
         try:
             await self._client.patch_pod_status(pod.namespace, pod.name, body)
+            delivered = True
         except NotFound:
-            self._sent.pop(pod.uid, None)
+            log.debug("pod is gone, status not updated", extra={"pod": pod.key})
         except ApiError as error:
-            # The next failed attempt wishes again.
-            self._sent.pop(pod.uid, None)
             log.warning("pod status not updated", extra={"pod": pod.key, "error": str(error)})
+        finally:
+            if not delivered:
+                # The next failed attempt wishes again.
+                self._sent.pop(pod.uid, None)
 
 
 def patch_body(pod: PodInfo, wish: Wish, sent: Wish, wall_seconds: float) -> bytes | None:

@@ -219,6 +219,18 @@ async def test_a_patch_that_fails_is_tried_again_with_the_next_wish(answer: ApiE
     assert len(client.sent) == 2
 
 
+async def test_a_patch_that_was_cut_short_is_sent_by_the_next_leader() -> None:
+    client = FakeClient()
+    status = PodStatusUpdater(client, VirtualClock())
+    for _ in range(2):
+        status.set(info(make_pod("web")), REFUSED)
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.5):
+                await status.run()
+    assert len(client.sent) == 2
+    assert len(status) == 0
+
+
 async def test_what_is_forgotten_is_not_sent() -> None:
     client = FakeClient()
     async with updater(client) as status:
