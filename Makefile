@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: run test lint types unit simulate assets assets-path test-real bench-real clean help
+.PHONY: load run test lint types unit simulate assets assets-path test-real bench-real clean help
 .DEFAULT_GOAL := help
 
 help: ## list the targets
@@ -44,6 +44,9 @@ test-real: $(VENV)/.installed ## the tests against a real control plane (make as
 
 bench-real: assets ## kube-scheduler and ksched in turns: make bench-real BENCH="--nodes 500"
 	$(BIN)/python -m bench $(BENCH)
+
+load: $(VENV)/.installed ## 5,000 pods on 1,000 nodes over HTTP: bound once, nothing grows
+	KSCHED_LOAD_NODES=1000 KSCHED_LOAD_PODS=5000 KSCHED_LOAD_SECONDS=30 $(BIN)/pytest tests/test_load.py
 
 clean: ## remove the virtual environment and caches
 	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache .hypothesis build dist
