@@ -11,6 +11,7 @@ import pytest
 
 from ksched.apiserver.faults import Fault, Faults, Rule
 from ksched.apiserver.status import StatusError
+from ksched.binding import MAX_CONCURRENT_BINDS
 from ksched.framework import SKIP, SUCCESS, error, unschedulable
 from ksched.queue.places import Place
 from ksched.testing import NEVER, After, Call, Checkers, FakePlugin, PermitGate, cluster, make_pod
@@ -366,9 +367,9 @@ async def test_pods_wait_for_one_of_the_places_to_bind() -> None:
     async with cluster(nodes=10, faults=faults) as c:
         await c.create(*(make_pod(f"p{number}") for number in range(200)))
         await c.settle()
-        assert len(faults.fired) == 128
+        assert len(faults.fired) == MAX_CONCURRENT_BINDS
         await c.advance(1.5)
-        assert len(faults.fired) == 200
+        assert len(faults.fired) == 2 * MAX_CONCURRENT_BINDS
 
 
 async def test_a_plugin_that_never_finishes_pre_bind_is_cut_off() -> None:

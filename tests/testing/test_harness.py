@@ -40,7 +40,7 @@ async def test_the_same_code_runs_on_a_real_loop() -> None:
         await c.create(make_pod("web").req(cpu="1"), make_pod("big").req(cpu="100"))
         await c.settle()
         assert c.bound("web") == "n1"
-        assert c.message("big") == "0/1 nodes are available: 1 Insufficient cpu."
+        assert c.message("big").startswith("0/1 nodes are available: 1 Insufficient cpu.")
         await c.add_nodes([make_node("large").capacity(cpu="128", memory="1Gi", pods="10")])
         await c.settle()
         assert c.bound("big") == "large"
@@ -54,7 +54,7 @@ async def test_a_pod_that_fits_nowhere_is_explained_and_its_story_told() -> None
         condition = c.condition("big")
         assert condition is not None
         assert condition["reason"] == "Unschedulable"
-        assert c.message("big") == "0/2 nodes are available: 2 Insufficient cpu."
+        assert c.message("big").startswith("0/2 nodes are available: 2 Insufficient cpu.")
         assert c.place("big") is Place.UNSCHEDULABLE
         assert [step.target for step in c.story("big")] == [
             Place.ACTIVE,
@@ -119,7 +119,8 @@ async def test_plugins_are_enabled_in_every_profile_that_does_not_mention_them(
     async with cluster(nodes=1, config=config, plugins=[moody]) as c:
         await c.create(make_pod("a"), make_pod("b").scheduler("other"))
         await c.settle()
-        assert c.message("a") == c.message("b") == "0/1 nodes are available: 1 not today."
+        assert c.message("a") == c.message("b")
+        assert c.message("a").startswith("0/1 nodes are available: 1 not today.")
 
 
 async def test_a_plugin_that_the_configuration_disables_stays_off() -> None:
@@ -147,7 +148,7 @@ async def test_plugins_may_be_factories_or_ready_made() -> None:
     async with cluster(nodes=1, plugins={"Made": factory, "Ready": Ready()}) as c:
         await c.create(make_pod("a"))
         await c.settle()
-        assert c.message("a") == "0/1 nodes are available: 1 made."
+        assert c.message("a").startswith("0/1 nodes are available: 1 made.")
         assert [handle.profile_name for handle in built] == ["default-scheduler"]
 
 
