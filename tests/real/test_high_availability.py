@@ -23,9 +23,9 @@ import pytest
 
 from bench.workloads import node, pod
 from ksched.testing.assets import Assets
-from ksched.testing.audit_log import AuditLog, LeaseWrite
+from ksched.testing.audit_log import AuditLog, Bind, LeaseWrite
 from ksched.testing.child_process import ChildProcess
-from ksched.testing.control_plane import ADMIN, HOST, ControlPlane
+from ksched.testing.control_plane import ADMIN, HOST, KSCHED, KUBE_SCHEDULER, ControlPlane
 from ksched.testing.tcp_proxy import TcpProxy
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(600)]
@@ -248,3 +248,98 @@ def test_one_replica_binds_whatever_happens_to_the_others(
         if after > within
     ]
     assert not late, f"seed {seed}: {late}"
+
+
+class Rivals:
+    """ksched and the real kube-scheduler as candidates for kube-scheduler's own lease."""
+
+    def __init__(self, plane: ControlPlane, audit: AuditLog) -> None:
+        self._plane, self._audit, self._pods = plane, audit, 0
+        # As config/rbac.yaml says for a ksched in kube-scheduler's place.
+        role = RBAC.read_text().replace(
+            "resourceNames: [ksched]", "resourceNames: [kube-scheduler]"
+        )
+        plane.kubectl("apply", "-f", "-", stdin=role)
+
+    def kube_scheduler(self) -> ChildProcess:
+        return self._plane.kube_scheduler(config=election("kube-scheduler"))
+
+    def ksched(self) -> ChildProcess:
+        return self._plane.ksched(config=election("kube-scheduler"))
+
+    def lease(self) -> dict[str, Any]:
+        spec = self._plane.request("GET", f"{LEASE}/kube-scheduler").body.get("spec")
+        return spec or {"holderIdentity": ""}
+
+    def next_leader(self, after: dict[str, Any] | None = None) -> dict[str, Any]:
+        """The lease as soon as somebody holds it who did not before."""
+        known = ("", after["holderIdentity"] if after else "")
+        until(lambda: self.lease()["holderIdentity"] not in known, "somebody else leads")
+        return self.lease()
+
+    def binder(self) -> str:
+        """The user who binds a new pod."""
+        body = pod(self._pods, "basic")
+        self._pods += 1
+        assert self._plane.request("POST", PODS, body).status == 201
+
+        def bind() -> list[Bind]:
+            return [one for one in self._audit.binds() if one.pod == body["metadata"]["name"]]
+
+        (bound,) = until(bind, "the pod is bound")
+        assert bound.code == 201
+        user: str = bound.user
+        return user
+
+    def told(self) -> list[str]:
+        """What the events on the lease say, without the identities."""
+        events = self._plane.request("GET", "/api/v1/namespaces/kube-system/events").body["items"]
+        about = [one for one in events if one["involvedObject"]["name"] == "kube-scheduler"]
+        assert all(one["reason"] == "LeaderElection" for one in about)
+        assert all(one["involvedObject"]["kind"] == "Lease" for one in about)
+        return sorted(one["message"].partition(" ")[2] for one in about)
+
+
+def test_kube_scheduler_and_ksched_respect_each_other(plane: ControlPlane, audit: AuditLog) -> None:
+    rivals = Rivals(plane, audit)
+    with ExitStack() as stack:
+        kube_scheduler = stack.enter_context(rivals.kube_scheduler())
+        theirs = rivals.next_leader()
+        ksched = stack.enter_context(rivals.ksched())
+        until(lambda: '"somebody else leads"' in ksched.log(), "ksched follows")
+        assert rivals.binder() == KUBE_SCHEDULER.name
+
+        # Given back: taken at once, with one more transition.
+        assert kube_scheduler.stop() == 0
+        ours = rivals.next_leader(theirs)
+        assert f'identity="{ours["holderIdentity"]}"' in ksched.log()
+        assert ours["leaseTransitions"] == theirs["leaseTransitions"] + 1
+        assert ours.keys() == theirs.keys()
+        assert rivals.binder() == KSCHED.name
+
+        # A living ksched keeps kube-scheduler waiting for longer than a lease.
+        kube_scheduler = stack.enter_context(rivals.kube_scheduler())
+        time.sleep(2 * LEASE_SECONDS)
+        assert rivals.lease()["holderIdentity"] == ours["holderIdentity"]
+        assert rivals.binder() == KSCHED.name
+
+        # Gone without a word: taken when it has expired.
+        ksched.kill()
+        theirs = rivals.next_leader(ours)
+        assert theirs["leaseTransitions"] == ours["leaseTransitions"] + 1
+        assert rivals.binder() == KUBE_SCHEDULER.name
+
+        # And the other way round.
+        ksched = stack.enter_context(rivals.ksched())
+        until(lambda: '"somebody else leads"' in ksched.log(), "ksched follows")
+        kube_scheduler.kill()
+        ours = rivals.next_leader(theirs)
+        assert rivals.binder() == KSCHED.name
+
+        # kube-scheduler takes what ksched gives back.
+        stack.enter_context(rivals.kube_scheduler())
+        assert ksched.stop() == 0
+        rivals.next_leader(ours)
+        assert rivals.binder() == KUBE_SCHEDULER.name
+    assert rivals.told().count("became leader") >= 4
+    assert "stopped leading" in rivals.told()
