@@ -13,10 +13,12 @@ from ksched.cache.cache import SchedulerCache
 from ksched.demo.fleet import POOL, ZONE
 
 BARS: Final = " ▁▂▃▄▅▆▇█"
-FLASH_SECONDS: Final = 0.7
+GLOW_SECONDS: Final = 1.2
+
+Rgb = tuple[int, int, int]
 
 # Cold to hot; a cell takes the colour of its busier resource.
-_HEAT: Final = (
+_HEAT: Final[tuple[Rgb, ...]] = (
     (30, 50, 66),
     (24, 84, 96),
     (26, 122, 96),
@@ -25,8 +27,11 @@ _HEAT: Final = (
     (204, 98, 40),
     (196, 48, 52),
 )
+_GLOW: Final[Rgb] = (150, 220, 255)
+_BRIGHTEST: Final = 0.6
 _TAGS: Final = {"general": " ", "large": "L", "gpu": "G", "spot": "S", "giant": "X"}
-_GONE_DIM: Final = Style(dim=True)
+_CORDONED: Final = Style(dim=True)
+_CELL_WIDTHS: Final = (13, 8, 6, 3, 1)
 
 
 class NodeCell(NamedTuple):
@@ -39,8 +44,8 @@ class NodeCell(NamedTuple):
     memory: float
     pods: int
     is_cordoned: bool
-    is_fresh: bool
-    """Whether a pod has just landed here."""
+    glow: float
+    """From 1 when a pod lands here down to 0 soon after."""
 
 
 def sample(cache: SchedulerCache, landed: dict[str, float], now: float) -> list[NodeCell]:
@@ -59,7 +64,7 @@ def sample(cache: SchedulerCache, landed: dict[str, float], now: float) -> list[
                 _ratio(info.requested_of("memory"), info.allocatable_of("memory")),
                 len(info.pods),
                 info.node.spec.unschedulable,
-                now - landed.get(name, -FLASH_SECONDS) < FLASH_SECONDS,
+                max(0.0, 1 - (now - landed.get(name, -GLOW_SECONDS)) / GLOW_SECONDS),
             )
         )
     return sorted(cells, key=lambda cell: (cell.zone, cell.name))
@@ -70,25 +75,38 @@ def heat_map(cells: Sequence[NodeCell], width: int, height: int) -> list[Text]:
     zones = _by_zone(cells)
     if not zones or height < 1 or width < 8:
         return []
-    for cell_width in (8, 6, 3, 1):
-        for gap in (1, 0):
-            lines = _draw(zones, cell_width, width, gap)
-            if len(lines) <= height:
-                return lines
-    rows = max(1, height // len(zones) - 1)
-    room = rows * width
+    for gap in (1, 0):
+        for cell_width in _CELL_WIDTHS:
+            columns = _columns(cell_width, width)
+            rows = sum(1 + gap - (-len(nodes) // columns) for nodes in zones.values())
+            if rows - gap <= height:
+                return _draw(zones, cell_width, width, gap)
+    room = max(1, height // len(zones) - 1) * width
     merged = {zone: _merge(nodes, room) for zone, nodes in zones.items()}
     return _draw(merged, 1, width, 0)[:height]
 
 
-def heat_style(use: float) -> Style:
-    """The colour of a utilisation between 0 and 1."""
+def legend(cells: Sequence[NodeCell]) -> str:
+    """What the letters in the cells mean, as far as they occur."""
+    tags = {cell.tag for cell in cells}
+    known = [f"{tag} {pool}" for pool, tag in _TAGS.items() if tag in tags and tag != " "]
+    cordoned = ["╳ cordoned"] if any(cell.is_cordoned for cell in cells) else []
+    return "  ".join([*known, *cordoned])
+
+
+def heat_style(use: float, glow: float = 0.0) -> Style:
+    """The colour of a utilisation between 0 and 1, and a glow over it."""
     position = min(max(use, 0.0), 1.0) * (len(_HEAT) - 1)
     index = min(int(position), len(_HEAT) - 2)
-    part = position - index
-    low, high = _HEAT[index], _HEAT[index + 1]
-    red, green, blue = (round(a + (b - a) * part) for a, b in zip(low, high, strict=True))
-    return Style(color="bright_white", bgcolor=Color.from_rgb(red, green, blue))
+    colour = _blend(_HEAT[index], _HEAT[index + 1], position - index)
+    red, green, blue = _blend(colour, _GLOW, glow * _BRIGHTEST)
+    is_new = glow > 0
+    return Style(color="bright_white", bgcolor=Color.from_rgb(red, green, blue), bold=is_new)
+
+
+def _blend(one: Rgb, other: Rgb, part: float) -> Rgb:
+    red, green, blue = (round(a + (b - a) * part) for a, b in zip(one, other, strict=True))
+    return red, green, blue
 
 
 def bar(use: float) -> str:
@@ -97,10 +115,19 @@ def bar(use: float) -> str:
     return BARS[min(steps, max(1 if use > 0 else 0, round(use * steps)))]
 
 
+def horizontal_bar(part: float, width: int) -> str:
+    """A bar of eighths; anything above nothing is visible."""
+    eighths = round(min(max(part, 0.0), 1.0) * width * 8)
+    if part > 0:
+        eighths = max(eighths, 1)
+    full, rest = divmod(eighths, 8)
+    return "█" * full + ("", "▏", "▎", "▍", "▌", "▋", "▊", "▉")[rest]
+
+
 def _draw(zones: dict[str, list[NodeCell]], cell_width: int, width: int, gap: int) -> list[Text]:
     lines: list[Text] = []
-    spacing = 0 if cell_width == 1 else 1
-    columns = max(1, (width + spacing) // (cell_width + spacing))
+    spacing = _spacing(cell_width)
+    columns = _columns(cell_width, width)
     for zone, nodes in zones.items():
         if lines and gap:
             lines.append(Text())
@@ -113,6 +140,15 @@ def _draw(zones: dict[str, list[NodeCell]], cell_width: int, width: int, gap: in
                 line.append(*_cell(cell, cell_width))
             lines.append(line)
     return lines
+
+
+def _spacing(cell_width: int) -> int:
+    return 1 if cell_width > 3 else 0
+
+
+def _columns(cell_width: int, width: int) -> int:
+    spacing = _spacing(cell_width)
+    return max(1, (width + spacing) // (cell_width + spacing))
 
 
 def _zone_line(zone: str, nodes: Sequence[NodeCell], width: int) -> Text:
@@ -130,20 +166,21 @@ def _zone_line(zone: str, nodes: Sequence[NodeCell], width: int) -> Text:
 def _cell(cell: NodeCell, width: int) -> tuple[str, Style]:
     cpu, memory = bar(cell.cpu), bar(cell.memory)
     mark = "╳" if cell.is_cordoned else cell.tag
-    if width >= 8:
-        number = cell.name.rpartition("-")[2][:2]
+    number = cell.name.rpartition("-")[2][:2]
+    if width == 13:
+        cpu_bar = horizontal_bar(cell.cpu, 5)
+        text = f"{number:>2}{mark} {cpu_bar:<5}{min(cell.pods, 999):>4}"
+    elif width == 8:
         text = f"{number:>2}{mark}{cpu}{memory}{min(cell.pods, 999):>3}"
-    elif width >= 6:
+    elif width == 6:
         text = f"{mark}{cpu}{memory}{min(cell.pods, 999):>3}"
     elif width == 3:
         text = f"{cpu}{memory}{mark}"
     else:
         text = "╳" if cell.is_cordoned else cpu
-    if cell.is_fresh:
-        return text, Style(color="black", bgcolor="bright_white", bold=True)
     if cell.is_cordoned:
-        return text, _GONE_DIM
-    return text, heat_style(max(cell.cpu, cell.memory))
+        return text, _CORDONED
+    return text, heat_style(max(cell.cpu, cell.memory), cell.glow)
 
 
 def _merge(nodes: Sequence[NodeCell], room: int) -> list[NodeCell]:
@@ -159,7 +196,7 @@ def _merge(nodes: Sequence[NodeCell], room: int) -> list[NodeCell]:
             sum(node.memory for node in group) / len(group),
             sum(node.pods for node in group),
             all(node.is_cordoned for node in group),
-            any(node.is_fresh for node in group),
+            max(node.glow for node in group),
         )
         for group in groups
     ]

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Iterable, Sequence
 from typing import Final, NamedTuple
 
 from rich.style import Style
 from rich.text import Text
 
-from ksched.decisions import Decision, Result
-from ksched.demo.heat_map import BARS
-from ksched.demo.scoreboard import Scoreboard
+from ksched.decisions import Result
+from ksched.demo.heat_map import BARS, horizontal_bar
+from ksched.demo.scoreboard import Entry, Scoreboard
 from ksched.framework.queued_pod import QueuedPodInfo
 from ksched.queue.places import Place
 from ksched.queue.scheduling_queue import Statistics
@@ -66,12 +67,12 @@ def numbers_line(scheduler: Scheduler, board: Scoreboard, cpu: float, width: int
     waiting = queue.active + queue.backoff + queue.unschedulable + queue.gated
     parts = [
         _figure("nodes", f"{len(scheduler.cache.node_names())}"),
-        _figure("pods placed", f"{cache.pods:,}"),
+        _figure("placed", f"{cache.pods:,}"),
         _figure("waiting", f"{waiting:,}"),
-        _figure("decisions", f"{board.decisions:,}"),
+        _figure("pods/s", f"{board.binds_per_second():.0f}"),
         _figure("p50", milliseconds(latency.p50_seconds)),
         _figure("p99", milliseconds(latency.p99_seconds)),
-        _figure("pods/s", f"{board.binds_per_second():.0f}"),
+        _figure("decisions", f"{board.decisions:,}"),
         _figure("cpu", f"{cpu:.0%}"),
     ]
     line = Text(" ", no_wrap=True)
@@ -87,10 +88,12 @@ def numbers_line(scheduler: Scheduler, board: Scoreboard, cpu: float, width: int
 
 
 def caption_lines(caption: str, chapter: str, width: int, height: int) -> list[Text]:
-    text = Text()
-    text.append(f" {chapter} ", "bold black on yellow").append(" ").append(caption, "bold yellow")
-    lines = _wrapped(text, width - 1)
-    return [Text(" ").append(line) for line in lines[:height]]
+    badge = f" {chapter} "
+    lines = _wrapped(caption, width - 2, indent=len(badge) + 1) or [" " * len(badge)]
+    first = Text(" ", no_wrap=True).append(badge, "bold black on yellow")
+    first.append(lines[0][len(badge) :], "bold yellow")
+    others = [Text(f" {line}", "bold yellow", no_wrap=True) for line in lines[1:height]]
+    return [first, *others]
 
 
 def footer_line(keys: Sequence[tuple[str, str]], hint: str, width: int) -> Text:
@@ -144,14 +147,15 @@ def queue_lines(
 def decision_lines(board: Scoreboard, now: float, width: int, height: int) -> list[Text]:
     """The latest decisions, the newest on top."""
     lines: list[Text] = []
-    for at, decision in reversed(board.recent):
+    for entry in reversed(board.recent):
         if len(lines) == height:
             break
-        lines.append(_decision(decision, now - at < FRESH_SECONDS, width))
+        lines.append(_decision(entry, now - entry.at < FRESH_SECONDS, width))
     return lines
 
 
-def _decision(decision: Decision, is_fresh: bool, width: int) -> Text:
+def _decision(entry: Entry, is_fresh: bool, width: int) -> Text:
+    decision = entry.decision
     mark, style = _RESULTS[decision.result]
     line = Text(no_wrap=True, overflow="ellipsis")
     line.append(f"{mark} ", style)
@@ -163,7 +167,8 @@ def _decision(decision: Decision, is_fresh: bool, width: int) -> Text:
         line.append(f" {decision.feasible_nodes:>4} of {decision.evaluated_nodes} nodes fit", "dim")
         line.append(f"  {milliseconds(decision.algorithm_seconds)}", "dim")
     else:
-        line.append("   ").append(decision.message, style)
+        times = f"{min(entry.times, 99)}×" if entry.times > 1 else ""
+        line.append(f"{times:>3} ", "dim").append(decision.message, style)
     line.truncate(width, overflow="ellipsis")
     return line
 
@@ -178,8 +183,11 @@ def waiting_groups(scheduler: Scheduler, board: Scoreboard) -> list[WaitingGroup
     pending = scheduler.queue.pending_pods()
     for place, pods in pending.items():
         for queued in pods:
-            if place is Place.IN_FLIGHT and queued.uid not in held:
-                continue
+            if queued.uid not in held and (
+                place is Place.IN_FLIGHT
+                or (place is Place.ACTIVE and queued.uid not in board.messages)
+            ):
+                continue  # it does not wait, it is being looked at
             where = "at Permit" if queued.uid in held else place.value
             groups.setdefault((_app(queued), where), []).append(
                 (_since(queued), _why(queued, where, board.messages))
@@ -228,16 +236,19 @@ def _waiting(group: WaitingGroup, now: float, width: int, most: int) -> list[Tex
     if room < 10:
         head.truncate(width)
         return [head]
-    reason = _wrapped(Text(group.message), room)
-    if len(reason) > most:
-        rest = Text(group.message[sum(len(line.plain) for line in reason[: most - 1]) :].lstrip())
-        rest.truncate(room, overflow="ellipsis")
-        reason = [*reason[: most - 1], rest]
-    indent = Text(" " * head.cell_len)
-    return [
-        (head if number == 0 else indent.copy()).append(line)
-        for number, line in enumerate(reason or [Text()])
-    ]
+    message = group.message
+    if len(message) > room * most:
+        # Everybody knows by now that no node is available; the reasons come after that.
+        message = message.partition(" nodes are available: ")[2] or message
+    reason = _wrapped(message, room) or [""]
+    indent = " " * head.cell_len
+    lines = [head.append(reason[0]), *(Text(indent + line, no_wrap=True) for line in reason[1:])]
+    if len(lines) > most:
+        lines = lines[:most]
+        lines[-1].append(" …")
+    for line in lines:
+        line.truncate(width, overflow="ellipsis")
+    return lines
 
 
 def _app(queued: QueuedPodInfo) -> str:
@@ -276,15 +287,6 @@ def framed(title: str, lines: Sequence[Text], width: int, height: int) -> list[T
     return rows
 
 
-def horizontal_bar(part: float, width: int) -> str:
-    """A bar of eighths; anything above nothing is visible."""
-    eighths = round(min(max(part, 0.0), 1.0) * width * 8)
-    if part > 0:
-        eighths = max(eighths, 1)
-    full, rest = divmod(eighths, 8)
-    return "█" * full + ("", "▏", "▎", "▍", "▌", "▋", "▊", "▉")[rest]
-
-
 def sparkline(values: Sequence[int]) -> str:
     most = max([*values, 1])
     steps = len(BARS) - 1
@@ -304,13 +306,11 @@ def _figure(label: str, value: str) -> Text:
     return Text().append(f"{label} ", "dim").append(value, "bold")
 
 
-def _wrapped(text: Text, width: int) -> list[Text]:
-    words = text.split(" ", allow_blank=True)
-    lines: list[Text] = [Text()]
-    for word in words:
-        if lines[-1].cell_len and lines[-1].cell_len + 1 + word.cell_len > width:
-            lines.append(Text())
-        if lines[-1].cell_len:
-            lines[-1].append(" ")
-        lines[-1].append(word)
-    return lines
+def _wrapped(text: str, width: int, indent: int = 0) -> list[str]:
+    return textwrap.wrap(
+        text,
+        max(width, indent + 1),
+        initial_indent=" " * indent,
+        break_on_hyphens=False,
+        break_long_words=False,
+    )

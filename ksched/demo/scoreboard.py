@@ -19,10 +19,11 @@ _RATE_WINDOW_SECONDS: Final = 3.0
 
 
 class Entry(NamedTuple):
-    """A decision and when it was made on the demo's clock."""
+    """A decision, when it was made on the demo's clock, and how often in a row."""
 
     at: float
     decision: Decision
+    times: int
 
 
 class Latency(NamedTuple):
@@ -73,8 +74,8 @@ class Scoreboard:
     def decided(self, decision: Decision) -> None:
         now = self._clock.now()
         self.results[decision.result] += 1
-        self.recent.append(Entry(now, decision))
         self._latencies.append(decision.algorithm_seconds)
+        self._list(now, decision)
         if decision.result is Result.SCHEDULED:
             self._binds.append(now)
             self.landed[decision.node_name] = now
@@ -83,6 +84,17 @@ class Scoreboard:
                 self._binds.popleft()
         else:
             self.messages[decision.uid] = decision.message
+
+    def _list(self, now: float, decision: Decision) -> None:
+        """Add to the recent decisions; the same one again is listed once."""
+        times = 1
+        if self.messages.get(decision.uid) == decision.message:
+            for entry in self.recent:
+                if entry.decision.uid == decision.uid:
+                    times += entry.times
+                    self.recent.remove(entry)
+                    break
+        self.recent.append(Entry(now, decision, times))
 
     def latency(self) -> Latency:
         """How long choosing a node took, over the last thousand decisions."""

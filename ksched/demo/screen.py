@@ -20,7 +20,7 @@ from rich.text import Text
 
 from ksched.clock import Clock, stopwatch
 from ksched.demo import panels
-from ksched.demo.heat_map import heat_map, sample
+from ksched.demo.heat_map import heat_map, legend, sample
 from ksched.demo.scoreboard import Scoreboard
 from ksched.demo.story import Story
 from ksched.scheduler import Scheduler
@@ -44,8 +44,9 @@ def layout(width: int, height: int) -> dict[str, Region]:
     regions = {"header": Region(0, 0, width, 2), "caption": Region(0, 2, width, caption)}
     top, body = 2 + caption, height - 3 - caption
     regions["footer"] = Region(0, height - 1, width, 1)
-    if width < 60 or body < 12:
-        regions["decisions"] = Region(0, top, width, max(3, body))
+    if width < 60 or body < 14:
+        if body >= 3:
+            regions["decisions"] = Region(0, top, width, body)
         return regions
     upper = min(max(8, body * 2 // 5), 17)
     queue = _QUEUE_WIDTH if width >= 100 else _NARROW_QUEUE_WIDTH
@@ -57,7 +58,7 @@ def layout(width: int, height: int) -> dict[str, Region]:
         regions["decisions"] = Region(0, below, half, rest)
         regions["waiting"] = Region(half, below, width - half, rest)
     else:
-        waiting = min(max(5, rest * 2 // 5), 11)
+        waiting = min((rest * 2 + 4) // 5, 11)
         regions["decisions"] = Region(0, below, width, rest - waiting)
         regions["waiting"] = Region(0, below + rest - waiting, width, waiting)
     return regions
@@ -118,7 +119,8 @@ class View:
     def _nodes(self, width: int, height: int) -> list[Text]:
         cells = sample(self._scheduler.cache, self._board.landed, self._clock.now())
         lines = heat_map(cells, width - 4, height - 2)
-        return panels.framed("nodes: cpu, memory, pods", lines, width, height)
+        title = f"nodes: cpu, memory, pods   {legend(cells)}" if width >= 72 else "nodes"
+        return panels.framed(title, lines, width, height)
 
     def _decisions(self, width: int, height: int) -> list[Text]:
         lines = panels.decision_lines(self._board, self._clock.now(), width - 4, height - 2)
