@@ -118,6 +118,12 @@ class Volumes:
         self._catch_up()
         return self._classes.setdefault(class_name, ClassVolumes())
 
+    def facts(self, name: str) -> VolumeFacts | None:
+        """A volume by name."""
+        self._catch_up()
+        class_name = self._class_of.get(name)
+        return None if class_name is None else self._classes[class_name].members[name]
+
     def _catch_up(self) -> None:
         changed = self.volumes.changes()
         self.claims.changes()

@@ -12,7 +12,13 @@ import msgspec
 
 from ksched.api.decoding import ListPage, decode_list
 from ksched.client.rate_limit import RateLimiter
-from ksched.client.resources import EVENTS, PODS, Resource
+from ksched.client.resources import (
+    EVENTS,
+    PERSISTENT_VOLUME_CLAIMS,
+    PERSISTENT_VOLUMES,
+    PODS,
+    Resource,
+)
 from ksched.client.retry import (
     NO_RETRY,
     REPEATABLE,
@@ -286,6 +292,22 @@ class ApiClient:
             options["preconditions"] = {"uid": uid}
         path = PODS.path(namespace, name)
         await self.request("DELETE", path, _encode(options), retry=REPEATABLE)
+
+    async def read_volume(self, name: str) -> bytes:
+        """Read a PersistentVolume."""
+        return await self.get(PERSISTENT_VOLUMES, "", name)
+
+    async def update_volume(self, name: str, body: bytes) -> bytes:
+        """Replace a PersistentVolume and return it as stored; ``Conflict`` as for ``update``."""
+        return await self.update(PERSISTENT_VOLUMES, "", name, body)
+
+    async def read_claim(self, namespace: str, name: str) -> bytes:
+        """Read a PersistentVolumeClaim."""
+        return await self.get(PERSISTENT_VOLUME_CLAIMS, namespace, name)
+
+    async def update_claim(self, namespace: str, name: str, body: bytes) -> bytes:
+        """Replace a PersistentVolumeClaim and return it as stored."""
+        return await self.update(PERSISTENT_VOLUME_CLAIMS, namespace, name, body)
 
     async def create_event(self, namespace: str, body: bytes) -> None:
         """Create an ``events.k8s.io/v1`` Event."""

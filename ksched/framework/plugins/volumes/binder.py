@@ -1,0 +1,276 @@
+"""Promises volumes to a pod, writes the promises to the API server and waits until they are kept.
+
+Follows plugins/volumebinding/binder.go: AssumePodVolumes, BindPodVolumes (v1.36). Claims and
+volumes are read before they are written, because ksched decodes only the fields it needs and the
+API server takes whole objects; an object that is no longer the version of the decision is a
+conflict, as it is upstream.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+from msgspec.structs import replace
+
+from ksched.api.objects import Node
+from ksched.api.storage import (
+    BOUND_BY_CONTROLLER,
+    SELECTED_NODE,
+    ObjectReference,
+    PersistentVolume,
+    PersistentVolumeClaim,
+)
+from ksched.cache.columns import NodeTable
+from ksched.cache.interning import ResourceAxis
+from ksched.cache.volumes import NotAssumed
+from ksched.errors import ApiError, Conflict
+from ksched.framework import SUCCESS, Handle, NodeInfo, PodInfo, Status, error
+from ksched.framework.plugins.volumes.finding import Placement, VolumeFinder
+from ksched.framework.plugins.volumes.matching import CannotMatch
+
+LOOK_AGAIN_SECONDS = 1.0
+"""Longest time between two looks; changes of the claims and volumes are noticed at once."""
+
+Json = dict[str, Any]
+
+
+class StaticBinding:
+    """A volume promised to a claim. ``written`` is its version once the API server knows."""
+
+    def __init__(self, claim: PersistentVolumeClaim, volume: PersistentVolume) -> None:
+        reference = ObjectReference(
+            kind="PersistentVolumeClaim",
+            api_version="v1",
+            namespace=claim.metadata.namespace,
+            name=claim.metadata.name,
+            uid=claim.metadata.uid,
+            resource_version=claim.metadata.resource_version,
+        )
+        known = volume.spec.claim_ref
+        is_same = known is not None and known.uid == reference.uid and volume.is_bound_to(claim)
+        annotations = volume.metadata.annotations
+        # A volume that a user reserved for the claim is not the controller's to free again.
+        if not volume.is_bound_to(claim):
+            annotations = {BOUND_BY_CONTROLLER: "yes", **annotations}
+        self.claim = claim
+        self.is_changed = not is_same
+        self.volume = volume
+        if self.is_changed:
+            self.volume = replace(
+                volume,
+                metadata=replace(volume.metadata, annotations=annotations),
+                spec=replace(volume.spec, claim_ref=reference),
+            )
+        self.written = "" if self.is_changed else volume.metadata.resource_version
+
+    def apply(self, raw: Json) -> None:
+        """Make the change in the whole object."""
+        raw["spec"]["claimRef"] = msgspec.to_builtins(self.volume.spec.claim_ref)
+        if BOUND_BY_CONTROLLER in self.volume.metadata.annotations:
+            _annotate(raw, BOUND_BY_CONTROLLER, "yes")
+
+
+class Provisioning:
+    """A claim for which a volume is to be made near a node; ``written`` as above."""
+
+    def __init__(self, claim: PersistentVolumeClaim, node_name: str) -> None:
+        annotations = {**claim.metadata.annotations, SELECTED_NODE: node_name}
+        self.claim = replace(claim, metadata=replace(claim.metadata, annotations=annotations))
+        self.written = ""
+
+    def apply(self, raw: Json) -> None:
+        _annotate(raw, SELECTED_NODE, self.claim.metadata.annotations[SELECTED_NODE])
+
+
+class PodVolumes:
+    """Everything promised to one pod on one node."""
+
+    def __init__(self, placement: Placement, node_name: str) -> None:
+        self.static = [StaticBinding(claim, volume) for claim, volume in placement.static]
+        self.provisioned = [Provisioning(claim, node_name) for claim in placement.provisioned]
+
+
+class Unbound(Exception):
+    """The volumes will not be bound as promised; the pod must be scheduled again."""
+
+
+class VolumeBinder:
+    """Keeps and writes promises."""
+
+    def __init__(self, handle: Handle, finder: VolumeFinder, bind_timeout_seconds: float) -> None:
+        self._handle = handle
+        self._finder = finder
+        self._volumes = finder.volumes.volumes
+        self._claims = finder.volumes.claims
+        self._bind_timeout_seconds = bind_timeout_seconds
+        self._axis = ResourceAxis()
+
+    # -- promises -------------------------------------------------------------------------------
+
+    def assume(self, pod_volumes: PodVolumes) -> Status:
+        """Promise everything or nothing."""
+        try:
+            for binding in pod_volumes.static:
+                if binding.is_changed:
+                    self._volumes.assume(binding.volume)
+            for provisioning in pod_volumes.provisioned:
+                self._claims.assume(provisioning.claim)
+        except NotAssumed as problem:
+            self.revert(pod_volumes)
+            return error(str(problem))
+        return SUCCESS
+
+    def revert(self, pod_volumes: PodVolumes) -> None:
+        """Take promises back. What is written stays promised until the watch brings it."""
+        for binding in pod_volumes.static:
+            if not binding.written:
+                self._volumes.restore(binding.volume)
+        for provisioning in pod_volumes.provisioned:
+            if not provisioning.written:
+                self._claims.restore(provisioning.claim)
+
+    # -- writing --------------------------------------------------------------------------------
+
+    async def bind(self, pod: PodInfo, node_name: str, pod_volumes: PodVolumes) -> Status:
+        """Write the promises and wait until every claim is bound."""
+        try:
+            await self._write(pod_volumes)
+        except ApiError as problem:
+            return error(str(problem))
+        try:
+            await self._wait(pod, node_name, pod_volumes)
+        except Unbound as problem:
+            return error(f"binding volumes: {problem}")
+        return SUCCESS
+
+    async def _write(self, pod_volumes: PodVolumes) -> None:
+        client = self._handle.client
+        for binding in pod_volumes.static:
+            meta = binding.volume.metadata
+            if binding.is_changed:
+                raw = await client.read_volume(meta.name)
+                body = _changed(raw, meta.resource_version, "persistentvolumes", binding.apply)
+                binding.written = _version(await client.update_volume(meta.name, body))
+        for provisioning in pod_volumes.provisioned:
+            meta = provisioning.claim.metadata
+            raw = await client.read_claim(meta.namespace, meta.name)
+            kind = "persistentvolumeclaims"
+            body = _changed(raw, meta.resource_version, kind, provisioning.apply)
+            answer = await client.update_claim(meta.namespace, meta.name, body)
+            provisioning.written = _version(answer)
+
+    # -- waiting --------------------------------------------------------------------------------
+
+    async def _wait(self, pod: PodInfo, node_name: str, pod_volumes: PodVolumes) -> None:
+        clock = self._handle.clock
+        deadline = clock.now() + self._bind_timeout_seconds
+        claims = [one.claim.metadata.key for one in pod_volumes.static]
+        claims += [one.claim.metadata.key for one in pod_volumes.provisioned]
+        volumes = [binding.volume.metadata.name for binding in pod_volumes.static]
+        changed = asyncio.Event()
+        with (
+            self._claims.listing.telling(claims, changed.set),
+            self._volumes.listing.telling(volumes, changed.set),
+        ):
+            while not self._is_bound(pod, node_name, pod_volumes):
+                remaining = deadline - clock.now()
+                if remaining <= 0:
+                    raise Unbound("context deadline exceeded")
+                changed.clear()
+                try:
+                    async with asyncio.timeout(min(remaining, LOOK_AGAIN_SECONDS)):
+                        await changed.wait()
+                except TimeoutError:
+                    continue
+
+    def _is_bound(self, pod: PodInfo, node_name: str, pod_volumes: PodVolumes) -> bool:
+        """Whether every claim is bound; raises ``Unbound`` if that will not happen any more.
+
+        Looks at what the watch brought, without promises: only the controllers' word counts here.
+        """
+        node = self._handle.node(node_name)
+        if node is None:
+            raise Unbound(f'failed to get node "{node_name}": node "{node_name}" not found')
+        if not self._handle.has_pod(pod.uid):
+            raise Unbound(f'pod does not exist any more: pod "{pod.name}" not found')
+        return all(self._is_static_bound(one, node) for one in pod_volumes.static) and all(
+            self._is_provisioned(one, node) for one in pod_volumes.provisioned
+        )
+
+    def _is_static_bound(self, binding: StaticBinding, node: Node) -> bool:
+        name = binding.volume.metadata.name
+        volume = self._volumes.listing.get(name)
+        if volume is None:
+            raise Unbound(f'failed to check binding: persistentvolumes "{name}" not found')
+        claim = self._claim(binding.claim, "failed to check binding")
+        if _is_older(volume.metadata.resource_version, binding.written):
+            return False
+        self._check_reachable(volume, node)
+        if volume.spec.claim_ref is None or not volume.spec.claim_ref.uid:
+            raise Unbound(f'ClaimRef got reset for pv "{name}"')
+        return claim.is_fully_bound
+
+    def _is_provisioned(self, provisioning: Provisioning, node: Node) -> bool:
+        claim = self._claim(provisioning.claim, "failed to check provisioning pvc")
+        if _is_older(claim.metadata.resource_version, provisioning.written):
+            return False
+        name, annotations = claim.metadata.name, claim.metadata.annotations
+        if not annotations:
+            raise Unbound(f'selectedNode annotation reset for PVC "{name}"')
+        # A provisioner that failed takes the annotation away to have another node chosen.
+        if annotations.get(SELECTED_NODE) != node.metadata.name:
+            raise Unbound(f'provisioning failed for PVC "{name}"')
+        if claim.spec.volume_name:
+            volume = self._volumes.listing.get(claim.spec.volume_name)
+            if volume is None:
+                # The claim may have overtaken its volume on the way here.
+                return False
+            self._check_reachable(volume, node)
+        return claim.is_fully_bound
+
+    def _claim(self, claim: PersistentVolumeClaim, activity: str) -> PersistentVolumeClaim:
+        known = self._claims.listing.get(claim.metadata.name, claim.metadata.namespace)
+        if known is None:
+            key = claim.metadata.key
+            raise Unbound(f'{activity}: persistentvolumeclaims "{key}" not found')
+        return known
+
+    def _check_reachable(self, volume: PersistentVolume, node: Node) -> None:
+        info = NodeInfo(node.metadata.name, self._axis)
+        info.set_node(node)
+        try:
+            reachable = self._finder.is_reachable(volume, NodeTable.of([info], self._axis).all())
+        except CannotMatch as problem:
+            raise Unbound(f"failed to translate pv to csi: {problem}") from problem
+        if not reachable[0]:
+            pair = f'pv "{volume.metadata.name}" node affinity doesn\'t match node'
+            raise Unbound(f'{pair} "{node.metadata.name}": no matching NodeSelectorTerms')
+
+
+def _changed(raw: bytes, version: str, plural: str, change: Callable[[Json], None]) -> bytes:
+    """The whole object with a change made; raises ``Conflict`` if it is of another version."""
+    obj: Json = msgspec.json.decode(raw)
+    if obj["metadata"].get("resourceVersion") != version:
+        what = f'Operation cannot be fulfilled on {plural} "{obj["metadata"]["name"]}"'
+        raise Conflict(409, "Conflict", f"{what}: the object has been modified")
+    change(obj)
+    return msgspec.json.encode(obj)
+
+
+def _annotate(raw: Json, key: str, value: str) -> None:
+    raw["metadata"]["annotations"] = {**(raw["metadata"].get("annotations") or {}), key: value}
+
+
+def _version(raw: bytes) -> str:
+    version: str = msgspec.json.decode(raw)["metadata"]["resourceVersion"]
+    return version
+
+
+def _is_older(version: str, other: str) -> bool:
+    """Whether the watch has yet to bring what was written."""
+    if version.isdecimal() and other.isdecimal():
+        return int(version) < int(other)
+    return version != other

@@ -1,0 +1,237 @@
+"""Where a pod's volumes can be reached, found or made: the filter of VolumeBinding.
+
+Follows plugins/volumebinding/binder.go: FindPodVolumes (v1.36), for many nodes at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ksched.api.label_selectors import IN, requirement_problems
+from ksched.api.quantity import to_nanos, value
+from ksched.api.storage import (
+    NO_PROVISIONER,
+    SELECTED_NODE,
+    CSIDriver,
+    CSINode,
+    PersistentVolume,
+    PersistentVolumeClaim,
+    StorageClass,
+    TopologySelectorTerm,
+)
+from ksched.cache.listings import Listings
+from ksched.cache.volumes import VolumeFacts, Volumes, compile_affinity
+from ksched.framework import NodeRows
+from ksched.framework.plugins.node_matching import matches_terms
+from ksched.framework.plugins.volumes.capacities import Capacities
+from ksched.framework.plugins.volumes.csi_migration import (
+    InTreePlugin,
+    Untranslatable,
+    in_tree_plugin,
+    translated_affinity,
+)
+from ksched.framework.plugins.volumes.matching import (
+    NONE,
+    CannotMatch,
+    Numbers,
+    StaticMatching,
+    find_candidates,
+)
+
+Bools = NDArray[np.bool_]
+Codes = NDArray[np.int16]
+
+NODE_CONFLICT, BIND_CONFLICT, NOT_ENOUGH_SPACE, VOLUME_MISSING = 1, 2, 4, 8
+"""What may be wrong with a node; all that applies is added up."""
+
+
+class PodClaims(NamedTuple):
+    """The claims of a pod that may be placed: bound ones, and those waiting for a consumer."""
+
+    bound: Sequence[PersistentVolumeClaim]
+    delayed: Sequence[PersistentVolumeClaim]
+
+
+class Placement(NamedTuple):
+    """What becomes of a pod's waiting claims on one node."""
+
+    static: Sequence[tuple[PersistentVolumeClaim, PersistentVolume]]
+    provisioned: Sequence[PersistentVolumeClaim]
+
+
+class Finding:
+    """What was found for each node.
+
+    ``codes`` adds up what is wrong, ``placement`` tells what would be done on a node without fault.
+    """
+
+    def __init__(self, codes: Codes) -> None:
+        self.codes = codes
+        self._matching: StaticMatching | None = None
+        self._selected: Sequence[PersistentVolumeClaim] = ()
+        self._matched: Sequence[tuple[PersistentVolumeClaim, Numbers]] = ()
+
+    def of_delayed(
+        self,
+        matching: StaticMatching,
+        selected: Sequence[PersistentVolumeClaim],
+        matched: Sequence[tuple[PersistentVolumeClaim, Numbers]],
+    ) -> None:
+        self._matching, self._selected, self._matched = matching, selected, matched
+
+    def placement(self, position: int) -> Placement:
+        static, provisioned = [], list(self._selected)
+        for claim, numbers in self._matched:
+            if numbers[position] == NONE or self._matching is None:
+                provisioned.append(claim)
+            else:
+                volume = self._matching.facts(int(numbers[position])).volume
+                static.append((claim, volume))
+        return Placement(static, provisioned)
+
+
+class VolumeFinder:
+    """Answers for one profile; the promises it respects are everybody's."""
+
+    def __init__(self, listings: Listings) -> None:
+        self.volumes = listings.view(Volumes)
+        self.classes = listings.want(StorageClass)
+        self._csi_nodes = listings.want(CSINode)
+        self._drivers = listings.want(CSIDriver)
+        self._capacities = Capacities(listings)
+
+    def epoch(self, claims: PodClaims) -> object:
+        """A value that stays the same while no answer can change, changes of nodes apart."""
+        bound = [self.volumes.facts(claim.spec.volume_name) for claim in claims.bound]
+        facts: list[object] = [self._csi_nodes.generation, *claims.bound, *bound]
+        if claims.delayed:
+            facts += [*claims.delayed]
+            facts += [self.volumes.of_class(one.class_name).version for one in claims.delayed]
+            facts += [self.classes.generation, self._drivers.generation]
+            facts.append(self._capacities.generation)
+        return facts
+
+    def find(self, claims: PodClaims, nodes: NodeRows) -> Finding:
+        """Judge nodes; raises ``CannotMatch`` if that is impossible."""
+        finding = Finding(np.zeros(len(nodes), np.int16))
+        self._check_bound(claims.bound, nodes, finding.codes)
+        if claims.delayed:
+            self._check_delayed(claims.delayed, nodes, finding)
+        return finding
+
+    # -- bound claims ---------------------------------------------------------------------------
+
+    def _check_bound(
+        self, claims: Sequence[PersistentVolumeClaim], nodes: NodeRows, codes: Codes
+    ) -> None:
+        passing = np.ones(len(nodes), np.bool_)
+        for claim in claims:
+            facts = self.volumes.facts(claim.spec.volume_name)
+            if facts is None:
+                codes[passing] |= VOLUME_MISSING
+                return
+            reachable = self._reachable(facts, nodes)
+            codes[passing & ~reachable] |= NODE_CONFLICT
+            passing &= reachable
+
+    def _reachable(self, facts: VolumeFacts, nodes: NodeRows) -> Bools:
+        affinity = facts.affinity
+        everywhere = np.ones(len(nodes), np.bool_)
+        reachable = everywhere if affinity is None else matches_terms(affinity, nodes)
+        plugin = in_tree_plugin(facts.volume.spec)
+        if plugin is None or not plugin.is_replaced:
+            return reachable
+        is_migrated = np.array([self._is_migrated(plugin, name) for name in nodes.names], np.bool_)
+        if not is_migrated.any():
+            return reachable
+        try:
+            translated = compile_affinity(translated_affinity(plugin, facts.volume))
+        except Untranslatable as problem:
+            raise CannotMatch(f"could not translate pv: {problem}") from problem
+        instead = everywhere if translated is None else matches_terms(translated, nodes)
+        return np.where(is_migrated, instead, reachable)
+
+    def _is_migrated(self, plugin: InTreePlugin, node_name: str) -> bool:
+        csi_node = self._csi_nodes.get(node_name)
+        return csi_node is not None and plugin.name in csi_node.migrated_plugins
+
+    def is_reachable(self, volume: PersistentVolume, nodes: NodeRows) -> Bools:
+        """Mark the nodes from which a volume can be used."""
+        affinity = compile_affinity(volume.spec.node_affinity)
+        return self._reachable(VolumeFacts(volume, 0, affinity), nodes)
+
+    # -- claims that wait for a consumer --------------------------------------------------------
+
+    def _check_delayed(
+        self, claims: Sequence[PersistentVolumeClaim], nodes: NodeRows, finding: Finding
+    ) -> None:
+        """Match claims with volumes, and see that the others can be provisioned.
+
+        A claim for which a node was selected earlier is being provisioned there, or was when the
+        scheduler last looked.
+        """
+        selected, unmatched = [], []
+        passing = np.ones(len(nodes), np.bool_)
+        for claim in claims:
+            node_name = claim.metadata.annotations.get(SELECTED_NODE)
+            if node_name is None:
+                unmatched.append(claim)
+            else:
+                selected.append(claim)
+                passing &= nodes.named(node_name)
+        finding.codes[~passing] |= BIND_CONFLICT
+        if not passing.any():
+            return
+        matching = StaticMatching(nodes)
+        matched = []
+        for claim in sorted(unmatched, key=lambda one: to_nanos(one.request)):
+            volumes = self.volumes.of_class(claim.class_name).members
+            matched.append((claim, matching.choose(find_candidates(claim, volumes))))
+        finding.of_delayed(matching, selected, matched)
+        for claim in selected:
+            self._check_provisioning(claim, passing, nodes, finding.codes)
+        for claim, numbers in matched:
+            self._check_provisioning(claim, passing & (numbers == NONE), nodes, finding.codes)
+
+    def _check_provisioning(
+        self, claim: PersistentVolumeClaim, wanted: Bools, nodes: NodeRows, codes: Codes
+    ) -> None:
+        """See on the wanted nodes, without fault so far, that a volume can be made."""
+        wanted = wanted & ((codes & (BIND_CONFLICT | NOT_ENOUGH_SPACE)) == 0)
+        if not wanted.any():
+            return
+        storage_class = self.classes.get(claim.class_name)
+        if storage_class is None:
+            raise CannotMatch(f'failed to find storage class "{claim.class_name}"')
+        if storage_class.provisioner in ("", NO_PROVISIONER):
+            codes[wanted] |= BIND_CONFLICT
+            return
+        allowed = _allowed(storage_class.allowed_topologies, nodes)
+        codes[wanted & ~allowed] |= BIND_CONFLICT
+        driver = self._drivers.get(storage_class.provisioner)
+        asked_for = "storage" in claim.spec.resources.requests
+        if driver is not None and driver.spec.storage_capacity and asked_for:
+            name, size_bytes = storage_class.metadata.name, value(claim.request)
+            enough = self._capacities.suffice(name, size_bytes, nodes)
+            codes[wanted & allowed & ~enough] |= NOT_ENOUGH_SPACE
+
+
+def _allowed(terms: Sequence[TopologySelectorTerm], nodes: NodeRows) -> Bools:
+    """Mark the nodes in the topologies of a class; without any, all nodes are."""
+    if not terms:
+        return np.ones(len(nodes), np.bool_)
+    found = np.zeros(len(nodes), np.bool_)
+    for term in terms:
+        wanted = term.match_label_expressions
+        # An empty term, and one that cannot be parsed, allows nothing.
+        if not wanted or any(requirement_problems("", one.key, IN, one.values) for one in wanted):
+            continue
+        inside = np.ones(len(nodes), np.bool_)
+        for one in wanted:
+            inside &= nodes.label(one.key).test(set[str | None](one.values).__contains__)
+        found |= inside
+    return found
