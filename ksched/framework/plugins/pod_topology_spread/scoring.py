@@ -60,14 +60,14 @@ class SoftSpread:
 
     def score(self, nodes: NodeRows) -> Ints:
         if len(self._tracked) == 1 and self._tracked[0].constraint.topology_key != HOSTNAME:
-            return _rounded(self._by_domain(0)).take(self._ids[0])
+            return rounded(self._by_domain(0)).take(self._ids[0])
         total = np.zeros(len(nodes))
         for index, one in enumerate(self._tracked):
             if one.constraint.topology_key == HOSTNAME:
                 total += self._by_host(index, nodes)
             else:
                 total += self._by_domain(index).take(self._ids[index])
-        return _rounded(total)
+        return rounded(total)
 
     def _by_host(self, index: int, nodes: NodeRows) -> Floats:
         one = self._tracked[index]
@@ -102,7 +102,7 @@ class SoftSpread:
         return normalized
 
 
-def _rounded(scores: Floats) -> Ints:
+def rounded(scores: Floats) -> Ints:
     """Round as Go's ``math.Round``: halves go up, and what is just below a half does not."""
     whole = np.floor(scores)
     return (whole + (scores - whole >= 0.5)).astype(np.int64)
