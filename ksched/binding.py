@@ -27,6 +27,7 @@ from ksched.framework.runtime.lifecycle import (
     run_pre_bind,
     run_pre_bind_pre_flight,
 )
+from ksched.framework.runtime.pre_binding import PreBindingPods
 from ksched.framework.runtime.waiting_pods import WaitingPods
 from ksched.framework.status import SUCCESS, Status, error
 from ksched.pod_status import PodStatusUpdater, Wish
@@ -51,6 +52,7 @@ class BindingCycle:
         cache: SchedulerCache,
         queue: SchedulingQueue,
         waiting: WaitingPods,
+        pre_binding: PreBindingPods,
         failures: FailureHandler,
         recorder: EventRecorder,
         status: PodStatusUpdater,
@@ -60,6 +62,7 @@ class BindingCycle:
         self._cache = cache
         self._queue = queue
         self._waiting = waiting
+        self._pre_binding = pre_binding
         self._failures = failures
         self._recorder = recorder
         self._status = status
@@ -109,7 +112,10 @@ class BindingCycle:
         metrics = placed.profile.metrics
         if framework.pre_bind:
             began = stopwatch()
-            status = await run_pre_bind(framework, state, pod, placed.node_name)
+            work = run_pre_bind(framework, state, pod, placed.node_name)
+            # A pod with nothing to wait for is as good as bound: nobody could call it off in time.
+            has_work = any(hook.plugin not in state.skip_pre_bind for hook in framework.pre_bind)
+            status = await (self._pre_binding.run(pod.uid, work) if has_work else work)
             metrics.record("PreBind", status.code, began)
             if not status.is_success:
                 return status

@@ -164,17 +164,12 @@ class SchedulingCycle:
 
     def _nominated_rows(self, pod: PodInfo) -> dict[int, list[PodInfo]]:
         """Rows where pods at least as important are expected, with those pods."""
-        if not len(self._nominator):
-            return {}
         rows = self._cache.snapshot.table.rows
-        expected: dict[int, list[PodInfo]] = {}
-        for node_name, pods in self._nominator.by_node().items():
-            others = [
-                other for other in pods if other.uid != pod.uid and other.priority >= pod.priority
-            ]
-            if others and node_name in rows:
-                expected[rows[node_name]] = others
-        return expected
+        return {
+            rows[node_name]: others
+            for node_name, others in self._nominator.expected_with(pod).items()
+            if node_name in rows
+        }
 
     async def _on_nominated_node(
         self,
@@ -184,7 +179,8 @@ class SchedulingCycle:
         nominated: Mapping[int, list[PodInfo]],
     ) -> Feasibility | None:
         """Try the node the pod was nominated to; if it fits, no other node is looked at."""
-        name = pod.pod.status.nominated_node_name
+        # The nomination may be newer than what the API server says of the pod.
+        name = self._nominator.node_of(pod.uid) or pod.pod.status.nominated_node_name
         row = self._cache.snapshot.table.rows.get(name) if name else None
         if row is None:
             return None

@@ -160,15 +160,7 @@ class Metrics(Collector):
             _ATTEMPT,
             ("result",),
         )
-        self.preemption_victims = Histogram(
-            "scheduler_preemption_victims",
-            "Pods chosen to make room, by preemption.",
-            exponential_buckets(1, 2, 7),
-        )
-        self.preemption_attempts = Counter(
-            "scheduler_preemption_attempts_total",
-            "Times that room was looked for by preemption.",
-        )
+        self._define_preemption()
         self.event_loop_lag = Histogram(
             "scheduler_event_loop_lag_seconds",
             "How late a sleeping task was woken: others kept the event loop busy that long.",
@@ -180,6 +172,28 @@ class Metrics(Collector):
             "leader_election_slowpath_total",
             "Renewals of the lease that needed more than one request.",
             ("name",),
+        )
+
+    def _define_preemption(self) -> None:
+        self.preemption_victims = Histogram(
+            "scheduler_preemption_victims",
+            "Pods chosen to make room, by preemption.",
+            exponential_buckets(1, 2, 7),
+        )
+        self.preemption_attempts = Counter(
+            "scheduler_preemption_attempts_total",
+            "Times that room was looked for by preemption.",
+        )
+        self.preemption_goroutines_duration = Histogram(
+            "scheduler_preemption_goroutines_duration_seconds",
+            "Time to get the victims of a preemption deleted.",
+            exponential_buckets(0.01, 2, 20),
+            ("result",),
+        )
+        self.preemption_goroutines_execution = Counter(
+            "scheduler_preemption_goroutines_execution_total",
+            "Preemptions whose victims were deleted, or were not because something failed.",
+            ("result",),
         )
 
     def _define_rest_client(self) -> None:

@@ -39,17 +39,25 @@ from ksched.decisions import Decision, DecisionLog, Result
 from ksched.election.fence import WriteFence
 from ksched.event_handlers import EVENT_RESOURCES, REMOVED, ListingHandler, NodeHandler, PodHandler
 from ksched.failures import SCHEDULER_ERROR, FailureHandler
-from ksched.framework.handle import Handle
 from ksched.framework.plugins.in_tree import IN_TREE
 from ksched.framework.queued_pod import QueuedPodInfo
 from ksched.framework.runtime import registry as registries
 from ksched.framework.runtime.guard import Hook, PluginFailure
-from ksched.framework.runtime.profiles import FrameworkHandle, build_profiles
+from ksched.framework.runtime.pre_binding import PreBindingPods
+from ksched.framework.runtime.profiles import (
+    FrameworkHandle,
+    Profile,
+    Surroundings,
+    build_profiles,
+)
 from ksched.framework.runtime.waiting_pods import WaitingPods
 from ksched.framework.status import Status
 from ksched.metrics import Metrics
 from ksched.pod_status import PodStatusUpdater, Wish
+from ksched.preemption_executor import PreemptionExecutor
 from ksched.queue.hints import registrations
+from ksched.queue.nominator import Nominator
+from ksched.queue.places import GATED
 from ksched.queue.scheduling_queue import (
     BACKOFF_FLUSH_SECONDS,
     UNSCHEDULABLE_FLUSH_SECONDS,
@@ -135,18 +143,17 @@ class Scheduler:
         self.cache = SchedulerCache(self.clock.now, assume_ttl_seconds)
         self.listings = Listings()
         self.waiting = WaitingPods()
+        self.nominator = Nominator()
         self.decisions = DecisionLog()
-        self.profiles = build_profiles(
-            configuration,
-            registries.merge(IN_TREE, registries.installed(), registry or {}),
-            self.cache.snapshot,
-            self.clock,
-            self._make_handle,
-            metrics,
-        )
+        self.pod_status = PodStatusUpdater(self.client, self.clock)
+        pre_binding = PreBindingPods()
+        metrics = metrics or Metrics()
+        self.preemption = self._make_preemption(pre_binding, metrics)
+        # Its own generator: what the network did must not change the choices.
+        choices = random.Random(seed)
+        self.profiles = self._make_profiles(registry or {}, choices, metrics)
         self.queue = self._make_queue(pod_max_in_unschedulable_seconds, observer)
         recorders = Recorders(self.recorder)
-        self.pod_status = PodStatusUpdater(self.client, self.clock)
         self.pods = PodHandler(self.cache, self.queue, self.waiting, self.pod_status, self.profiles)
         self.nodes = NodeHandler(self.cache, self.queue)
         self.pod_reflector: Reflector[Pod] = Reflector(
@@ -158,14 +165,14 @@ class Scheduler:
         self.listing_reflectors = self._make_listing_reflectors(rng)
         failures = FailureHandler(self.queue, self.pods.latest, recorders, self.pod_status)
         self._failures, self._recorders = failures, recorders
-        # Its own generator: what the network did must not change the choices.
         self._cycle = SchedulingCycle(
-            self.cache, self.profiles, self.queue.nominator, self.waiting, random.Random(seed)
+            self.cache, self.profiles, self.nominator, self.waiting, choices
         )
         self._binding = BindingCycle(
             self.cache,
             self.queue,
             self.waiting,
+            pre_binding,
             failures,
             recorders,
             self.pod_status,
@@ -176,17 +183,41 @@ class Scheduler:
         self._drain = anyio.CancelScope()
         self._tasks: anyio.abc.TaskGroup | None = None
 
-    def _make_handle(self, profile: str) -> Handle:
-        return FrameworkHandle(
-            profile,
+    def _make_preemption(self, pre_binding: PreBindingPods, metrics: Metrics) -> PreemptionExecutor:
+        return PreemptionExecutor(
+            self.client,
+            self.cache,
+            self.nominator,
+            self.waiting,
+            pre_binding,
+            self.pod_status,
+            self.clock,
+            metrics,
+            self._activate,
+            self._release,
+            self.configuration.parallelism,
+        )
+
+    def _make_profiles(
+        self, registry: registries.Registry, rng: random.Random, metrics: Metrics
+    ) -> dict[str, Profile]:
+        surroundings = Surroundings(
             self.clock,
             self.client,
-            ProfileRecorder(self.recorder, profile),
             self.listings,
-            self.cache.snapshot,
+            self.cache,
             self.waiting,
+            self.nominator,
+            rng,
+            metrics,
+            self.preemption,
             self._activate,
-            self._nominated_pods_for_node,
+        )
+        return build_profiles(
+            self.configuration,
+            registries.merge(IN_TREE, registries.installed(), registry),
+            lambda name: FrameworkHandle(name, ProfileRecorder(self.recorder, name), surroundings),
+            surroundings,
         )
 
     def _make_listing_reflectors(self, rng: random.Random) -> list[Reflector[Any]]:
@@ -210,8 +241,9 @@ class Scheduler:
     def _activate(self, pods: Iterable[PodInfo]) -> None:
         self.queue.activate(pods)
 
-    def _nominated_pods_for_node(self, node_name: str) -> list[PodInfo]:
-        return self.queue.nominator.nominated_pods_for_node(node_name)
+    def _release(self, pod: PodInfo) -> None:
+        if self.queue.place_of(pod.uid) is GATED:
+            self.queue.activate([pod])
 
     def _make_queue(
         self, pod_max_in_unschedulable_seconds: float, observer: Observer | None
@@ -230,6 +262,7 @@ class Scheduler:
             pod_max_backoff_seconds=self.configuration.pod_max_backoff_seconds,
             pod_max_in_unschedulable_seconds=pod_max_in_unschedulable_seconds,
             observer=observer,
+            nominator=self.nominator,
         )
 
     def _pre_enqueue(self, hook: Hook) -> Callable[[PodInfo], Status]:
@@ -280,6 +313,7 @@ class Scheduler:
             if self._expires_assumed:
                 tasks.start_soon(self._expire_assumed, name="expire assumed")
             tasks.start_soon(self.pod_status.run, name="update pod status")
+            tasks.start_soon(self.preemption.run, name="preempt")
             with anyio.CancelScope() as self._drain:
                 # A task per pod: asyncio's group costs a tenth of anyio's here.
                 async with asyncio.TaskGroup() as bindings:

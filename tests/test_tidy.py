@@ -30,7 +30,7 @@ LAYERS: list[set[str]] = [
     {"ksched.framework.plugins", "ksched.queue", "ksched.client"},
     {"ksched.framework.runtime", "ksched.election"},
     {"ksched.cycle", "ksched.pod_status"},
-    {"ksched.event_handlers", "ksched.failures"},
+    {"ksched.event_handlers", "ksched.failures", "ksched.preemption_executor"},
     {"ksched.binding"},
     {"ksched.scheduler"},
     {"ksched"},  # the public names

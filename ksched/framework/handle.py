@@ -2,20 +2,49 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import random
+from collections.abc import Iterable, Sequence
 from typing import Any, Protocol
 
+import numpy as np
+from numpy.typing import NDArray
+
+from ksched.api.objects import Node
+from ksched.cache.excerpt import Excerpt
 from ksched.cache.listings import Listings
+from ksched.cache.node_info import NodeInfo
 from ksched.cache.pod_info import PodInfo
 from ksched.cache.snapshot import Snapshot
 from ksched.clock import Clock
+from ksched.framework.cycle_state import CycleState
+from ksched.framework.status import Status
+from ksched.metrics import Metrics
 
 
 class PodClient(Protocol):
-    """The writes a plugin may ask of the API server."""
+    """The requests a plugin may make of the API server; they raise ``ApiError``."""
 
     async def bind(self, namespace: str, name: str, uid: str, node_name: str) -> None:
-        """Bind a pod; raises ``ApiError``."""
+        """Bind a pod."""
+        ...
+
+    async def read_volume(self, name: str) -> bytes:
+        """Read a PersistentVolume; the answer is its JSON, whole."""
+        ...
+
+    async def update_volume(self, name: str, body: bytes) -> bytes:
+        """Replace a PersistentVolume, unless it is of another version, and return what is stored.
+
+        ``Conflict`` if somebody wrote since it was read.
+        """
+        ...
+
+    async def read_claim(self, namespace: str, name: str) -> bytes:
+        """Read a PersistentVolumeClaim; the answer is its JSON, whole."""
+        ...
+
+    async def update_claim(self, namespace: str, name: str, body: bytes) -> bytes:
+        """Replace a PersistentVolumeClaim, like ``update_volume``."""
         ...
 
 
@@ -43,6 +72,23 @@ class EventRecorder(Protocol):
     def event(self, pod: PodInfo, kind: str, reason: str, action: str, note: str) -> None: ...
 
 
+class AmountFilters(Protocol):
+    """The filters of a profile over an excerpt of the node table, as far as amounts decide."""
+
+    is_complete: bool
+    """Whether a node without a rejection here passes all filters. Otherwise there are filters that
+    look at more, and the node must be tried on a copy."""
+
+    def judge(self) -> NDArray[np.int32]:
+        """By node 0, or the number of the status that the filters would give it.
+
+        Reads the excerpt's ``amounts`` as they are now.
+        """
+        ...
+
+    def status(self, code: int) -> Status: ...
+
+
 class Handle(Protocol):
     """Given to every plugin factory; shared by the plugins of a profile."""
 
@@ -52,10 +98,21 @@ class Handle(Protocol):
     recorder: EventRecorder
     listings: Listings
     """Other objects of the cluster; ``want`` what you need in the constructor."""
+    rng: random.Random
+    """The scheduler's generator: with ``--seed`` its choices repeat."""
+    metrics: Metrics
 
     @property
     def snapshot(self) -> Snapshot:
         """The snapshot of the running cycle; do not keep it."""
+        ...
+
+    def node(self, name: str) -> Node | None:
+        """A node as it is now: unlike the snapshot this does not stand still. Also for binding."""
+        ...
+
+    def has_pod(self, uid: str) -> bool:
+        """Whether a placed pod is still there: not deleted since, and its place not given back."""
         ...
 
     def get_waiting_pod(self, uid: str) -> WaitingPod | None: ...
@@ -66,8 +123,48 @@ class Handle(Protocol):
 
     def nominated_pods_for_node(self, node_name: str) -> list[PodInfo]: ...
 
+    def nominated_node_name(self, pod: PodInfo) -> str:
+        """The node a pod is nominated to, though the API server may not know yet; "" if none."""
+        ...
+
     def activate(self, pods: Iterable[PodInfo]) -> None:
         """Try these pods again now, if they are waiting."""
+        ...
+
+    # For PostFilter plugins. A dry run works on ``node.clone()`` and ``state.clone()``; the answers
+    # are SUCCESS, a rejection, or ERROR if a plugin broke.
+
+    def run_filters_with_nominated_pods(
+        self, state: CycleState, pod: PodInfo, node: NodeInfo
+    ) -> Status:
+        """Run the filters on a (changed) node, with the pods nominated to it and without."""
+        ...
+
+    def add_pod(self, state: CycleState, pod: PodInfo, added: PodInfo, node: NodeInfo) -> Status:
+        """Put a pod on a copied node, keeping the plugins' state true."""
+        ...
+
+    def remove_pod(
+        self, state: CycleState, pod: PodInfo, removed: PodInfo, node: NodeInfo
+    ) -> Status:
+        """Take a pod off a copied node, keeping the plugins' state true."""
+        ...
+
+    def amount_filters(self, state: CycleState, pod: PodInfo, nodes: Excerpt) -> AmountFilters:
+        """The same for many nodes at once, as far as amounts decide."""
+        ...
+
+    def preempt(self, pod: PodInfo, node_name: str, victims: Sequence[PodInfo]) -> None:
+        """Evict pods from a node to make room for a pod; returns at once.
+
+        Victims that wait for permission or volumes are sent back to the queue, the others deleted.
+        Less important pods lose their nomination to the node. If something fails, the pod is tried
+        again. The caller nominates the pod.
+        """
+        ...
+
+    def is_preempting(self, uid: str) -> bool:
+        """Whether victims of this pod's preemption are still to be seen running."""
         ...
 
 

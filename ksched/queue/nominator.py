@@ -54,6 +54,19 @@ class Nominator:
         """All nominated pods by node."""
         return {name: list(pods.values()) for name, pods in self._by_node.items()}
 
+    def expected_on(self, node_name: str, pod: PodInfo) -> list[PodInfo]:
+        """The pods nominated to a node that are at least as important as a pod, itself not."""
+        return [
+            other
+            for other in self._by_node.get(node_name, {}).values()
+            if other.priority >= pod.priority and other.uid != pod.uid
+        ]
+
+    def expected_with(self, pod: PodInfo) -> dict[str, list[PodInfo]]:
+        """The same for all nodes where there are any."""
+        expected = {name: self.expected_on(name, pod) for name in self._by_node}
+        return {name: pods for name, pods in expected.items() if pods}
+
     def nominated_pods_for_node(self, node_name: str) -> list[PodInfo]:
         return list(self._by_node.get(node_name, {}).values())
 

@@ -6,7 +6,7 @@ For comparing verdicts: with a reference, with recordings, or before and after a
 from __future__ import annotations
 
 import random
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import NoReturn
 
 from msgspec import Struct
@@ -20,13 +20,14 @@ from ksched.configuration.model import SchedulerConfiguration
 from ksched.cycle import SchedulingCycle
 from ksched.framework.cycle_state import CycleState
 from ksched.framework.diagnosis import Diagnosis
-from ksched.framework.handle import Handle
+from ksched.framework.handle import EventRecorder
 from ksched.framework.plugins.in_tree import IN_TREE
 from ksched.framework.queued_pod import QueuedPodInfo
 from ksched.framework.runtime.guard import PluginFailure
-from ksched.framework.runtime.profiles import FrameworkHandle, build_profiles
+from ksched.framework.runtime.profiles import FrameworkHandle, Surroundings, build_profiles
 from ksched.framework.runtime.registry import Registry, merge
 from ksched.framework.runtime.waiting_pods import WaitingPods
+from ksched.metrics import Metrics
 from ksched.queue.nominator import Nominator
 from ksched.testing.virtual_time import VirtualClock
 
@@ -35,12 +36,16 @@ class Verdict(Struct, frozen=True):
     """What was decided for a pod.
 
     ``scores`` has, per feasible node and scoring plugin, the normalised and weighted score; it is
-    empty when fewer than two nodes were feasible.
+    empty when fewer than two nodes were feasible. A pod that fits nowhere may be ``nominated`` to a
+    node from which ``victims`` (by ``namespace/name``) would be evicted; ``None`` leaves the
+    nomination it has.
     """
 
     feasible: frozenset[str]
     message: str = ""
     scores: dict[str, dict[str, int]] = {}
+    nominated: str | None = None
+    victims: frozenset[str] = frozenset()
 
     @property
     def totals(self) -> dict[str, int]:
@@ -75,30 +80,27 @@ class Decider:
         self.cache = SchedulerCache(lambda: 0.0)
         self.listings = Listings()
         self.nominator = Nominator()
-        self._waiting = WaitingPods()
+        self.preemptions = Preemptions()
+        waiting, rng = WaitingPods(), random.Random(seed)
+        surroundings = Surroundings(
+            self.clock,
+            _NoClient(),
+            self.listings,
+            self.cache,
+            waiting,
+            self.nominator,
+            rng,
+            Metrics(),
+            self.preemptions,
+            activate=lambda pods: None,
+        )
         self.profiles = build_profiles(
             configuration or SchedulerConfiguration(),
             merge(IN_TREE, registry or {}),
-            self.cache.snapshot,
-            self.clock,
-            self._make_handle,
+            lambda name: FrameworkHandle(name, _NoRecorder(), surroundings),
+            surroundings,
         )
-        self.cycle = SchedulingCycle(
-            self.cache, self.profiles, self.nominator, self._waiting, random.Random(seed)
-        )
-
-    def _make_handle(self, profile: str) -> Handle:
-        return FrameworkHandle(
-            profile,
-            self.clock,
-            _NoClient(),
-            _NoRecorder(),
-            self.listings,
-            self.cache.snapshot,
-            self._waiting,
-            activate=lambda pods: None,
-            nominated_pods_for_node=self.nominator.nominated_pods_for_node,
-        )
+        self.cycle = SchedulingCycle(self.cache, self.profiles, self.nominator, waiting, rng)
 
     def set_cluster(self, nodes: Iterable[Node], pods: Iterable[Pod] = ()) -> None:
         for node in nodes:
@@ -118,8 +120,14 @@ class Decider:
             return Verdict(frozenset(), failed.status.message)
         if isinstance(fit, Diagnosis):
             queued = QueuedPodInfo(info, 0.0)
+            self.preemptions.chosen.clear()
             rejected = await self.cycle.run_post_filter(profile, state, queued, fit)
-            return Verdict(frozenset(), rejected.message)
+            return Verdict(
+                frozenset(),
+                rejected.message,
+                nominated=rejected.nominated_node_name,
+                victims=frozenset(self.preemptions.chosen.get(info.uid, ())),
+            )
         infos = self.cache.snapshot.table.infos
         names = [infos[row].name for row in fit.rows]
         if len(names) == 1:
@@ -133,8 +141,41 @@ class Decider:
         return Verdict(frozenset(names), scores=scores)
 
 
+class Preemptions:
+    """Notes who would be evicted for whom; nobody is."""
+
+    def __init__(self) -> None:
+        self.chosen: dict[str, list[str]] = {}
+        """Keys of the victims by UID of the pod they make room for."""
+
+    def preempt(
+        self,
+        pod: PodInfo,
+        node_name: str,
+        victims: Sequence[PodInfo],
+        profile_name: str,
+        recorder: EventRecorder,
+    ) -> None:
+        self.chosen[pod.uid] = [victim.key for victim in victims]
+
+    def is_preempting(self, uid: str) -> bool:
+        return False
+
+
 class _NoClient:
     async def bind(self, namespace: str, name: str, uid: str, node_name: str) -> NoReturn:
+        raise NotImplementedError("a decider does not bind")
+
+    async def read_volume(self, name: str) -> NoReturn:
+        raise NotImplementedError("a decider does not bind")
+
+    async def update_volume(self, name: str, body: bytes) -> NoReturn:
+        raise NotImplementedError("a decider does not bind")
+
+    async def read_claim(self, namespace: str, name: str) -> NoReturn:
+        raise NotImplementedError("a decider does not bind")
+
+    async def update_claim(self, namespace: str, name: str, body: bytes) -> NoReturn:
         raise NotImplementedError("a decider does not bind")
 
 

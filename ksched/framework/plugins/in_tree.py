@@ -10,6 +10,8 @@ from ksched.cache.listings import Listings
 from ksched.framework.handle import Handle, PluginFactory
 from ksched.framework.plugins import names
 from ksched.framework.plugins.default_binder import DefaultBinder
+from ksched.framework.plugins.default_preemption.plugin import DefaultPreemption
+from ksched.framework.plugins.dynamic_resources import DynamicResources
 from ksched.framework.plugins.image_locality import ImageLocality
 from ksched.framework.plugins.inter_pod_affinity.plugin import InterPodAffinity
 from ksched.framework.plugins.node_affinity import NodeAffinity
@@ -26,6 +28,15 @@ from ksched.framework.plugins.priority_sort import PrioritySort
 from ksched.framework.plugins.scheduling_gates import SchedulingGates
 from ksched.framework.plugins.selector_spread import SelectorSpread
 from ksched.framework.plugins.taint_toleration import TaintToleration
+from ksched.framework.plugins.volumes.binding import VolumeBinding
+from ksched.framework.plugins.volumes.legacy_limits import (
+    AzureDiskLimits,
+    EBSLimits,
+    GCEPDLimits,
+)
+from ksched.framework.plugins.volumes.limits import NodeVolumeLimits
+from ksched.framework.plugins.volumes.restrictions import VolumeRestrictions
+from ksched.framework.plugins.volumes.zone import VolumeZone
 
 
 def _plain(build: Callable[[], Any]) -> PluginFactory:
@@ -44,6 +55,10 @@ def _with_listings(build: Callable[[Any, Listings], Any]) -> PluginFactory:
     return lambda args, handle: build(args, handle.listings)
 
 
+def _with_only_listings(build: Callable[[Listings], Any]) -> PluginFactory:
+    return lambda args, handle: build(handle.listings)
+
+
 IN_TREE: Final[Mapping[str, PluginFactory]] = MappingProxyType(
     {
         names.PRIORITY_SORT: _plain(PrioritySort),
@@ -55,10 +70,19 @@ IN_TREE: Final[Mapping[str, PluginFactory]] = MappingProxyType(
         names.NODE_PORTS: _plain(NodePorts),
         names.NODE_RESOURCES_FIT: _with_args(NodeResourcesFit),
         names.NODE_RESOURCES_BALANCED_ALLOCATION: _with_args(NodeResourcesBalancedAllocation),
+        names.VOLUME_RESTRICTIONS: _with_only_listings(VolumeRestrictions),
+        names.NODE_VOLUME_LIMITS: _with_only_listings(NodeVolumeLimits),
+        names.VOLUME_BINDING: VolumeBinding,
+        names.VOLUME_ZONE: _with_only_listings(VolumeZone),
         names.POD_TOPOLOGY_SPREAD: _with_listings(PodTopologySpread),
         names.INTER_POD_AFFINITY: _with_listings(InterPodAffinity),
+        names.DEFAULT_PREEMPTION: DefaultPreemption,
         names.IMAGE_LOCALITY: _plain(ImageLocality),
         names.NODE_DECLARED_FEATURES: _plain(NodeDeclaredFeatures),
+        names.DYNAMIC_RESOURCES: _plain(DynamicResources),
+        names.EBS_LIMITS: _with_only_listings(EBSLimits),
+        names.GCE_PD_LIMITS: _with_only_listings(GCEPDLimits),
+        names.AZURE_DISK_LIMITS: _with_only_listings(AzureDiskLimits),
         names.SELECTOR_SPREAD: _with_listings(SelectorSpread),
         names.DEFAULT_BINDER: _with_handle(DefaultBinder),
     }

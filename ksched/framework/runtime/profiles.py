@@ -2,47 +2,94 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+import random
+from collections.abc import Callable, Iterable, Sequence
+from typing import Protocol
 
+from msgspec import Struct
+
+from ksched.api.objects import Node
+from ksched.cache.cache import SchedulerCache
+from ksched.cache.excerpt import Excerpt
 from ksched.cache.listings import Listings
+from ksched.cache.node_info import NodeInfo
 from ksched.cache.pod_info import PodInfo
-from ksched.cache.snapshot import Snapshot
 from ksched.clock import Clock
 from ksched.configuration.model import SchedulerConfiguration
 from ksched.errors import ConfigError
-from ksched.framework.handle import EventRecorder, Handle, PodClient
+from ksched.framework.cycle_state import CycleState
+from ksched.framework.handle import EventRecorder, PodClient
 from ksched.framework.runtime.framework import Framework
+from ksched.framework.runtime.guard import PluginFailure
 from ksched.framework.runtime.pipeline import Pipeline
 from ksched.framework.runtime.profile_metrics import ProfileMetrics
 from ksched.framework.runtime.registry import Registry
 from ksched.framework.runtime.waiting_pods import WaitingPod, WaitingPods
+from ksched.framework.runtime.what_if import AmountFilters, WhatIf
+from ksched.framework.status import SUCCESS, Status
 from ksched.metrics import Metrics
+from ksched.queue.nominator import Nominator
+
+
+class Preemptor(Protocol):
+    """Evicts the victims that a PostFilter plugin chose."""
+
+    def preempt(
+        self,
+        pod: PodInfo,
+        node_name: str,
+        victims: Sequence[PodInfo],
+        profile_name: str,
+        recorder: EventRecorder,
+    ) -> None: ...
+
+    def is_preempting(self, uid: str) -> bool: ...
+
+
+class Surroundings(Struct, frozen=True):
+    """What all profiles of a scheduler share."""
+
+    clock: Clock
+    client: PodClient
+    listings: Listings
+    cache: SchedulerCache
+    waiting: WaitingPods
+    nominator: Nominator
+    rng: random.Random
+    metrics: Metrics
+    preemptor: Preemptor
+    activate: Callable[[Iterable[PodInfo]], None]
 
 
 class FrameworkHandle:
     """What the plugins of one profile may reach (see ``ksched.framework.Handle``)."""
 
     def __init__(
-        self,
-        profile_name: str,
-        clock: Clock,
-        client: PodClient,
-        recorder: EventRecorder,
-        listings: Listings,
-        snapshot: Snapshot,
-        waiting: WaitingPods,
-        activate: Callable[[Iterable[PodInfo]], None],
-        nominated_pods_for_node: Callable[[str], list[PodInfo]],
+        self, profile_name: str, recorder: EventRecorder, surroundings: Surroundings
     ) -> None:
         self.profile_name = profile_name
-        self.clock = clock
-        self.client = client
         self.recorder = recorder
-        self.listings = listings
-        self.snapshot = snapshot
-        self.activate = activate
-        self.nominated_pods_for_node = nominated_pods_for_node
-        self._waiting = waiting
+        self.clock = surroundings.clock
+        self.client = surroundings.client
+        self.listings = surroundings.listings
+        self.snapshot = surroundings.cache.snapshot
+        self.rng = surroundings.rng
+        self.metrics = surroundings.metrics
+        self.activate = surroundings.activate
+        self._cache = surroundings.cache
+        self._waiting = surroundings.waiting
+        self._nominator = surroundings.nominator
+        self._preemptor = surroundings.preemptor
+        self.nominated_pods_for_node = self._nominator.nominated_pods_for_node
+        self.is_preempting = self._preemptor.is_preempting
+        self._what_if: WhatIf | None = None
+
+    def node(self, name: str) -> Node | None:
+        info = self._cache.get_node(name)
+        return None if info is None else info.node
+
+    def has_pod(self, uid: str) -> bool:
+        return self._cache.get_pod(uid) is not None
 
     def get_waiting_pod(self, uid: str) -> WaitingPod | None:
         return self._waiting.get(uid)
@@ -55,6 +102,52 @@ class FrameworkHandle:
         if waiting is not None:
             waiting.reject("", message)
         return waiting is not None
+
+    def nominated_node_name(self, pod: PodInfo) -> str:
+        return self._nominator.node_of(pod.uid) or pod.pod.status.nominated_node_name
+
+    # -- dry runs -------------------------------------------------------------------------------
+
+    @property
+    def what_if(self) -> WhatIf:
+        # Made of the plugins, so it does not exist yet when they are given their handle.
+        assert self._what_if is not None, "dry runs are possible once all plugins are built"
+        return self._what_if
+
+    @what_if.setter
+    def what_if(self, what_if: WhatIf) -> None:
+        self._what_if = what_if
+
+    def run_filters_with_nominated_pods(
+        self, state: CycleState, pod: PodInfo, node: NodeInfo
+    ) -> Status:
+        nominated = self._nominator.expected_on(node.name, pod)
+        try:
+            return self.what_if.filter_with_nominated(state, pod, node, nominated)
+        except PluginFailure as failed:
+            return failed.status
+
+    def add_pod(self, state: CycleState, pod: PodInfo, added: PodInfo, node: NodeInfo) -> Status:
+        try:
+            self.what_if.add_pod(state, pod, added, node)
+        except PluginFailure as failed:
+            return failed.status
+        return SUCCESS
+
+    def remove_pod(
+        self, state: CycleState, pod: PodInfo, removed: PodInfo, node: NodeInfo
+    ) -> Status:
+        try:
+            self.what_if.remove_pod(state, pod, removed, node)
+        except PluginFailure as failed:
+            return failed.status
+        return SUCCESS
+
+    def amount_filters(self, state: CycleState, pod: PodInfo, nodes: Excerpt) -> AmountFilters:
+        return self.what_if.amount_filters(state, pod, nodes, self._nominator.expected_with(pod))
+
+    def preempt(self, pod: PodInfo, node_name: str, victims: Sequence[PodInfo]) -> None:
+        self._preemptor.preempt(pod, node_name, victims, self.profile_name, self.recorder)
 
 
 class Profile:
@@ -72,25 +165,25 @@ class Profile:
 def build_profiles(
     configuration: SchedulerConfiguration,
     registry: Registry,
-    snapshot: Snapshot,
-    clock: Clock,
-    make_handle: Callable[[str], Handle],
-    metrics: Metrics | None = None,
+    make_handle: Callable[[str], FrameworkHandle],
+    surroundings: Surroundings,
 ) -> dict[str, Profile]:
     """Build every configured profile, or raise ``ConfigError`` with the problems of all."""
-    metrics = metrics or Metrics()
+    snapshot, now = surroundings.cache.snapshot, surroundings.clock.now
     profiles: dict[str, Profile] = {}
     problems: list[str] = []
     for one in configuration.profiles:
+        handle = make_handle(one.scheduler_name)
         try:
-            framework = Framework(one, registry, make_handle(one.scheduler_name))
+            framework = Framework(one, registry, handle)
         except ConfigError as error:
             problems += [f'profile "{one.scheduler_name}": {text}' for text in error.problems]
             continue
         own = one.percentage_of_nodes_to_score
         percentage = configuration.percentage_of_nodes_to_score if own is None else own
-        own_metrics = ProfileMetrics(metrics, one.scheduler_name)
-        pipeline = Pipeline(framework, snapshot, clock.now, own_metrics)
+        metrics = ProfileMetrics(surroundings.metrics, one.scheduler_name)
+        pipeline = Pipeline(framework, snapshot, now, metrics)
+        handle.what_if = pipeline.what_if
         profiles[framework.name] = Profile(framework, pipeline, percentage)
     if problems:
         raise ConfigError(problems)

@@ -38,20 +38,25 @@ class WaitingPod:
     def reject(self, plugin: str, message: str) -> None:
         self._settle(unschedulable(message).by(plugin))
 
-    def preempt(self, message: str) -> None:
-        """Send the pod back because its place is needed; an error, so that it only backs off."""
-        self._settle(Status(Code.ERROR, (f"waiting on permit for pod: {message}",)))
+    def preempt(self, message: str) -> bool:
+        """Send the pod back because its place is needed; an error, so that it only backs off.
+
+        False if it is settled already and about to go on.
+        """
+        return self._settle(Status(Code.ERROR, (f"waiting on permit for pod: {message}",)))
 
     def _time_out(self, plugin: str, seconds: float) -> None:
         waited = go_duration(seconds)
         self.reject(plugin, f"rejected due to timeout after waiting {waited} at plugin {plugin}")
 
-    def _settle(self, status: Status) -> None:
+    def _settle(self, status: Status) -> bool:
         for timer in self._timers.values():
             timer.cancel()
         self._timers.clear()
-        if not self.settled.done():
-            self.settled.set_result(status)
+        if self.settled.done():
+            return False
+        self.settled.set_result(status)
+        return True
 
 
 class WaitingPods:

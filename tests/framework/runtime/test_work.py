@@ -55,7 +55,7 @@ def test_ten_thousand_identical_pods_ask_about_fewer_than_five_rows_each(decider
     assert (work_of(decider).rows - before) / 10_000 < 5
 
 
-def test_a_template_that_fits_nowhere_costs_no_row_until_something_relevant_changes(
+async def test_a_template_that_fits_nowhere_costs_no_row_until_something_relevant_changes(
     decider: Decider,
 ) -> None:
     pod = make_pod("huge").req(cpu="64")

@@ -1,0 +1,73 @@
+"""PodDisruptionBudgets: which victims would be one too many."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from weakref import WeakKeyDictionary
+
+from ksched.api.label_selectors import InvalidSelector, Selector, compile_selector
+from ksched.api.objects import PodDisruptionBudget
+from ksched.cache.listings import Listing
+from ksched.framework import PodInfo, PodTemplate
+
+
+class DisruptionBudgets:
+    """The budgets of the cluster, matched with templates once until one of them changes."""
+
+    def __init__(self, listing: Listing[PodDisruptionBudget]) -> None:
+        self._listing = listing
+        self._generation = -1
+        self._by_namespace: dict[str, list[tuple[Selector, PodDisruptionBudget]]] = {}
+        self._of_template: WeakKeyDictionary[PodTemplate, list[PodDisruptionBudget]]
+        self._of_template = WeakKeyDictionary()
+
+    def split(self, pods: Iterable[PodInfo]) -> tuple[list[PodInfo], list[PodInfo]]:
+        """Divide pods, in the order in which they would go, into violating ones and others.
+
+        A pod violates if a budget that selects it allows no further disruption by its turn
+        (default_preemption.go: filterPodsWithPDBViolation, v1.36).
+        """
+        self._catch_up()
+        violating: list[PodInfo] = []
+        others: list[PodInfo] = []
+        allowed: dict[str, int] = {}
+        for pod in pods:
+            is_violating = False
+            for budget in self._budgets_of(pod.template):
+                if pod.name in budget.status.disrupted_pods:
+                    # Its disruption is counted already.
+                    continue
+                key = budget.metadata.key
+                left = allowed.get(key, budget.status.disruptions_allowed) - 1
+                allowed[key] = left
+                is_violating = is_violating or left < 0
+            (violating if is_violating else others).append(pod)
+        return violating, others
+
+    def _catch_up(self) -> None:
+        if self._listing.generation != self._generation:
+            self._generation = self._listing.generation
+            self._by_namespace.clear()
+            self._of_template.clear()
+
+    def _budgets_of(self, template: PodTemplate) -> list[PodDisruptionBudget]:
+        found = self._of_template.get(template)
+        if found is None:
+            found = self._of_template[template] = [
+                budget
+                for selector, budget in self._in_namespace(template.namespace)
+                if template.labels and not selector.empty and selector.matches(template.labels)
+            ]
+        return found
+
+    def _in_namespace(self, namespace: str) -> list[tuple[Selector, PodDisruptionBudget]]:
+        found = self._by_namespace.get(namespace)
+        if found is None:
+            found = self._by_namespace[namespace] = []
+            for budget in self._listing.in_namespace(namespace):
+                try:
+                    found.append((compile_selector(budget.spec.selector), budget))
+                except InvalidSelector:
+                    # Selects nothing, as upstream.
+                    continue
+        return found

@@ -1,0 +1,71 @@
+"""Nodes where evicting pods would make room, and which of them it costs least."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterable, Sequence
+
+from msgspec import Struct
+
+from ksched.framework import PodInfo
+
+PRIORITY_OFFSET = 1 << 31
+"""Makes every priority positive, so that one more victim always costs something."""
+
+
+class Candidate(Struct, frozen=True):
+    """A node, and the pods to evict from it, the most important first."""
+
+    node_name: str
+    victims: tuple[PodInfo, ...]
+    num_pdb_violations: int = 0
+
+
+class Importance:
+    """Compares pods: by priority, then by how long they have been running.
+
+    Start times are compared as text: the API server writes all of them in UTC and in whole seconds.
+    A pod that has not started counts as starting now.
+    """
+
+    def __init__(self, now: str) -> None:
+        self._now = now
+
+    def start_time(self, pod: PodInfo) -> str:
+        return pod.pod.status.start_time or self._now
+
+    def sort(self, pods: Iterable[PodInfo]) -> list[PodInfo]:
+        """The most important first."""
+        return sorted(pods, key=lambda pod: (-pod.priority, self.start_time(pod)))
+
+    def earliest_start_time(self, victims: Sequence[PodInfo]) -> str:
+        """When the longest running of the victims of the highest priority started."""
+        highest = max(victim.priority for victim in victims)
+        return min(self.start_time(one) for one in victims if one.priority == highest)
+
+
+def pick_one(
+    candidates: Sequence[Candidate], importance: Importance, rng: random.Random
+) -> Candidate:
+    """Choose where to preempt (preemption.go: pickOneNodeForPreemption, v1.36).
+
+    Each criterion leaves the best and passes ties on: the fewest violated disruption budgets, the
+    lowest highest priority, the lowest sum of priorities, the fewest victims, the latest start of
+    the most important ones. What is left after that is equal, and chance decides.
+    """
+    criteria: tuple[Callable[[Candidate], int], ...] = (
+        lambda one: one.num_pdb_violations,
+        lambda one: one.victims[0].priority,
+        lambda one: sum(victim.priority + PRIORITY_OFFSET for victim in one.victims),
+        lambda one: len(one.victims),
+    )
+    for criterion in criteria:
+        if len(candidates) == 1:
+            return candidates[0]
+        lowest = min(map(criterion, candidates))
+        candidates = [one for one in candidates if criterion(one) == lowest]
+    starts = [importance.earliest_start_time(one.victims) for one in candidates]
+    latest = max(starts)
+    return rng.choice(
+        [one for one, start in zip(candidates, starts, strict=True) if start == latest]
+    )

@@ -1,0 +1,221 @@
+"""Trying out on which nodes evicting pods would make room for a pod.
+
+Columns come first: on a node that would not fit the pod if every less important pod were gone,
+nothing need be tried. If amounts alone decide on the others (no host ports, no affinity, no hard
+spreading), the reprieve goes over many nodes at once too: in step k every node takes back the k-th
+of its pods, and the filters say where that was one too many. Otherwise each node is copied and
+tried by itself. Both ways give the same victims.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+
+import numpy as np
+from msgspec import Struct
+from numpy.typing import NDArray
+
+from ksched.cache.excerpt import POD_COUNT, Excerpt, amounts_of
+from ksched.framework import (
+    Code,
+    CycleState,
+    Handle,
+    NodeInfo,
+    PodInfo,
+    Status,
+    error,
+    unresolvable,
+)
+from ksched.framework.plugins.default_preemption.budgets import DisruptionBudgets
+from ksched.framework.plugins.default_preemption.candidates import Candidate, Importance
+from ksched.framework.plugins.default_preemption.evictable import EvictableAmounts
+from ksched.framework.time_slices import TimeSlice
+
+Rows = NDArray[np.intp]
+
+NO_VICTIMS = unresolvable("No preemption victims found for incoming pod")
+BATCH = 64
+"""Nodes that take back their pods together."""
+
+
+class Findings(Struct):
+    """Where preemption would help, and what is against it elsewhere."""
+
+    num_candidates: int
+    """When to stop looking."""
+    non_violating: list[Candidate]
+    violating: list[Candidate]
+    statuses: Counter[Status]
+    """Statuses of nodes that are no candidates, with the numbers of these nodes."""
+
+    @property
+    def candidates(self) -> list[Candidate]:
+        return self.non_violating + self.violating
+
+    @property
+    def is_enough(self) -> bool:
+        found = len(self.non_violating) + len(self.violating)
+        return bool(self.non_violating) and found >= self.num_candidates
+
+    def add(self, candidate: Candidate) -> None:
+        found = self.violating if candidate.num_pdb_violations else self.non_violating
+        if len(found) < self.num_candidates:
+            found.append(candidate)
+
+    def reject(self, status: Status, nodes: int = 1) -> None:
+        self.statuses[status] += nodes
+
+    @property
+    def errors(self) -> list[str]:
+        return [status.message for status in self.statuses if status.code is Code.ERROR]
+
+
+class DryRun:
+    """One pod's search for nodes to preempt on."""
+
+    def __init__(
+        self,
+        handle: Handle,
+        state: CycleState,
+        pod: PodInfo,
+        budgets: DisruptionBudgets,
+        evictable: EvictableAmounts,
+        importance: Importance,
+    ) -> None:
+        self._handle = handle
+        self._state = state
+        self._pod = pod
+        self._budgets = budgets
+        self._evictable = evictable
+        self._importance = importance
+        self._table = handle.snapshot.table
+        self._turn = TimeSlice(handle.clock.now)
+
+    async def run(self, rows: Rows, num_candidates: int) -> Findings:
+        """Try rows in order until there are enough candidates."""
+        findings = Findings(num_candidates, [], [], Counter())
+        if not len(rows):
+            return findings
+        await self._evictable.catch_up(self._table, self._turn)
+        has_victims = self._evictable.amounts[POD_COUNT, rows] > 0
+        if without := len(rows) - int(np.count_nonzero(has_victims)):
+            findings.reject(NO_VICTIMS, without)
+        rows, is_complete = self._preselect(rows[has_victims], findings)
+        if is_complete:
+            await self._try_together(rows, findings)
+        else:
+            await self._try_one_by_one(rows, findings)
+        return findings
+
+    def _preselect(self, rows: Rows, findings: Findings) -> tuple[Rows, bool]:
+        """Rows that would fit the pod as far as amounts go, and whether amounts are all."""
+        if not len(rows):
+            return rows, True
+        nodes = self._emptied(rows)
+        filters = self._handle.amount_filters(self._state, self._pod, nodes)
+        codes = filters.judge()
+        for code, count in enumerate(np.bincount(codes)):
+            if code and count:
+                findings.reject(filters.status(code), int(count))
+        return rows[codes == 0], filters.is_complete
+
+    def _emptied(self, rows: Rows) -> Excerpt:
+        """The nodes without any pod that could be evicted."""
+        nodes = Excerpt(self._table, rows)
+        freed = self._evictable.amounts[:, rows]
+        nodes.amounts[: freed.shape[0]] -= freed
+        return nodes
+
+    def _victims_by_turn(self, info: NodeInfo) -> tuple[list[PodInfo], int]:
+        """Pods below ours in the order of their reprieve; the first so many violate a budget."""
+        lower = [pod for pod in info.pods.values() if pod.priority < self._pod.priority]
+        violating, others = self._budgets.split(self._importance.sort(lower))
+        return violating + others, len(violating)
+
+    # -- together -------------------------------------------------------------------------------
+
+    async def _try_together(self, rows: Rows, findings: Findings) -> None:
+        position = 0
+        while position < len(rows) and not findings.is_enough:
+            found = len(findings.candidates)
+            # Not more than needed, unless only violating ones were found so far.
+            size = min(max(findings.num_candidates - found, 1), BATCH)
+            batch = rows[position : position + size]
+            position += len(batch)
+            for outcome in await self._reprieve_together(batch):
+                if isinstance(outcome, Status):
+                    findings.reject(outcome)
+                elif not findings.is_enough:
+                    findings.add(outcome)
+
+    async def _reprieve_together(self, rows: Rows) -> list[Candidate | Status]:
+        infos = [self._table.infos[row] for row in rows]
+        turns = [self._victims_by_turn(info) for info in infos]
+        nodes = self._emptied(rows)
+        filters = self._handle.amount_filters(self._state, self._pod, nodes)
+        victims: list[list[tuple[int, PodInfo]]] = [[] for _ in infos]
+        for step in range(max(len(pods) for pods, _ in turns)):
+            added = np.zeros_like(nodes.amounts)
+            for column, (pods, _) in enumerate(turns):
+                if step < len(pods):
+                    for line, amount in amounts_of(pods[step]):
+                        added[line, column] = amount
+            nodes.amounts += added
+            is_too_much = filters.judge() != 0
+            nodes.amounts -= added * is_too_much
+            for column in np.flatnonzero(is_too_much).tolist():
+                victims[column].append((step, turns[column][0][step]))
+            if self._turn.is_over:
+                await self._turn.give_way()
+        return [
+            self._outcome(info.name, found, num_violating)
+            for info, found, (_, num_violating) in zip(infos, victims, turns, strict=True)
+        ]
+
+    # -- one by one -----------------------------------------------------------------------------
+
+    async def _try_one_by_one(self, rows: Rows, findings: Findings) -> None:
+        for row in rows.tolist():
+            outcome = await self._select_victims_on_node(self._table.infos[row])
+            if isinstance(outcome, Status):
+                findings.reject(outcome)
+            else:
+                findings.add(outcome)
+            if findings.is_enough:
+                break
+
+    async def _select_victims_on_node(self, info: NodeInfo) -> Candidate | Status:
+        """Remove all, take back what fits (default_preemption.go: SelectVictimsOnNode, v1.36)."""
+        handle, pod = self._handle, self._pod
+        node, state = info.clone(), self._state.clone()
+        by_turn, num_violating = self._victims_by_turn(info)
+        for victim in by_turn:
+            status = handle.remove_pod(state, pod, victim, node)
+            if not status.is_success:
+                return status
+        status = handle.run_filters_with_nominated_pods(state, pod, node)
+        if not status.is_success:
+            return status
+        victims: list[tuple[int, PodInfo]] = []
+        for turn, one in enumerate(by_turn):
+            status = handle.add_pod(state, pod, one, node)
+            if status.is_success:
+                status = handle.run_filters_with_nominated_pods(state, pod, node)
+            if not status.is_success:
+                if status.is_rejected:
+                    status = handle.remove_pod(state, pod, one, node)
+                    victims.append((turn, one))
+                if not status.is_success:
+                    return status
+            if self._turn.is_over:
+                await self._turn.give_way()
+        return self._outcome(info.name, victims, num_violating)
+
+    def _outcome(
+        self, node_name: str, victims: Sequence[tuple[int, PodInfo]], num_violating: int
+    ) -> Candidate | Status:
+        if not victims:
+            return error(f'expected at least one victim pod on node "{node_name}"')
+        pods = self._importance.sort(pod for _, pod in victims)
+        return Candidate(node_name, tuple(pods), sum(turn < num_violating for turn, _ in victims))

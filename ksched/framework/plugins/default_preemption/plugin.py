@@ -1,0 +1,164 @@
+"""DefaultPreemption: room for important pods, at the expense of less important ones."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, ClassVar
+
+import numpy as np
+
+from ksched.api.objects import Pod, PodDisruptionBudget
+from ksched.clock import rfc3339
+from ksched.configuration.plugin_args import DefaultPreemptionArgs
+from ksched.framework import (
+    SUCCESS,
+    Action,
+    ClusterEvent,
+    ClusterEventWithHint,
+    Code,
+    CycleState,
+    Diagnosis,
+    Handle,
+    PodInfo,
+    PostFilterResult,
+    QueueingHint,
+    Resource,
+    Status,
+    error,
+    unresolvable,
+    unschedulable,
+)
+from ksched.framework.diagnosis import NodeStatuses, count_reasons
+from ksched.framework.plugins import names
+from ksched.framework.plugins.default_preemption.budgets import DisruptionBudgets
+from ksched.framework.plugins.default_preemption.candidates import Importance, pick_one
+from ksched.framework.plugins.default_preemption.dry_run import DryRun, Findings, Rows
+from ksched.framework.plugins.default_preemption.evictable import EvictableByPriority
+
+WAITING = unresolvable("waiting for the preemption for this pod to be finished")
+NEVER = unschedulable("not eligible due to preemptionPolicy=Never.")
+TERMINATING_POD = unschedulable("not eligible due to a terminating pod on the nominated node.")
+NOT_HELPFUL = unresolvable("Preemption is not helpful for scheduling")
+
+
+class DefaultPreemption:
+    """Finds pods of lower priority whose eviction lets a pod in that fits nowhere.
+
+    On every node where that may help, all pods of lower priority are taken away in thought, and as
+    many as possible put back, the most important first. Of the nodes, the one is chosen where the
+    victims matter least: no violated PodDisruptionBudget, low priorities, few of them, started
+    lately. The pod is nominated to the node and tried again when its victims are gone; until they
+    are seen to go it stays out of the queue.
+
+    Nothing is done for pods with ``preemptionPolicy: Never``, and for pods whose last victims are
+    still shutting down on the node they are nominated to.
+
+    Arguments: ``minCandidateNodesPercentage`` and ``minCandidateNodesAbsolute`` say after how many
+    nodes with possible victims the search may stop.
+    """
+
+    name: ClassVar[str] = names.DEFAULT_PREEMPTION
+
+    def __init__(self, args: DefaultPreemptionArgs | None, handle: Handle) -> None:
+        self._args = args or DefaultPreemptionArgs()
+        self._handle = handle
+        self._budgets = DisruptionBudgets(handle.listings.want(PodDisruptionBudget))
+        self._evictable = EvictableByPriority()
+
+    def pre_enqueue(self, pod: PodInfo) -> Status:
+        return WAITING if self._handle.is_preempting(pod.uid) else SUCCESS
+
+    def events_to_register(self) -> Sequence[ClusterEventWithHint]:
+        # Wakes nobody by itself: it has pods looked at again that are gated until their victims go.
+        deleted = ClusterEvent(Resource.POD, Action.DELETE)
+        return (ClusterEventWithHint(deleted, _after_pod_deleted, per_pod=False),)
+
+    async def post_filter(
+        self, state: CycleState, pod: PodInfo, diagnosis: Diagnosis
+    ) -> PostFilterResult:
+        self._handle.metrics.preemption_attempts.increment()
+        result = await self._preempt(state, pod, diagnosis)
+        status = result.status
+        if not status.reasons:
+            return result
+        told = Status(status.code, (f"preemption: {status.message}",))
+        return PostFilterResult(told, result.nominated_node_name)
+
+    async def _preempt(
+        self, state: CycleState, pod: PodInfo, diagnosis: Diagnosis
+    ) -> PostFilterResult:
+        statuses = diagnosis.node_statuses
+        assert statuses is not None, "a pod rejected by its chosen node does not come here"
+        objection = self._find_objection(pod, statuses)
+        if objection is not None:
+            return PostFilterResult(objection)
+        rows = self._potential_rows(statuses)
+        importance = Importance(rfc3339(self._handle.clock.wall()))
+        evictable = self._evictable.below(pod.priority)
+        dry_run = DryRun(self._handle, state, pod, self._budgets, evictable, importance)
+        findings = await dry_run.run(rows, self._num_candidates(len(rows)))
+        candidates = findings.candidates
+        if not candidates and findings.errors:
+            return PostFilterResult(error(aggregate(findings.errors)))
+        if not candidates:
+            message = _explain(findings, diagnosis.num_all_nodes)
+            return PostFilterResult(unschedulable(message), nominated_node_name="")
+        best = pick_one(candidates, importance, self._handle.rng)
+        self._handle.preempt(pod, best.node_name, best.victims)
+        return PostFilterResult(SUCCESS, best.node_name)
+
+    def _find_objection(self, pod: PodInfo, statuses: NodeStatuses) -> Status | None:
+        """Why a pod may not preempt (default_preemption.go: PodEligibleToPreemptOthers, v1.36)."""
+        if pod.spec.preemption_policy == "Never":
+            return NEVER
+        node_name = self._handle.nominated_node_name(pod)
+        node = self._handle.snapshot.get(node_name) if node_name else None
+        if node is None:
+            return None
+        if statuses.get(node_name).code is Code.UNSCHEDULABLE_AND_UNRESOLVABLE:
+            # Not even the room that was made there helps.
+            return None
+        for other in node.pods.values():
+            if other.priority < pod.priority and is_preempted(other):
+                return TERMINATING_POD
+        return None
+
+    def _potential_rows(self, statuses: NodeStatuses) -> Rows:
+        """Rows where evicting pods may help, zones taking turns, from anywhere on."""
+        is_potential = np.zeros(len(statuses.table), np.bool_)
+        is_potential[statuses.rows_with(Code.UNSCHEDULABLE)] = True
+        order = self._handle.snapshot.order
+        rows = order[is_potential[order]]
+        return np.roll(rows, -self._handle.rng.randrange(len(rows))) if len(rows) else rows
+
+    def _num_candidates(self, nodes: int) -> int:
+        """How many candidates are enough (default_preemption.go: calculateNumCandidates)."""
+        share = nodes * self._args.min_candidate_nodes_percentage // 100
+        return min(max(share, self._args.min_candidate_nodes_absolute), nodes)
+
+
+def _after_pod_deleted(pod: PodInfo, old: Pod, new: Any) -> QueueingHint:
+    return QueueingHint.SKIP
+
+
+def is_preempted(pod: PodInfo) -> bool:
+    """Whether a pod is shutting down because a scheduler preempted it."""
+    return pod.is_terminating and any(
+        condition.type == "DisruptionTarget"
+        and condition.status == "True"
+        and condition.reason == "PreemptionByScheduler"
+        for condition in pod.pod.status.conditions
+    )
+
+
+def aggregate(problems: Sequence[str]) -> str:
+    """Several errors in one text, as Go's aggregated errors read."""
+    distinct = list(dict.fromkeys(problems))
+    return distinct[0] if len(distinct) == 1 else f"[{', '.join(distinct)}]"
+
+
+def _explain(findings: Findings, num_all_nodes: int) -> str:
+    tried = sum(findings.statuses.values())
+    statuses = [*findings.statuses.items(), (NOT_HELPFUL, num_all_nodes - tried)]
+    reasons = count_reasons((status, nodes) for status, nodes in statuses if nodes)
+    return Diagnosis(num_all_nodes=num_all_nodes, reasons=reasons).message

@@ -1,0 +1,269 @@
+"""The asynchronous half of preemption: gets the victims out of the way.
+
+The scheduling cycle only chooses them. Here they are told why (the DisruptionTarget condition) and
+deleted, a few at a time, beside everything else; the one that goes last is deleted when all others
+are, so that its disappearance means that the room is there. A victim that is not bound yet but held
+by Permit or PreBind plugins is sent back to the queue without the API server being told.
+
+A preemptor must not be tried again before its victims are seen to go: it would find the same pods
+still running and pick further victims elsewhere. ``is_preempting`` says so until the cache shows
+every victim terminating or gone.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+from typing import Protocol
+
+import msgspec
+
+from ksched.cache.cache import SchedulerCache
+from ksched.cache.pod_info import PodInfo
+from ksched.clock import Clock, rfc3339
+from ksched.errors import ApiError, Conflict, NotFound
+from ksched.framework.handle import EventRecorder
+from ksched.framework.runtime.pre_binding import PreBindingPods
+from ksched.framework.runtime.waiting_pods import WaitingPods
+from ksched.metrics import Metrics
+from ksched.pod_status import PodStatusUpdater, Wish
+from ksched.queue.nominator import Nominator
+
+log = logging.getLogger(__name__)
+
+DISRUPTION_TARGET = "DisruptionTarget"
+PREEMPTION_BY_SCHEDULER = "PreemptionByScheduler"
+IN_MEMORY = " (in kube-scheduler memory)."
+SWEEP_AT_LEAST = 64
+
+
+class VictimClient(Protocol):
+    """What preemption asks of the API server; raises ``ApiError``."""
+
+    async def patch_pod_status(self, namespace: str, name: str, body: bytes) -> None: ...
+
+    async def delete_pod(self, namespace: str, name: str, uid: str = "") -> None: ...
+
+
+class Preemption:
+    """One pod's victims, and which of them are still to be seen running."""
+
+    def __init__(
+        self,
+        pod: PodInfo,
+        node_name: str,
+        victims: Sequence[PodInfo],
+        profile_name: str,
+        recorder: EventRecorder,
+    ) -> None:
+        self.pod = pod
+        self.node_name = node_name
+        self.victims = victims
+        self.profile_name = profile_name
+        self.recorder = recorder
+        self.running = {victim.uid for victim in victims}
+        self.is_finished = False
+
+
+class PreemptionExecutor:
+    """Carries out preemptions, at most ``parallelism`` calls at a time."""
+
+    def __init__(
+        self,
+        client: VictimClient,
+        cache: SchedulerCache,
+        nominator: Nominator,
+        waiting: WaitingPods,
+        pre_binding: PreBindingPods,
+        status: PodStatusUpdater,
+        clock: Clock,
+        metrics: Metrics,
+        activate: Callable[[Iterable[PodInfo]], None],
+        release: Callable[[PodInfo], None],
+        parallelism: int = 16,
+    ) -> None:
+        self._client = client
+        self._cache = cache
+        self._nominator = nominator
+        self._waiting = waiting
+        self._pre_binding = pre_binding
+        self._status = status
+        self._clock = clock
+        self._metrics = metrics
+        self._activate = activate
+        self._release = release
+        """Asks PreEnqueue again about a pod that is gated."""
+        self._slots = asyncio.Semaphore(parallelism)
+        self._todo: deque[Preemption] = deque()
+        self._wake = asyncio.Event()
+        self._preemptions: dict[str, Preemption] = {}
+        self._sweep_at = SWEEP_AT_LEAST
+
+    # -- called by the scheduling cycle ---------------------------------------------------------
+
+    def preempt(
+        self,
+        pod: PodInfo,
+        node_name: str,
+        victims: Sequence[PodInfo],
+        profile_name: str,
+        recorder: EventRecorder,
+    ) -> None:
+        """Start to evict pods from a node for a pod; those being deleted already are left alone."""
+        self._metrics.preemption_victims.of().observe(len(victims))
+        running = [victim for victim in victims if not victim.is_terminating]
+        if not running:
+            return
+        if len(self._preemptions) >= self._sweep_at:
+            self._sweep()
+        preemption = Preemption(pod, node_name, running, profile_name, recorder)
+        self._preemptions[pod.uid] = preemption
+        self._todo.append(preemption)
+        self._wake.set()
+        log.info(
+            "preempting pods",
+            extra={"pod": pod.key, "node": node_name, "victims": [one.key for one in running]},
+        )
+
+    def is_preempting(self, uid: str) -> bool:
+        """Whether a pod's victims are still to be seen running."""
+        preemption = self._preemptions.get(uid)
+        if preemption is None:
+            return False
+        self._look(preemption)
+        if not preemption.running and preemption.is_finished:
+            del self._preemptions[uid]
+        return bool(preemption.running)
+
+    def __len__(self) -> int:
+        """How many preemptions still have victims to delete."""
+        return sum(not preemption.is_finished for preemption in self._preemptions.values())
+
+    def _look(self, preemption: Preemption) -> None:
+        for uid in list(preemption.running):
+            victim = self._cache.get_pod(uid)
+            if victim is None or victim.is_terminating:
+                preemption.running.discard(uid)
+
+    def _sweep(self) -> None:
+        """Forget preemptions nobody asked about any more: their pods are gone, or bound."""
+        for uid in list(self._preemptions):
+            self.is_preempting(uid)
+        self._sweep_at = max(SWEEP_AT_LEAST, 2 * len(self._preemptions))
+
+    # -- the asynchronous half ------------------------------------------------------------------
+
+    async def run(self) -> None:
+        """Carry out preemptions until cancelled; what is not finished then, nobody waits for."""
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                while True:
+                    while self._todo:
+                        preemption = self._todo.popleft()
+                        tasks.create_task(self._execute(preemption), name="preempt")
+                    self._wake.clear()
+                    await self._wake.wait()
+        finally:
+            self._todo.clear()
+            self._preemptions.clear()
+
+    async def _execute(self, preemption: Preemption) -> None:
+        began = self._clock.now()
+        self._clear_lower_nominations(preemption)
+        *others, last = preemption.victims
+        async with asyncio.TaskGroup() as tasks:
+            evictions = [tasks.create_task(self._evict(preemption, one)) for one in others]
+        is_success = all(eviction.result() for eviction in evictions)
+        # Nobody is evicted in vain: what could not be deleted may mean another choice.
+        is_success = is_success and await self._evict(preemption, last)
+        self._finish(preemption, is_success)
+        result = "success" if is_success else "error"
+        seconds = self._clock.now() - began
+        self._metrics.preemption_goroutines_duration.of(result).observe(seconds)
+        self._metrics.preemption_goroutines_execution.increment(result)
+
+    def _finish(self, preemption: Preemption, is_success: bool) -> None:
+        pod = preemption.pod
+        preemption.is_finished = True
+        is_latest = self._preemptions.get(pod.uid) is preemption
+        if is_success:
+            # If victims are still seen, their disappearance will wake the pod. If none is, they
+            # disappeared while the pod was gated, and nothing else might wake it.
+            if is_latest and not self.is_preempting(pod.uid):
+                self._release(pod)
+            return
+        if is_latest:
+            del self._preemptions[pod.uid]
+        self._activate([pod])
+
+    def _clear_lower_nominations(self, preemption: Preemption) -> None:
+        """Less important pods that counted on this room must look for another."""
+        for other in self._nominator.nominated_pods_for_node(preemption.node_name):
+            if other.priority < preemption.pod.priority:
+                self._nominator.delete(other.uid)
+                self._status.set(other, Wish(nominated_node_name=""))
+
+    async def _evict(self, preemption: Preemption, victim: PodInfo) -> bool:
+        """Make a victim go; False if that failed."""
+        is_in_memory = self._send_back(victim)
+        if is_in_memory:
+            # It may be placed again, so whether the cache knows it says nothing.
+            preemption.running.discard(victim.uid)
+        else:
+            try:
+                async with self._slots:
+                    await self._delete(preemption, victim)
+            except NotFound:
+                return True
+            except ApiError as problem:
+                log.error(
+                    "victim not deleted",
+                    extra={"pod": victim.key, "for": preemption.pod.key, "err": str(problem)},
+                )
+                return False
+        note = f"Preempted by pod {preemption.pod.uid} on node {preemption.node_name}"
+        note += IN_MEMORY if is_in_memory else ""
+        preemption.recorder.event(victim, "Normal", "Preempted", "Preempting", note)
+        return True
+
+    def _send_back(self, victim: PodInfo) -> bool:
+        """Stop a victim that is not bound yet; its binding cycle gives the place back."""
+        waiting = self._waiting.get(victim.uid)
+        if waiting is not None and waiting.preempt("preempted"):
+            return True
+        return self._pre_binding.cancel(victim.uid, "preempted by DefaultPreemption")
+
+    async def _delete(self, preemption: Preemption, victim: PodInfo) -> None:
+        message = f"{preemption.profile_name}: preempting to accommodate a higher priority pod"
+        body = disruption_patch(victim, message, self._clock.wall())
+        if body is not None:
+            await self._client.patch_pod_status(victim.namespace, victim.name, body)
+        try:
+            await self._client.delete_pod(victim.namespace, victim.name, victim.uid)
+        except Conflict as problem:
+            # Another pod has the name now.
+            raise NotFound(problem.code, problem.reason, problem.message) from problem
+
+
+def disruption_patch(victim: PodInfo, message: str, wall_seconds: float) -> bytes | None:
+    """The strategic merge patch that tells a pod why it goes; ``None`` if it says so already."""
+    conditions = victim.pod.status.conditions
+    current = next((one for one in conditions if one.type == DISRUPTION_TARGET), None)
+    said = (
+        (current.status, current.reason, current.message) if current is not None else ("", "", "")
+    )
+    if said == ("True", PREEMPTION_BY_SCHEDULER, message):
+        return None
+    condition: dict[str, object] = {
+        "type": DISRUPTION_TARGET,
+        "status": "True",
+        "reason": PREEMPTION_BY_SCHEDULER,
+        "message": message,
+    }
+    if said[0] != "True":
+        condition["lastTransitionTime"] = rfc3339(wall_seconds)
+    if victim.pod.metadata.generation:
+        condition["observedGeneration"] = victim.pod.metadata.generation
+    return msgspec.json.encode({"status": {"conditions": [condition]}})
