@@ -103,6 +103,9 @@ class Registry:
                 raise not_found(resource.group_resource, name)
             obj = edit({})
             _check_name(obj, name)
+            if uid := obj["metadata"].get("uid"):
+                key = object_key(namespace, name)
+                raise failed_precondition(resource, key, name, "UID", uid, "")
             obj["metadata"].pop("resourceVersion", None)
             return self.create(resource, namespace, obj, dry_run), True
         old = existing.decode()
@@ -168,7 +171,8 @@ class Registry:
     ) -> None:
         uid = metadata.get("uid")
         if uid and uid != old["metadata"]["uid"]:
-            raise failed_precondition(resource, existing, "UID", uid, old["metadata"]["uid"])
+            found = old["metadata"]["uid"]
+            raise failed_precondition(resource, existing.key, existing.name, "UID", uid, found)
         version = metadata.get("resourceVersion")
         if not version:
             if not resource.unconditional_update:
@@ -188,15 +192,15 @@ class Registry:
 
 
 def failed_precondition(
-    resource: Resource, entry: Entry, what: str, wanted: str, found: str
+    resource: Resource, key: str, name: str, what: str, wanted: str, found: str
 ) -> StatusError:
     """The answer to a write that expected another incarnation or version of the object."""
     why = (
-        f"StorageError: invalid object, Code: 4, Key: /registry/{resource.plural}/{entry.key}, "
+        f"StorageError: invalid object, Code: 4, Key: /registry/{resource.plural}/{key}, "
         f"ResourceVersion: 0, AdditionalErrorMsg: Precondition failed: "
         f"{what} in precondition: {wanted}, {what} in object meta: {found}"
     )
-    return conflict(resource.group_resource, entry.name, why)
+    return conflict(resource.group_resource, name, why)
 
 
 def cannot_handle(resource: Resource, kind: str, version: str, why: str) -> StatusError:

@@ -41,9 +41,10 @@ def bind(
     pod = entry.decode()
     uid, version = metadata.get("uid"), metadata.get("resourceVersion")
     if uid and uid != pod["metadata"]["uid"]:
-        raise failed_precondition(PODS, entry, "UID", uid, pod["metadata"]["uid"])
+        raise failed_precondition(PODS, entry.key, entry.name, "UID", uid, pod["metadata"]["uid"])
     if version and version != str(entry.version):
-        raise failed_precondition(PODS, entry, "ResourceVersion", version, str(entry.version))
+        found = str(entry.version)
+        raise failed_precondition(PODS, entry.key, entry.name, "ResourceVersion", version, found)
     spec, status = pod["spec"], pod.setdefault("status", {})
     if pod["metadata"].get("deletionTimestamp"):
         why = f"pod {name} is being deleted, cannot be assigned to a host"

@@ -127,6 +127,15 @@ async def test_a_put_creates_only_what_may_be_created_so(client):
     assert (await client.send("PUT", f"{PODS}/web", client.pod("web")))[0] == 404
 
 
+async def test_a_put_does_not_bring_back_what_was_deleted(client):
+    lease = await client.create(LEASES, {"metadata": {"name": "l"}})
+    await client.ok("DELETE", f"{LEASES}/l")
+    status, answer = await client.send("PUT", f"{LEASES}/l", lease)
+    assert (status, answer["reason"]) == (409, "Conflict")
+    uid = lease["metadata"]["uid"]
+    assert f"UID in precondition: {uid}, UID in object meta: " in answer["message"]
+
+
 async def test_another_incarnation_is_a_conflict(client):
     pod = await client.create_pod("web")
     pod["metadata"]["uid"], pod["metadata"]["resourceVersion"] = "other", ""
