@@ -7,6 +7,16 @@ from typing import cast
 
 import pytest
 
+from ksched.api.objects import ObjectMeta
+from ksched.api.storage import (
+    CSIDriver,
+    CSINode,
+    CSIStorageCapacity,
+    PersistentVolume,
+    PersistentVolumeClaim,
+    StorageClass,
+    VolumeAttachment,
+)
 from ksched.cache.listings import Listings
 from ksched.configuration.plugin_args import ARGS
 from ksched.framework import Handle, PodInfo, QueueingHint, Resource
@@ -39,10 +49,25 @@ def test_a_plugin_that_rejects_says_what_may_change_its_mind(name: str) -> None:
 @pytest.mark.parametrize("name", IN_TREE)
 def test_a_hint_shared_by_a_template_looks_at_nothing_else_of_the_pod(name: str) -> None:
     """What is asked once for ten thousand pods must not depend on which of them is asked."""
-    waiting = PluginBench(nodes=[]).pod_info(make_pod("p").host_port(80).req(cpu="1").obj())
+    pod = make_pod("p").host_port(80).req(cpu="1").pvc("c")
+    waiting = PluginBench(nodes=[]).pod_info(pod.obj())
     only_template = cast(PodInfo, SimpleNamespace(template=waiting.template))
     node = make_node("n").obj()
+    claim = PersistentVolumeClaim(metadata=ObjectMeta(name="c", namespace="default"))
+    volume = PersistentVolume(metadata=ObjectMeta(name="v"))
+    storage_class = StorageClass(metadata=ObjectMeta(name="s"))
+    csi_node = CSINode(metadata=ObjectMeta(name="n"))
+    driver = CSIDriver(metadata=ObjectMeta(name="d"))
+    capacity = CSIStorageCapacity(metadata=ObjectMeta(name="c", namespace="default"))
+    attachment = VolumeAttachment(metadata=ObjectMeta(name="a"))
     changes = {
+        Resource.PERSISTENT_VOLUME_CLAIM: ((None, claim), (claim, claim)),
+        Resource.PERSISTENT_VOLUME: ((None, volume), (volume, volume)),
+        Resource.STORAGE_CLASS: ((None, storage_class),),
+        Resource.CSI_NODE: ((csi_node, csi_node),),
+        Resource.CSI_DRIVER: ((driver, driver),),
+        Resource.CSI_STORAGE_CAPACITY: ((None, capacity), (capacity, capacity)),
+        Resource.VOLUME_ATTACHMENT: ((attachment, None),),
         Resource.NODE: ((None, node), (make_node("n").capacity(cpu="1").obj(), node)),
         Resource.POD: ((make_pod("gone").node("n").host_port(80).obj(), None),),
         Resource.ASSIGNED_POD: ((make_pod("x").node("n").obj(), make_pod("y").node("n").obj()),),
@@ -65,6 +90,11 @@ def test_plugins_implement_the_extension_points_of_upstream() -> None:
             "PodTopologySpread",
             "InterPodAffinity",
             "NodeDeclaredFeatures",
+            "VolumeRestrictions",
+            "NodeVolumeLimits",
+            "VolumeBinding",
+            "VolumeZone",
+            "DynamicResources",
         },
         "filter_nodes": {
             "NodeUnschedulable",
@@ -76,9 +106,13 @@ def test_plugins_implement_the_extension_points_of_upstream() -> None:
             "PodTopologySpread",
             "InterPodAffinity",
             "NodeDeclaredFeatures",
+            "VolumeRestrictions",
+            "NodeVolumeLimits",
+            "VolumeBinding",
+            "VolumeZone",
         },
-        "add_pod": {"PodTopologySpread", "InterPodAffinity"},
-        "remove_pod": {"PodTopologySpread", "InterPodAffinity"},
+        "add_pod": {"PodTopologySpread", "InterPodAffinity", "VolumeRestrictions"},
+        "remove_pod": {"PodTopologySpread", "InterPodAffinity", "VolumeRestrictions"},
         "pre_score": {
             "TaintToleration",
             "NodeAffinity",
@@ -87,6 +121,7 @@ def test_plugins_implement_the_extension_points_of_upstream() -> None:
             "PodTopologySpread",
             "InterPodAffinity",
             "SelectorSpread",
+            "VolumeBinding",
         },
         "score_nodes": {
             "TaintToleration",
@@ -97,7 +132,10 @@ def test_plugins_implement_the_extension_points_of_upstream() -> None:
             "PodTopologySpread",
             "InterPodAffinity",
             "SelectorSpread",
+            "VolumeBinding",
         },
+        "reserve": {"VolumeBinding"},
+        "pre_bind": {"VolumeBinding"},
         "bind": {"DefaultBinder"},
     }
     for point, wanted in points.items():
