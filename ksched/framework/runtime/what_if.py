@@ -80,6 +80,10 @@ class WhatIf:
     def remove_pod(self, state: CycleState, pod: PodInfo, removed: PodInfo, node: NodeInfo) -> None:
         """Take a pod off a copied node, keeping the plugins' state true."""
         node.remove_pod(removed.uid)
+        for port in removed.template.host_ports:
+            # Only if somebody put two pods with the same port on the node past the scheduler;
+            # upstream's dry run then takes the port for free when the first of them goes.
+            node.used_ports.pop(port, None)
         _extend(self._framework.remove_pod, state, pod, removed, node)
 
     def amount_filters(
