@@ -9,6 +9,7 @@ KschedError
 │   ├── TooManyRequests   429
 │   └── Unavailable       no usable answer: refused, reset, timed out, 5xx
 ├── InvalidObject         an API object cannot be understood
+├── ExtenderError         an extender gave no answer, or one that makes no sense
 ├── LeaseLost             this replica leads no longer; its work was cancelled
 └── InvariantBroken       the scheduler's own state contradicts itself; the process must stop
 
@@ -68,6 +69,10 @@ class InvalidObject(KschedError):
     def __init__(self, kind: str, key: str, problem: str) -> None:
         self.kind, self.key, self.problem = kind, key, problem
         super().__init__(f"{kind} {key}: {problem}")
+
+
+class ExtenderError(KschedError):
+    """An extender gave no answer, or one that makes no sense; the text names it."""
 
 
 class LeaseLost(KschedError):

@@ -1,0 +1,96 @@
+"""Pods and nodes that remember the bytes they came in, for those who must be sent all of them.
+
+The scheduler itself reads a fraction of an object's fields and drops the rest; an extender may read
+any. The bytes belong to the decoded object, so whoever holds a version of a pod or a node holds the
+bytes of that very version, and they go when it goes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import msgspec
+from msgspec import Raw
+
+from ksched.api.decoding import decode_node, decode_pod
+from ksched.api.objects import Node, Pod
+
+
+class WholePod(Pod, frozen=True):
+    """A pod and its JSON, as Go writes a pod inside another message."""
+
+    whole: bytes = b""
+
+
+class WholeNode(Node, frozen=True):
+    """A node and its JSON, as Go writes a node inside another message."""
+
+    whole: bytes = b""
+
+
+def decode_whole_node(data: bytes | Raw) -> WholeNode:
+    """Decode a node and keep its bytes."""
+    node = decode_node(data)
+    whole = trim(data)
+    return WholeNode(metadata=node.metadata, spec=node.spec, status=node.status, whole=whole)
+
+
+def decode_whole_pod(data: bytes | Raw) -> WholePod:
+    """Decode a pod and keep its bytes."""
+    return _whole_pod(decode_pod(data), data)
+
+
+def whole_pod_decoder(is_wanted: Callable[[Pod], bool]) -> Callable[[bytes | Raw], Pod]:
+    """Return a function that decodes pods and keeps the bytes of those that are wanted whole."""
+
+    def decode(data: bytes | Raw) -> Pod:
+        pod = decode_pod(data)
+        return _whole_pod(pod, data) if is_wanted(pod) else pod
+
+    return decode
+
+
+def _whole_pod(pod: Pod, data: bytes | Raw) -> WholePod:
+    return WholePod(metadata=pod.metadata, spec=pod.spec, status=pod.status, whole=trim(data))
+
+
+_decode_fields = msgspec.json.Decoder(dict[str, Raw]).decode
+_encode = msgspec.json.Encoder().encode
+
+
+def trim(data: bytes | Raw) -> bytes:
+    """Copy an object without what its receiver knows or nobody reads.
+
+    Its kind follows from where it stands in the message, as in a list. ``managedFields`` are the
+    API server's own books and often half of the object.
+    """
+    fields = _decode_fields(data)
+    fields.pop("kind", None)
+    fields.pop("apiVersion", None)
+    metadata = _decode_fields(fields["metadata"])
+    if metadata.pop("managedFields", None) is not None:
+        fields["metadata"] = Raw(_encode(metadata))
+    return _encode(fields)
+
+
+class _Spec(msgspec.Struct):
+    node_name: str = msgspec.field(name="nodeName", default="")
+
+
+class _Placed(msgspec.Struct):
+    spec: _Spec = _Spec()
+
+
+_decode_placed = msgspec.json.Decoder(_Placed).decode
+
+
+def with_node_name(pod: WholePod) -> bytes:
+    """A pod's JSON, on the node that the pod is on; the bytes may be older than its placement."""
+    node_name = pod.spec.node_name
+    if not node_name or _decode_placed(pod.whole).spec.node_name == node_name:
+        return pod.whole
+    fields = _decode_fields(pod.whole)
+    spec = _decode_fields(fields["spec"])
+    spec["nodeName"] = Raw(_encode(node_name))
+    fields["spec"] = Raw(_encode(spec))
+    return _encode(fields)
