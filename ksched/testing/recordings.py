@@ -88,9 +88,12 @@ async def find_disagreements(decider: Decider, decision: Any) -> list[str]:
 
 def _disagreements(wanted: Any, got: Verdict) -> list[str]:
     verdict = wanted["verdict"]
-    message = got.message.split(" preemption: ")[0]
+    message = got.message
     if "node" not in verdict:
-        text = _wanted_message(verdict["message"])
+        text = verdict["message"].replace(" no new claims to deallocate,", "")
+        if text.endswith(". not found"):
+            # DynamicResources' answer to a pod rejected at PreFilter: preemption was not asked.
+            text, message = text.removesuffix(" not found"), message.split(" preemption: ")[0]
         if got.feasible:
             return [f"wanted: {text}", f"got:    feasible {sorted(got.feasible)}"]
         return [] if message == text else [f"wanted: {text}", f"got:    {message}"]
@@ -108,9 +111,3 @@ def _disagreements(wanted: Any, got: Verdict) -> list[str]:
     if not found and verdict["node"] not in got.best:
         found = [f"wanted: {verdict['node']}", f"got:    {sorted(got.best)}"]
     return found
-
-
-def _wanted_message(text: str) -> str:
-    """The message without what DynamicResources and preemption add to it."""
-    text = text.split(" no new claims to deallocate")[0]
-    return text.removesuffix(". not found") + ("." if text.endswith(". not found") else "")
