@@ -87,6 +87,9 @@ def execute(arguments: argparse.Namespace) -> int:
         # Whoever was reading (head, less) has seen enough. Python would complain once more when
         # it flushes at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except KeyboardInterrupt:
+        # Asked to stop while nothing was shown yet, or while time is simulated.
+        return 0
     return 0
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TextIO
 
 from ksched.decisions import Decision, Result
@@ -10,10 +11,13 @@ from ksched.demo.scoreboard import Scoreboard
 
 
 class PlainLines:
-    """Writes what happens; a pod that waits is mentioned again only when its reason changes."""
+    """Writes what happens; a pod that waits is mentioned again only when its reason changes.
 
-    def __init__(self, board: Scoreboard, out: TextIO) -> None:
-        self._board, self._out = board, out
+    ``on_gone`` is called when nobody reads any more.
+    """
+
+    def __init__(self, board: Scoreboard, out: TextIO, on_gone: Callable[[], None]) -> None:
+        self._board, self._out, self._on_gone = board, out, on_gone
         self._said: dict[str, str] = {}
 
     def say(self, caption: str) -> None:
@@ -29,6 +33,12 @@ class PlainLines:
             self._said[decision.uid] = decision.message
             self._write(f"{decision.pod} {decision.result.value}: {decision.message}")
 
+    def warn(self, notice: str) -> None:
+        self._write(f"warning: {notice}")
+
     def _write(self, line: str) -> None:
-        self._out.write(f"{self._board.elapsed_seconds:7.1f}s  {line}\n")
-        self._out.flush()
+        try:
+            self._out.write(f"{self._board.elapsed_seconds:7.1f}s  {line}\n")
+            self._out.flush()
+        except BrokenPipeError:
+            self._on_gone()

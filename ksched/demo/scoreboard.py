@@ -49,6 +49,7 @@ class Scoreboard:
         self._latencies: deque[float] = deque(maxlen=_LATENCIES_KEPT)
         self._binds: deque[float] = deque()
         self._captions: list[Callable[[str], None]] = []
+        self._notices: list[Callable[[str], None]] = []
 
     @property
     def elapsed_seconds(self) -> float:
@@ -58,13 +59,20 @@ class Scoreboard:
     def decisions(self) -> int:
         return sum(self.results.values())
 
-    def observe_captions(self, observer: Callable[[str], None]) -> None:
-        self._captions.append(observer)
+    def observe(self, captions: Callable[[str], None], notices: Callable[[str], None]) -> None:
+        """Hand on every sentence of the story and every warning from now on."""
+        self._captions.append(captions)
+        self._notices.append(notices)
 
     def say(self, caption: str) -> None:
         self.caption = caption
         for observer in self._captions:
             observer(caption)
+
+    def warn(self, notice: str) -> None:
+        self.notice = notice
+        for observer in self._notices:
+            observer(notice)
 
     def moved(self, cause: str, source: Place, target: Place) -> None:
         """Note what ended a wait (``queue.scheduling_queue.Observer``)."""

@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 import gc
 import logging
+import os
 import signal
 import tempfile
-from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, Final, TextIO
 
@@ -65,40 +66,36 @@ async def show(
     """
     is_virtual = isinstance(asyncio.get_running_loop(), VirtualLoop)
     board = Scoreboard(VirtualClock() if is_virtual else LoopClock())
-    with _notices(board, lines):
-        async with (
-            cluster(
-                plugins={GangPermit.name: GangPermit},
-                seed=options.seed,
-                kubelet=True,
-                observer=board,
-            ) as running,
-            _listening(running, options.port) as hint,
-        ):
-            story = Story(
-                running, board.say, nodes=options.nodes, pods=options.pods, speed=options.speed
-            )
-            running.scheduler.decisions.observe(board.decided)
-            if lines is not None:
-                plain = PlainLines(board, lines)
-                board.observe_captions(plain.say)
-                running.scheduler.decisions.observe(plain.decided)
-                if hint:
-                    plain.say(hint)
-            await _Show(options, running, board, story).run(console, hint)
-            ended = outcome(running, board, options.seed)
-            # Pods held at Permit would make the scheduler wait for them.
-            for held in running.scheduler.waiting:
-                held.reject(GangPermit.name, "the demo ends")
+    plugins = {GangPermit.name: GangPermit}
+    async with (
+        _notices(board),
+        cluster(plugins=plugins, seed=options.seed, kubelet=True, observer=board) as running,
+        _listening(running, options.port) as hint,
+    ):
+        performance = _Show(options, running, board)
+        running.scheduler.decisions.observe(board.decided)
+        if lines is not None:
+            plain = PlainLines(board, lines, performance.stop)
+            board.observe(plain.say, plain.warn)
+            running.scheduler.decisions.observe(plain.decided)
+            if hint:
+                plain.say(hint)
+        await performance.run(console, hint)
+        ended = outcome(running, board, options.seed)
+        # Pods held at Permit would make the scheduler wait for them.
+        for held in running.scheduler.waiting:
+            held.reject(GangPermit.name, "the demo ends")
     return ended
 
 
 class _Show:
     """What runs beside the cluster, and how it is told to stop."""
 
-    def __init__(self, options: Options, running: Cluster, board: Scoreboard, story: Story) -> None:
+    def __init__(self, options: Options, running: Cluster, board: Scoreboard) -> None:
         self._options, self._cluster, self._board = options, running, board
-        self._story = story
+        self._story = Story(
+            running, board.say, nodes=options.nodes, pods=options.pods, speed=options.speed
+        )
         self._seen_enough = asyncio.Event()
         self._is_told = False
 
@@ -123,6 +120,10 @@ class _Show:
                     await self._seen_enough.wait()
             tasks.cancel_scope.cancel()
 
+    def stop(self) -> None:
+        """End ``run``."""
+        self._seen_enough.set()
+
     async def _tell(self) -> None:
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(self._story.traffic, name="traffic")
@@ -137,7 +138,7 @@ class _Show:
 
     def _on_key(self, key: str, tasks: anyio.abc.TaskGroup) -> None:
         if key == "q":
-            self._seen_enough.set()
+            self.stop()
         elif key == "p":
             self._story.pause()
         elif key == "n":
@@ -148,7 +149,7 @@ class _Show:
     async def _obey_signals(self) -> None:
         with anyio.open_signal_receiver(signal.SIGINT, signal.SIGTERM, signal.SIGHUP) as signals:
             await anext(signals)
-            self._seen_enough.set()
+            self.stop()
 
     async def _until_settled(self) -> None:
         """End the show once nothing is under way and nothing has changed for a while."""
@@ -159,7 +160,7 @@ class _Show:
             if version != seen or not self._is_quiet():
                 quiet_since, seen = now, version
             elif now - quiet_since >= QUIET_SECONDS:
-                self._seen_enough.set()
+                self.stop()
                 return
 
     def _is_quiet(self) -> bool:
@@ -187,7 +188,8 @@ async def _listening(running: Cluster, port: int | None) -> AsyncIterator[str]:
     try:
         url = await context.__aenter__()
     except OSError as error:
-        raise KschedError(f"--port: cannot listen on port {port}: {error.strerror}") from error
+        problem = os.strerror(error.errno) if error.errno else str(error)
+        raise KschedError(f"--port: cannot listen on 127.0.0.1:{port}: {problem}") from error
     try:
         with tempfile.NamedTemporaryFile(prefix="ksched-", suffix=".yaml") as file:
             write_kubeconfig(Path(file.name), url)
@@ -196,11 +198,11 @@ async def _listening(running: Cluster, port: int | None) -> AsyncIterator[str]:
         await context.__aexit__(None, None, None)
 
 
-@contextmanager
-def _notices(board: Scoreboard, lines: TextIO | None) -> Iterator[None]:
+@asynccontextmanager
+async def _notices(board: Scoreboard) -> AsyncIterator[None]:
     """Show warnings of the scheduler in the view instead of across it."""
     logger = logging.getLogger("ksched")
-    handler = _NoticeHandler(board, lines)
+    handler = _NoticeHandler(board)
     before = logger.propagate
     logger.addHandler(handler)
     logger.propagate = False
@@ -212,9 +214,9 @@ def _notices(board: Scoreboard, lines: TextIO | None) -> Iterator[None]:
 
 
 class _NoticeHandler(logging.Handler):
-    def __init__(self, board: Scoreboard, lines: TextIO | None) -> None:
+    def __init__(self, board: Scoreboard) -> None:
         super().__init__(logging.WARNING)
-        self._board, self._lines = board, lines
+        self._board = board
 
     def emit(self, record: logging.LogRecord) -> None:
         details = [
@@ -222,6 +224,4 @@ class _NoticeHandler(logging.Handler):
             for key in ("pod", "plugin", "reason", "err", "error")
             if (value := record.__dict__.get(key))
         ]
-        self._board.notice = " ".join([record.getMessage(), *details])
-        if self._lines is not None:
-            self._lines.write(f"warning: {self._board.notice}\n")
+        self._board.warn(" ".join([record.getMessage(), *details]))

@@ -242,9 +242,9 @@ class Story:
         report = runs_for(with_priority(report, BULK), 9 / self._speed)
         await self._roll_in(job(report, pods), 3)
         await self._rest(3)
-        self._say("checkout is critical: last to come, first to get room when some is free.")
+        self._say("checkout is critical and comes last: reports are preempted to make room.")
         checkout = with_priority(pod("checkout", "shop", 1500), CRITICAL)
-        await self._cluster.create(deployment(checkout, 4))
+        await self._cluster.create(deployment(checkout, 6))
         await self._rest(12)
 
     async def _drain(self) -> None:
