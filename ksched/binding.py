@@ -20,6 +20,7 @@ from ksched.failures import FailureHandler
 from ksched.framework.cluster_events import ASSIGNED_POD_DELETE
 from ksched.framework.diagnosis import Diagnosis
 from ksched.framework.handle import EventRecorder
+from ksched.framework.runtime.extenders import NO_EXTENDERS, Extenders
 from ksched.framework.runtime.guard import PluginFailure
 from ksched.framework.runtime.lifecycle import (
     run_bind,
@@ -35,7 +36,7 @@ from ksched.queue.scheduling_queue import SchedulingQueue
 
 log = logging.getLogger(__name__)
 
-MAX_CONCURRENT_BINDS = 64
+MAX_CONCURRENT_BINDS = 32
 """Bind calls on their way at once; pods waiting for permission or volumes do not count."""
 
 LOOK_AGAIN_SECONDS = 5.0
@@ -58,6 +59,7 @@ class BindingCycle:
         status: PodStatusUpdater,
         clock: Clock,
         read_pod: ReadPod,
+        extenders: Extenders = NO_EXTENDERS,
     ) -> None:
         self._cache = cache
         self._queue = queue
@@ -68,6 +70,7 @@ class BindingCycle:
         self._status = status
         self._clock = clock
         self._read_pod = read_pod
+        self._extenders = extenders
         self._slots = asyncio.Semaphore(MAX_CONCURRENT_BINDS)
 
     async def run(self, placed: Placed) -> Rejected | None:
@@ -124,7 +127,11 @@ class BindingCycle:
         async with self._slots:
             began = stopwatch()
             try:
-                status = await run_bind(framework, state, pod, placed.node_name)
+                by_extender = await self._extenders.bind(pod, placed.node_name)
+                if by_extender is None:
+                    status = await run_bind(framework, state, pod, placed.node_name)
+                else:
+                    status = by_extender
             except PluginFailure as failed:
                 status = failed.status
             metrics.record("Bind", status.code, began)
