@@ -281,12 +281,14 @@ class Daemon:
         gc.unfreeze()
         gc.collect()
         gc.disable()
-        with anyio.move_on_after(FIRST_SYNC_SECONDS):
-            await self.scheduler.wait_synced()
+        try:
+            with anyio.move_on_after(FIRST_SYNC_SECONDS):
+                await self.scheduler.wait_synced()
+        finally:
+            gc.enable()
         gc.collect()
         gc.freeze()
         gc.set_threshold(*GC_THRESHOLDS)
-        gc.enable()
 
     # -- web server -----------------------------------------------------------------------------
 
