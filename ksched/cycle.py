@@ -1,12 +1,13 @@
 """The scheduling cycle: from a popped pod to a node it is assumed on, or the reasons against it.
 
 Serialized: the next pod's cycle begins when this one has decided. It awaits only plugins that are
-async, and per-node plugins over many nodes; the snapshot does not change meanwhile.
+async, extenders, and per-node plugins over many nodes; the snapshot does not change meanwhile.
 """
 
 from __future__ import annotations
 
 import asyncio
+import logging
 import random
 from collections.abc import Mapping
 
@@ -16,6 +17,7 @@ from msgspec.structs import replace
 
 from ksched.cache.cache import SchedulerCache
 from ksched.cache.pod_info import PodInfo
+from ksched.errors import ExtenderError
 from ksched.framework.cycle_state import CycleState
 from ksched.framework.diagnosis import (
     NO_NODES_AVAILABLE,
@@ -26,6 +28,7 @@ from ksched.framework.diagnosis import (
 )
 from ksched.framework.interface import PostFilterResult
 from ksched.framework.queued_pod import QueuedPodInfo
+from ksched.framework.runtime.extenders import NO_EXTENDERS, Extenders, failed_extender
 from ksched.framework.runtime.filter_columns import Rows
 from ksched.framework.runtime.guard import Hook, PluginFailure
 from ksched.framework.runtime.lifecycle import run_permit, run_reserve, run_unreserve
@@ -42,6 +45,8 @@ from ksched.framework.status import (
     unschedulable,
 )
 from ksched.queue.nominator import Nominator
+
+log = logging.getLogger(__name__)
 
 
 class Placed(Struct, frozen=True):
@@ -84,12 +89,14 @@ class SchedulingCycle:
         nominator: Nominator,
         waiting: WaitingPods,
         rng: random.Random,
+        extenders: Extenders = NO_EXTENDERS,
     ) -> None:
         self._cache = cache
         self._profiles = profiles
         self._nominator = nominator
         self._waiting = waiting
         self._rng = rng
+        self._extenders = extenders
 
     async def run(self, queued: QueuedPodInfo) -> Placed | Rejected:
         """Place a pod or say why not; the cache and the plugins' books are left consistent."""
@@ -104,6 +111,8 @@ class SchedulingCycle:
         except PluginFailure as failed:
             profile.metrics.end(failed.status.code)
             return Rejected(queued, profile, failed.status)
+        except ExtenderError as problem:
+            return Rejected(queued, profile, failed_extender(problem))
         return await self._assume(profile, state, queued, node_name, fit)
 
     # -- filter ---------------------------------------------------------------------------------
@@ -145,6 +154,7 @@ class SchedulingCycle:
         profile.metrics.end()
         if search.limit is not None:
             profile.next_start_node_index = (search.start + fit.evaluated) % len(snapshot)
+        fit = await self._extenders.filter(pod, fit, snapshot)
         if fit.diagnosis is None:
             return fit
         # Nodes that were not even looked at wait for the plugins that ruled them out.
@@ -188,6 +198,14 @@ class SchedulingCycle:
         profile.metrics.begin("Filter")
         fit = await profile.pipeline.find_nodes_that_fit(state, pod, search)
         profile.metrics.end()
+        try:
+            fit = await self._extenders.filter(pod, fit, self._cache.snapshot)
+        except ExtenderError as problem:
+            log.warning(
+                "nominated node not judged",
+                extra={"pod": pod.key, "node": name, "err": str(problem)},
+            )
+            return None
         return fit if len(fit.rows) else None
 
     # -- score and select -----------------------------------------------------------------------
@@ -196,9 +214,13 @@ class SchedulingCycle:
         self, profile: Profile, state: CycleState, pod: PodInfo, fit: Feasibility
     ) -> str:
         infos = self._cache.snapshot.table.infos
-        if len(fit.rows) == 1 or not profile.framework.scores:
+        has_scores = profile.framework.scores or self._extenders.have_scores
+        if len(fit.rows) == 1 or not has_scores:
             return infos[int(fit.rows[self._rng.randrange(len(fit.rows))])].name
         rows, totals = await profile.pipeline.prioritize_nodes(state, pod, fit)
+        more = await self._extenders.prioritize(pod, fit.rows, self._cache.snapshot)
+        if more is not None:
+            rows, totals = fit.rows, (totals[fit.rows] if rows is None else totals) + more
         return infos[select_host(rows, totals, self._rng)].name
 
     # -- post_filter ----------------------------------------------------------------------------

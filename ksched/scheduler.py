@@ -21,27 +21,32 @@ from typing import Any, Self
 import anyio
 from msgspec import Raw
 
-from ksched.api.decoding import decode_node, decode_pod, decoder
+from ksched.api.decoding import decode_pod, decoder
 from ksched.api.objects import Node, Pod
 from ksched.binding import BindingCycle
 from ksched.cache.cache import SchedulerCache
 from ksched.cache.listings import Listings
 from ksched.cache.pod_info import PodInfo
+from ksched.client.extender_client import Guard
 from ksched.client.rate_limit import RateLimiter
 from ksched.client.recorder import EventRecorder, pod_reference
 from ksched.client.reflector import Reflector
 from ksched.client.resources import NODES, PODS, RESOURCES
 from ksched.client.rest import ApiClient, Selection
 from ksched.clock import Clock, LoopClock, stopwatch
+from ksched.configuration.merging import ignore_extender_resources
 from ksched.configuration.model import SchedulerConfiguration
 from ksched.cycle import Placed, Rejected, SchedulingCycle
 from ksched.decisions import Decision, DecisionLog, Result
 from ksched.election.fence import WriteFence
 from ksched.event_handlers import EVENT_RESOURCES, REMOVED, ListingHandler, NodeHandler, PodHandler
 from ksched.failures import SCHEDULER_ERROR, FailureHandler
+from ksched.framework.extender import EXTENDER
 from ksched.framework.plugins.in_tree import IN_TREE
 from ksched.framework.queued_pod import QueuedPodInfo
 from ksched.framework.runtime import registry as registries
+from ksched.framework.runtime.extenders import build_extenders
+from ksched.framework.runtime.framework import Framework
 from ksched.framework.runtime.guard import Hook, PluginFailure
 from ksched.framework.runtime.pre_binding import PreBindingPods
 from ksched.framework.runtime.profiles import (
@@ -55,7 +60,7 @@ from ksched.framework.status import Status
 from ksched.metrics import Metrics
 from ksched.pod_status import PodStatusUpdater, Wish
 from ksched.preemption_executor import PreemptionExecutor
-from ksched.queue.hints import registrations
+from ksched.queue.hints import Registration, registrations, registrations_without_hints
 from ksched.queue.nominator import Nominator
 from ksched.queue.places import GATED
 from ksched.queue.scheduling_queue import (
@@ -129,14 +134,14 @@ class Scheduler:
         metrics: Metrics | None = None,
         fence: WriteFence | None = None,
     ) -> None:
-        configuration = configuration or SchedulerConfiguration()
+        configuration = ignore_extender_resources(configuration or SchedulerConfiguration())
         self.configuration = configuration
         self.clock = clock or LoopClock()
         rng = random.Random(seed)
         connection = configuration.client_connection
         limiter = RateLimiter(connection.qps, connection.burst, self.clock)
-        leader_transport = fence.guard(transport) if fence else transport
-        self.client = ApiClient(leader_transport, self.clock, limiter, rng)
+        guard: Guard = fence.guard if fence else lambda transport: transport
+        self.client = ApiClient(guard(transport), self.clock, limiter, rng)
         event_limiter = RateLimiter(connection.qps, connection.burst, self.clock)
         event_client = ApiClient(transport, self.clock, event_limiter, rng)
         self.recorder = EventRecorder(event_client, self.clock, hostname=gethostname(), rng=rng)
@@ -145,6 +150,7 @@ class Scheduler:
         self.waiting = WaitingPods()
         self.nominator = Nominator()
         self.decisions = DecisionLog()
+        self.extenders = build_extenders(configuration.extenders, self.clock, guard)
         self.pod_status = PodStatusUpdater(self.client, self.clock)
         pre_binding = PreBindingPods()
         metrics = metrics or Metrics()
@@ -156,17 +162,12 @@ class Scheduler:
         recorders = Recorders(self.recorder)
         self.pods = PodHandler(self.cache, self.queue, self.waiting, self.pod_status, self.profiles)
         self.nodes = NodeHandler(self.cache, self.queue)
-        self.pod_reflector: Reflector[Pod] = Reflector(
-            self.client, PODS, decode_pod, self.pods, self.clock, selection=NOT_TERMINAL, rng=rng
-        )
-        self.node_reflector: Reflector[Node] = Reflector(
-            self.client, NODES, decode_node, self.nodes, self.clock, rng=rng
-        )
+        self.pod_reflector, self.node_reflector = self._make_reflectors(rng)
         self.listing_reflectors = self._make_listing_reflectors(rng)
         failures = FailureHandler(self.queue, self.pods.latest, recorders, self.pod_status)
         self._failures, self._recorders = failures, recorders
         self._cycle = SchedulingCycle(
-            self.cache, self.profiles, self.nominator, self.waiting, choices
+            self.cache, self.profiles, self.nominator, self.waiting, choices, self.extenders
         )
         self._binding = BindingCycle(
             self.cache,
@@ -178,6 +179,7 @@ class Scheduler:
             self.pod_status,
             self.clock,
             self._read_pod,
+            self.extenders,
         )
         self._expires_assumed = assume_ttl_seconds > 0
         self._drain = anyio.CancelScope()
@@ -212,12 +214,22 @@ class Scheduler:
             metrics,
             self.preemption,
             self._activate,
+            self.extenders,
         )
         return build_profiles(
             self.configuration,
             registries.merge(IN_TREE, registries.installed(), registry),
             lambda name: FrameworkHandle(name, ProfileRecorder(self.recorder, name), surroundings),
             surroundings,
+        )
+
+    def _make_reflectors(self, rng: random.Random) -> tuple[Reflector[Pod], Reflector[Node]]:
+        decode_pod = self.extenders.pod_decoder(self.profiles)
+        decode_node = self.extenders.node_decoder()
+        client, clock = self.client, self.clock
+        return (
+            Reflector(client, PODS, decode_pod, self.pods, clock, selection=NOT_TERMINAL, rng=rng),
+            Reflector(client, NODES, decode_node, self.nodes, clock, rng=rng),
         )
 
     def _make_listing_reflectors(self, rng: random.Random) -> list[Reflector[Any]]:
@@ -257,13 +269,18 @@ class Scheduler:
                 name: [(hook.plugin, self._pre_enqueue(hook)) for hook in framework.pre_enqueue]
                 for name, framework in frameworks.items()
             },
-            {name: registrations(one.plugins.values()) for name, one in frameworks.items()},
+            {name: self._registrations(one) for name, one in frameworks.items()},
             pod_initial_backoff_seconds=self.configuration.pod_initial_backoff_seconds,
             pod_max_backoff_seconds=self.configuration.pod_max_backoff_seconds,
             pod_max_in_unschedulable_seconds=pod_max_in_unschedulable_seconds,
             observer=observer,
             nominator=self.nominator,
         )
+
+    def _registrations(self, framework: Framework) -> list[Registration]:
+        registered = registrations(framework.plugins.values())
+        # Nobody knows what would change an extender's mind.
+        return registered + (registrations_without_hints(EXTENDER) if self.extenders else [])
 
     def _pre_enqueue(self, hook: Hook) -> Callable[[PodInfo], Status]:
         """A PreEnqueue method whose faults gate its pod and are told like those of an attempt."""
@@ -307,19 +324,23 @@ class Scheduler:
     async def schedule(self) -> None:
         """Schedule pods until cancelled, or until ``drain`` was asked for and has finished."""
         await self.wait_synced()
-        async with anyio.create_task_group() as tasks:
-            tasks.start_soon(self._flush_backoff, name="flush backoff")
-            tasks.start_soon(self._flush_unschedulable, name="flush unschedulable")
-            if self._expires_assumed:
-                tasks.start_soon(self._expire_assumed, name="expire assumed")
-            tasks.start_soon(self.pod_status.run, name="update pod status")
-            tasks.start_soon(self.preemption.run, name="preempt")
-            with anyio.CancelScope() as self._drain:
-                # A task per pod: asyncio's group costs a tenth of anyio's here.
-                async with asyncio.TaskGroup() as bindings:
-                    while (queued := await self.queue.pop()) is not None:
-                        await self._schedule_one(queued, bindings)
-            tasks.cancel_scope.cancel()
+        try:
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(self._flush_backoff, name="flush backoff")
+                tasks.start_soon(self._flush_unschedulable, name="flush unschedulable")
+                if self._expires_assumed:
+                    tasks.start_soon(self._expire_assumed, name="expire assumed")
+                tasks.start_soon(self.pod_status.run, name="update pod status")
+                tasks.start_soon(self.preemption.run, name="preempt")
+                with anyio.CancelScope() as self._drain:
+                    # A task per pod: asyncio's group costs a tenth of anyio's here.
+                    async with asyncio.TaskGroup() as bindings:
+                        while (queued := await self.queue.pop()) is not None:
+                            await self._schedule_one(queued, bindings)
+                tasks.cancel_scope.cancel()
+        finally:
+            with anyio.CancelScope(shield=True):
+                await self.extenders.aclose()
 
     async def run(self) -> None:
         """Watch and schedule until cancelled."""

@@ -73,7 +73,7 @@ def trim(data: bytes | Raw) -> bytes:
     return _encode(fields)
 
 
-class _Spec(msgspec.Struct):
+class _Spec(msgspec.Struct, frozen=True):
     node_name: str = msgspec.field(name="nodeName", default="")
 
 

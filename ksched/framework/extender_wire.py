@@ -156,7 +156,7 @@ def _failed_nodes(fields: _Fields, name: str) -> dict[str, str]:
     return {node_name: message or "" for node_name, message in failed.items()}
 
 
-class _Name(Struct):
+class _Name(Struct, frozen=True):
     name: str = ""
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
 import numpy as np
@@ -17,6 +17,7 @@ from ksched.cache.pod_info import PodInfo
 from ksched.cache.snapshot import Snapshot
 from ksched.clock import Clock
 from ksched.framework.cycle_state import CycleState
+from ksched.framework.extender import Victims
 from ksched.framework.status import Status
 from ksched.metrics import Metrics
 
@@ -152,6 +153,15 @@ class Handle(Protocol):
 
     def amount_filters(self, state: CycleState, pod: PodInfo, nodes: Excerpt) -> AmountFilters:
         """The same for many nodes at once, as far as amounts decide."""
+        ...
+
+    async def process_preemption(
+        self, pod: PodInfo, victims: Mapping[str, Victims]
+    ) -> Mapping[str, Victims]:
+        """Ask the extenders which of these preemptions, by node, will do.
+
+        They may leave nodes out, even all, and name other victims. Raises ``ExtenderError``.
+        """
         ...
 
     def preempt(self, pod: PodInfo, node_name: str, victims: Sequence[PodInfo]) -> None:

@@ -153,7 +153,7 @@ class Extenders:
                 if extender.is_ignorable:
                     self._failed(extender, pod, problem)
                     continue
-                return failed(problem)
+                return failed_extender(problem)
             self._answered(extender)
             return SUCCESS
         return None
@@ -227,7 +227,7 @@ def build_extenders(configs: Iterable[Extender], clock: Clock, guard: Guard) -> 
     return Extenders(extenders)
 
 
-def failed(problem: ExtenderError) -> Status:
+def failed_extender(problem: ExtenderError) -> Status:
     """What an attempt ends with that an extender failed."""
     return Status(Code.ERROR, (str(problem),), EXTENDER)
 

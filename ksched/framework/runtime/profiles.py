@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Protocol
 
 from msgspec import Struct
@@ -18,7 +18,9 @@ from ksched.clock import Clock
 from ksched.configuration.model import SchedulerConfiguration
 from ksched.errors import ConfigError
 from ksched.framework.cycle_state import CycleState
+from ksched.framework.extender import Victims
 from ksched.framework.handle import EventRecorder, PodClient
+from ksched.framework.runtime.extenders import NO_EXTENDERS, Extenders
 from ksched.framework.runtime.framework import Framework
 from ksched.framework.runtime.guard import PluginFailure
 from ksched.framework.runtime.pipeline import Pipeline
@@ -59,6 +61,7 @@ class Surroundings(Struct, frozen=True):
     metrics: Metrics
     preemptor: Preemptor
     activate: Callable[[Iterable[PodInfo]], None]
+    extenders: Extenders = NO_EXTENDERS
 
 
 class FrameworkHandle:
@@ -80,6 +83,7 @@ class FrameworkHandle:
         self._waiting = surroundings.waiting
         self._nominator = surroundings.nominator
         self._preemptor = surroundings.preemptor
+        self._extenders = surroundings.extenders
         self.nominated_pods_for_node = self._nominator.nominated_pods_for_node
         self.is_preempting = self._preemptor.is_preempting
         self._what_if: WhatIf | None = None
@@ -145,6 +149,11 @@ class FrameworkHandle:
 
     def amount_filters(self, state: CycleState, pod: PodInfo, nodes: Excerpt) -> AmountFilters:
         return self.what_if.amount_filters(state, pod, nodes, self._nominator.expected_with(pod))
+
+    async def process_preemption(
+        self, pod: PodInfo, victims: Mapping[str, Victims]
+    ) -> Mapping[str, Victims]:
+        return await self._extenders.process_preemption(pod, victims, self.snapshot)
 
     def preempt(self, pod: PodInfo, node_name: str, victims: Sequence[PodInfo]) -> None:
         self._preemptor.preempt(pod, node_name, victims, self.profile_name, self.recorder)

@@ -10,6 +10,7 @@ import numpy as np
 from ksched.api.objects import Pod, PodDisruptionBudget
 from ksched.clock import rfc3339
 from ksched.configuration.plugin_args import DefaultPreemptionArgs
+from ksched.errors import ExtenderError
 from ksched.framework import (
     SUCCESS,
     Action,
@@ -29,9 +30,14 @@ from ksched.framework import (
     unschedulable,
 )
 from ksched.framework.diagnosis import NodeStatuses, count_reasons
+from ksched.framework.extender import Victims
 from ksched.framework.plugins import names
 from ksched.framework.plugins.default_preemption.budgets import DisruptionBudgets
-from ksched.framework.plugins.default_preemption.candidates import Importance, pick_one
+from ksched.framework.plugins.default_preemption.candidates import (
+    Candidate,
+    Importance,
+    pick_one,
+)
 from ksched.framework.plugins.default_preemption.dry_run import DryRun, Findings, Rows
 from ksched.framework.plugins.default_preemption.evictable import EvictableByPriority
 
@@ -103,9 +109,27 @@ class DefaultPreemption:
         if not candidates:
             message = _explain(findings, diagnosis.num_all_nodes)
             return PostFilterResult(unschedulable(message), nominated_node_name="")
+        try:
+            candidates = await self._ask_extenders(pod, candidates)
+        except ExtenderError as problem:
+            return PostFilterResult(error(str(problem)))
+        if not candidates:
+            return PostFilterResult(unschedulable("no candidate node for preemption"))
         best = pick_one(candidates, importance, self._handle.rng)
         self._handle.preempt(pod, best.node_name, best.victims)
         return PostFilterResult(SUCCESS, best.node_name)
+
+    async def _ask_extenders(
+        self, pod: PodInfo, candidates: Sequence[Candidate]
+    ) -> list[Candidate]:
+        victims = {
+            one.node_name: Victims(one.victims, one.num_pdb_violations) for one in candidates
+        }
+        chosen = await self._handle.process_preemption(pod, victims)
+        return [
+            Candidate(node_name, tuple(one.pods), one.num_pdb_violations)
+            for node_name, one in chosen.items()
+        ]
 
     def _find_objection(self, pod: PodInfo, statuses: NodeStatuses) -> Status | None:
         """Why a pod may not preempt (default_preemption.go: PodEligibleToPreemptOthers, v1.36)."""
