@@ -52,8 +52,8 @@ def make_node(name: str = "node") -> NodeBuilder:
     return node.capacity(cpu="4", memory="32Gi", pods="110")
 
 
-class _Builder(Generic[T]):
-    """An object as JSON that is never changed in place."""
+class Builder(Generic[T]):
+    """An object as JSON that is never changed in place; see ``storage_builders`` for volumes."""
 
     kind: ClassVar[Any]
 
@@ -101,7 +101,7 @@ class _Builder(Generic[T]):
         return self._change(path, lambda old: {**(old or {}), **items})
 
 
-class PodBuilder(_Builder[Pod]):
+class PodBuilder(Builder[Pod]):
     """A pod under construction; see ``make_pod``."""
 
     kind = Pod
@@ -292,6 +292,14 @@ class PodBuilder(_Builder[Pod]):
         volume = {"name": claim_name, "persistentVolumeClaim": claim}
         return self._append("spec", "volumes", item=volume)
 
+    def ephemeral(self, volume: str) -> Self:
+        """Mount a volume whose claim is made for this pod."""
+        return self.volume({"name": volume, "ephemeral": {"volumeClaimTemplate": {"spec": {}}}})
+
+    def volume(self, volume: Json) -> Self:
+        """Add a volume, written out."""
+        return self._append("spec", "volumes", item={"name": "disk", **volume})
+
     def owner(self, kind: str, name: str, api_version: str = "apps/v1") -> Self:
         """Set the controller, which is what ``kind`` and ``name`` say."""
         reference = {"apiVersion": api_version, "kind": kind, "name": name, "uid": f"uid:{name}"}
@@ -311,7 +319,7 @@ class PodBuilder(_Builder[Pod]):
         return self._set("metadata", "deletionTimestamp", to=timestamp)
 
 
-class NodeBuilder(_Builder[Node]):
+class NodeBuilder(Builder[Node]):
     """A node under construction; see ``make_node``."""
 
     kind = Node

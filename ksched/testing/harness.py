@@ -39,11 +39,11 @@ from ksched.framework.handle import PluginFactory
 from ksched.framework.queued_pod import QueuedPodInfo
 from ksched.queue.places import Place, Transition
 from ksched.scheduler import Scheduler
-from ksched.testing.builders import NodeBuilder, PodBuilder, make_node
+from ksched.testing.builders import Builder, make_node
 from ksched.testing.virtual_time import VirtualClock, VirtualLoop
 from ksched.transport import STRATEGIC_MERGE_PATCH
 
-Anything = PodBuilder | NodeBuilder | Pod | Node | Mapping[str, Any]
+Anything = Builder[Any] | Pod | Node | Mapping[str, Any]
 Plugins = Mapping[str, Any] | Sequence[Any]
 
 _POLL_SECONDS = 0.005
@@ -344,7 +344,7 @@ def _enable(profile: Profile, names: Iterable[str]) -> Profile:
 
 
 def _as_dict(obj: Anything) -> JsonObject:
-    if isinstance(obj, PodBuilder | NodeBuilder):
+    if isinstance(obj, Builder):
         return obj.to_dict()
     if isinstance(obj, Pod | Node):
         kind = {"apiVersion": "v1", "kind": type(obj).__name__}

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from ksched.api.objects import Node, Pod
-from ksched.testing.reference.filters import FILTERS
+from ksched.testing.reference.filters import FILTERS, PRE_FILTERS
 from ksched.testing.reference.matching import nodes_named_by_affinity
 from ksched.testing.reference.scores import SCORES
 from ksched.testing.reference.world import UNRESOLVABLE, OtherObjects, ReferenceProfile, World
@@ -65,12 +65,14 @@ def decide(
     world = World(nodes, pods_by_node, pod, profile or ReferenceProfile(), others)
     names = [node.metadata.name for node in nodes]
 
+    for plugin in world.profile.filters:
+        verdict = PRE_FILTERS[plugin](world) if plugin in PRE_FILTERS else None
+        if verdict is not None:
+            everywhere = Rejection(plugin, verdict[0], tuple(verdict[1]))
+            return Decision(dict.fromkeys(names, everywhere), {}, ", ".join(verdict[1]))
     searched: set[str] | None = None
     if "NodeAffinity" in world.profile.filters:
         searched = nodes_named_by_affinity(pod)
-    if searched is not None and not searched:
-        conflict = Rejection("NodeAffinity", UNRESOLVABLE, ("pod affinity terms conflict",))
-        return Decision(dict.fromkeys(names, conflict), {}, "pod affinity terms conflict")
 
     rejections: dict[str, Rejection] = {}
     feasible: list[Node] = []

@@ -12,8 +12,22 @@ from ksched.api.pod_resources import (
     pod_requests,
 )
 from ksched.testing.reference.affinity import filter_affinity
-from ksched.testing.reference.matching import any_term_matches, host_ports, own_affinity, tolerated
+from ksched.testing.reference.matching import (
+    any_term_matches,
+    host_ports,
+    nodes_named_by_affinity,
+    own_affinity,
+    tolerated,
+)
 from ksched.testing.reference.spread import filter_spread
+from ksched.testing.reference.volume_binding import filter_binding, pre_filter_binding
+from ksched.testing.reference.volume_limits import filter_limits
+from ksched.testing.reference.volumes import (
+    filter_restrictions,
+    filter_zone,
+    pre_filter_restrictions,
+    pre_filter_zone,
+)
 from ksched.testing.reference.world import (
     UNRESOLVABLE,
     UNSCHEDULABLE,
@@ -55,6 +69,13 @@ def _node_affinity(world: World, node: Node) -> Verdict:
     own = own_affinity(world.pod.spec).required
     if own is not None and not any_term_matches(own.node_selector_terms, node):
         return mismatch
+    return None
+
+
+def _node_affinity_conflict(world: World) -> Verdict:
+    searched = nodes_named_by_affinity(world.pod)
+    if searched is not None and not searched:
+        return UNRESOLVABLE, ["pod affinity terms conflict"]
     return None
 
 
@@ -115,7 +136,19 @@ FILTERS: dict[str, Callable[[World, Node], Verdict]] = {
     "NodeAffinity": _node_affinity,
     "NodePorts": _node_ports,
     "NodeResourcesFit": _node_resources_fit,
+    "VolumeRestrictions": filter_restrictions,
+    "NodeVolumeLimits": filter_limits,
+    "VolumeBinding": filter_binding,
+    "VolumeZone": filter_zone,
     "PodTopologySpread": filter_spread,
     "InterPodAffinity": filter_affinity,
     "NodeDeclaredFeatures": _node_declared_features,
 }
+
+PRE_FILTERS: dict[str, Callable[[World], Verdict]] = {
+    "NodeAffinity": _node_affinity_conflict,
+    "VolumeRestrictions": pre_filter_restrictions,
+    "VolumeBinding": pre_filter_binding,
+    "VolumeZone": pre_filter_zone,
+}
+"""What rejects a pod on all nodes at once."""

@@ -18,6 +18,15 @@ from ksched.api.objects import (
     TopologySpreadConstraint,
 )
 from ksched.api.pod_resources import pod_requests_with_status
+from ksched.api.storage import (
+    CSIDriver,
+    CSINode,
+    CSIStorageCapacity,
+    PersistentVolume,
+    PersistentVolumeClaim,
+    StorageClass,
+    VolumeAttachment,
+)
 
 NO_AFFINITY = NodeAffinity()
 
@@ -66,13 +75,17 @@ class ReferenceProfile:
 DEFAULT_PROFILE = ReferenceProfile(
     filters=(
         *ReferenceProfile.filters,
+        "VolumeRestrictions",
+        "NodeVolumeLimits",
+        "VolumeBinding",
+        "VolumeZone",
         "PodTopologySpread",
         "InterPodAffinity",
         "NodeDeclaredFeatures",
     ),
     weights={**ReferenceProfile().weights, "PodTopologySpread": 2, "InterPodAffinity": 2},
 )
-"""The default profile, as far as there is a reference for it."""
+"""The default profile of kube-scheduler, as far as it filters and scores here."""
 
 
 @dataclass(frozen=True)
@@ -84,6 +97,13 @@ class OtherObjects:
     replication_controllers: Sequence[ReplicationController] = ()
     replica_sets: Sequence[ReplicaSet] = ()
     stateful_sets: Sequence[StatefulSet] = ()
+    volumes: Sequence[PersistentVolume] = ()
+    claims: Sequence[PersistentVolumeClaim] = ()
+    storage_classes: Sequence[StorageClass] = ()
+    csi_nodes: Sequence[CSINode] = ()
+    csi_drivers: Sequence[CSIDriver] = ()
+    capacities: Sequence[CSIStorageCapacity] = ()
+    attachments: Sequence[VolumeAttachment] = ()
 
 
 @dataclass(frozen=True)
