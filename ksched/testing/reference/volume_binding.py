@@ -4,9 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ksched.api.objects import Node, NodeSelectorRequirement, NodeSelectorTerm, ObjectMeta
+from ksched.api.objects import (
+    Node,
+    NodeSelector,
+    NodeSelectorRequirement,
+    NodeSelectorTerm,
+    ObjectMeta,
+)
 from ksched.api.quantity import parse_quantity
-from ksched.api.storage import PersistentVolume, PersistentVolumeClaim, StorageClass
+from ksched.api.storage import (
+    PersistentVolume,
+    PersistentVolumeClaim,
+    PersistentVolumeSpec,
+    StorageClass,
+    VolumeNodeAffinity,
+)
 from ksched.testing.reference.label_matching import selector_matches
 from ksched.testing.reference.matching import any_term_matches
 from ksched.testing.reference.volume_limits import find_csi_node
@@ -27,6 +39,9 @@ _TOPOLOGY_KEYS = {
     "kubernetes.io/cinder": "topology.cinder.csi.openstack.org/zone",
 }
 _ZONE = "topology.kubernetes.io/zone"
+_REGION = "topology.kubernetes.io/region"
+_BETA_ZONE = "failure-domain.beta.kubernetes.io/zone"
+_BETA_REGION = "failure-domain.beta.kubernetes.io/region"
 
 
 def pre_filter_binding(world: World) -> Verdict:
@@ -177,10 +192,7 @@ def _reaches(volume: PersistentVolume, node: Node) -> bool:
 
 
 def _as_known_on(world: World, volume: PersistentVolume, node: Node) -> PersistentVolume:
-    """The volume as the CSI driver on a node knows it: zones under the driver's own label.
-
-    Only for volumes whose zone is in their node affinity under today's label.
-    """
+    """The volume as the CSI driver on a node knows it: zones under the driver's own label."""
     csi_node = find_csi_node(world, node)
     annotation = "storage.alpha.kubernetes.io/migrated-plugins"
     migrated = csi_node.metadata.annotations.get(annotation, "") if csi_node is not None else ""
@@ -190,29 +202,53 @@ def _as_known_on(world: World, volume: PersistentVolume, node: Node) -> Persiste
         "kubernetes.io/cinder": volume.spec.cinder,
     }
     for plugin, source in sources.items():
-        affinity = volume.spec.node_affinity
-        if source is None or plugin not in migrated.split(",") or affinity is None:
-            continue
-        if affinity.required is None:
-            continue
-        terms = [
+        if source is not None and plugin in migrated.split(","):
+            return _in_zones_of_driver(volume, _TOPOLOGY_KEYS[plugin])
+    return volume
+
+
+def _in_zones_of_driver(volume: PersistentVolume, key: str) -> PersistentVolume:
+    affinity = volume.spec.node_affinity or VolumeNodeAffinity()
+    terms = affinity.required.node_selector_terms if affinity.required is not None else []
+    used = {wanted.key for term in terms for wanted in term.match_expressions}
+    zone, region = _ZONE, _REGION
+    for known in (used, volume.metadata.labels):
+        if _ZONE in known:
+            break
+        if _BETA_ZONE in known:
+            zone, region = _BETA_ZONE, _BETA_REGION
+            break
+    renamed = {zone: key, _BETA_REGION: _REGION if region == _BETA_REGION else _BETA_REGION}
+    changed = [
+        NodeSelectorTerm(
+            match_fields=term.match_fields,
+            match_expressions=[
+                NodeSelectorRequirement(
+                    key=renamed.get(wanted.key, wanted.key),
+                    operator=wanted.operator,
+                    values=wanted.values,
+                )
+                for wanted in term.match_expressions
+            ],
+        )
+        for term in terms
+    ]
+    zones = [one.strip() for one in volume.metadata.labels.get(zone, "").split("__")]
+    zones = [one for one in zones if one]
+    if zone not in used and zones:
+        inside = NodeSelectorRequirement(key=key, operator="In", values=zones)
+        changed = [
             NodeSelectorTerm(
                 match_fields=term.match_fields,
-                match_expressions=[
-                    NodeSelectorRequirement(
-                        key=_TOPOLOGY_KEYS[plugin] if wanted.key == _ZONE else wanted.key,
-                        operator=wanted.operator,
-                        values=wanted.values,
-                    )
-                    for wanted in term.match_expressions
-                ],
+                match_expressions=[*term.match_expressions, inside],
             )
-            for term in affinity.required.node_selector_terms
+            for term in changed or [NodeSelectorTerm()]
         ]
-        required = type(affinity.required)(node_selector_terms=terms)
-        spec = type(volume.spec)(node_affinity=type(affinity)(required=required))
-        return PersistentVolume(metadata=volume.metadata, spec=spec)
-    return volume
+    if not changed:
+        return volume
+    required = NodeSelector(node_selector_terms=changed)
+    spec = PersistentVolumeSpec(node_affinity=VolumeNodeAffinity(required=required))
+    return PersistentVolume(metadata=volume.metadata, spec=spec)
 
 
 def _allows(storage_class: StorageClass, node: Node) -> bool:

@@ -1,0 +1,252 @@
+"""The volume plugins against the reference, after every step of a random life of a cluster.
+
+Nodes, pods, claims, volumes, classes, drivers, limits, capacities and attachments come, change and
+go. After each step several pods are judged by the plugins, whose counters and indexes live through
+all steps, and by the reference, which remembers nothing.
+"""
+
+from __future__ import annotations
+
+from random import Random
+from typing import Any
+
+import msgspec
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ksched.api.objects import Node, Pod
+from ksched.api.storage import (
+    CSIDriver,
+    CSINode,
+    CSIStorageCapacity,
+    PersistentVolume,
+    PersistentVolumeClaim,
+    StorageClass,
+    VolumeAttachment,
+)
+from ksched.configuration.loading import load_config
+from ksched.framework import CycleState
+from ksched.testing.decider import Decider
+from ksched.testing.random_volumes import RandomVolumes
+from ksched.testing.reference import OtherObjects, ReferenceProfile, World, decide
+from ksched.testing.reference.filters import FILTERS
+from ksched.testing.reference.volumes import named_claims
+from ksched.testing.virtual_time import run
+
+PLUGINS = ("VolumeRestrictions", "NodeVolumeLimits", "VolumeBinding", "VolumeZone")
+CONFIG = """
+apiVersion: kubescheduler.config.k8s.io/v1
+kind: KubeSchedulerConfiguration
+leaderElection: {leaderElect: false}
+profiles:
+- schedulerName: default-scheduler
+  plugins:
+    multiPoint:
+      disabled: [{name: "*"}]
+      enabled:
+      - {name: PrioritySort}
+      - {name: DefaultBinder}
+      - {name: VolumeRestrictions}
+      - {name: NodeVolumeLimits}
+      - {name: VolumeBinding}
+      - {name: VolumeZone}
+"""
+NAMES = tuple(f"n{number}" for number in range(6))
+PROFILE = ReferenceProfile(filters=PLUGINS, weights={})
+
+
+class Life:
+    """A cluster that changes, known to both sides."""
+
+    def __init__(self, seed: int) -> None:
+        self.random = Random(seed)
+        self.source = RandomVolumes(self.random, NAMES)
+        self.decider = Decider(load_config(CONFIG))
+        self.nodes: dict[str, Node] = {}
+        self.pods: dict[str, Pod] = {}
+        self.objects: dict[type, dict[str, Any]] = {}
+        self.made = 0
+        for name in NAMES[:4]:
+            self.put_node(self.source.node(name))
+        for make, number in (
+            (self.source.storage_class, 8),
+            (self.source.csi_node, 6),
+            (self.source.csi_driver, 2),
+            (self.source.capacity, 4),
+            (self.source.volume, 8),
+            (self.source.claim, 14),
+            (self.source.attachment, 2),
+        ):
+            for _ in range(number):
+                self.put(make())
+        for _ in range(6):
+            self.add_pod()
+
+    # -- events ---------------------------------------------------------------------------------
+
+    def step(self) -> None:
+        source = self.source
+        events = (
+            *([lambda: self.put(source.claim())] * 4),
+            *([lambda: self.put(source.volume())] * 4),
+            *([self.add_pod] * 3),
+            lambda: self.put(source.csi_node()),
+            lambda: self.put(source.attachment()),
+            lambda: self.put(source.storage_class()),
+            lambda: self.put(source.capacity()),
+            lambda: self.put(source.csi_driver()),
+            self.make_ephemeral_claim,
+            self.remove_object,
+            self.remove_object,
+            self.delete_pod,
+            self.change_node,
+            self.remove_node,
+        )
+        self.random.choice(events)()
+
+    def put(self, obj: Any) -> None:
+        self.objects.setdefault(type(obj), {})[obj.metadata.key] = obj
+        self.decider.listings.want(type(obj)).put(obj)
+
+    def remove_object(self) -> None:
+        kind = self.random.choice(list(self.objects))
+        if self.objects[kind]:
+            key = self.random.choice(list(self.objects[kind]))
+            self.decider.listings.want(kind).remove(self.objects[kind].pop(key))
+
+    def make_ephemeral_claim(self) -> None:
+        pods = [*self.pods.values(), *self.incoming()]
+        found = [(pod, one) for pod in pods for one in pod.spec.volumes if one.ephemeral]
+        if found:
+            pod, volume = self.random.choice(found)
+            meta = pod.metadata
+            claim = self.source.claim(f"{meta.name}-{volume.name}", meta.namespace)
+            owner = {"name": meta.name, "uid": meta.uid, "controller": True}
+            builtins = msgspec.to_builtins(claim)
+            builtins["metadata"]["ownerReferences"] = [owner]
+            self.put(msgspec.convert(builtins, PersistentVolumeClaim))
+
+    def put_node(self, node: Node) -> None:
+        self.nodes[node.metadata.name] = node
+        self.decider.cache.add_node(node)
+
+    def change_node(self) -> None:
+        self.put_node(self.source.node(self.random.choice(NAMES)))
+
+    def remove_node(self) -> None:
+        if len(self.nodes) > 1:
+            name = self.random.choice(list(self.nodes))
+            del self.nodes[name]
+            self.decider.cache.remove_node(name)
+
+    def add_pod(self) -> None:
+        self.made += 1
+        pod = self.source.pod(f"p{self.made}", self.random.choice(NAMES))
+        self.pods[pod.metadata.uid] = pod
+        self.decider.cache.add_pod(self.decider.cache.pod_info(pod))
+
+    def delete_pod(self) -> None:
+        if self.pods:
+            uid = self.random.choice(list(self.pods))
+            del self.pods[uid]
+            self.decider.cache.remove_pod(uid)
+
+    # -- both sides -----------------------------------------------------------------------------
+
+    def of(self, kind: type) -> list[Any]:
+        return list(self.objects.get(kind, {}).values())
+
+    @property
+    def others(self) -> OtherObjects:
+        return OtherObjects(
+            volumes=self.of(PersistentVolume),
+            claims=self.of(PersistentVolumeClaim),
+            storage_classes=self.of(StorageClass),
+            csi_nodes=self.of(CSINode),
+            csi_drivers=self.of(CSIDriver),
+            capacities=self.of(CSIStorageCapacity),
+            attachments=self.of(VolumeAttachment),
+        )
+
+    def by_node(self) -> dict[str, list[Pod]]:
+        by_node: dict[str, list[Pod]] = {}
+        for pod in self.pods.values():
+            by_node.setdefault(pod.spec.node_name, []).append(pod)
+        return by_node
+
+    def has_exclusive_claim(self, pod: Pod) -> bool:
+        keys = {f"{pod.metadata.namespace}/{name}" for name in named_claims(pod)}
+        return any(
+            "ReadWriteOncePod" in claim.spec.access_modes and claim.metadata.key in keys
+            for claim in self.of(PersistentVolumeClaim)
+        )
+
+    def incoming(self) -> list[Pod]:
+        """Pods that have been judged before, and one that has not."""
+        known = [RandomVolumes(Random(number), NAMES).pod(f"twin{number}") for number in range(5)]
+        return [*known, self.source.pod("new")]
+
+    async def compare(self) -> None:
+        by_node, nodes = self.by_node(), list(self.nodes.values())
+        for pod in self.incoming():
+            wanted = decide(nodes, by_node, pod, PROFILE, self.others)
+            got = await self.decider.decide(pod)
+            assert got.feasible == set(wanted.scores), (pod, got.message, wanted.message)
+            if not got.feasible:
+                assert got.message == wanted.message, pod
+
+
+@settings(max_examples=80, deadline=None)
+@given(seed=st.integers(0, 2**32 - 1))
+def test_plugins_agree_with_the_reference_after_every_step(seed: int) -> None:
+    async def live() -> None:
+        life = Life(seed)
+        await life.compare()
+        for _ in range(15):
+            # Now and then several things happen between two decisions.
+            for _ in range(life.random.choice((1, 1, 1, 2, 5))):
+                life.step()
+            await life.compare()
+
+    run(live())
+
+
+@settings(max_examples=60, deadline=None)
+@given(seed=st.integers(0, 2**32 - 1))
+def test_a_dry_run_agrees_with_counting_anew(seed: int) -> None:
+    """Some pods of one node are taken away, others are added, and the node is judged again."""
+
+    async def live() -> None:
+        life = Life(seed)
+        for _ in range(6):
+            life.step()
+        snapshot = life.decider.cache.update_snapshot()
+        pipeline = life.decider.profiles["default-scheduler"].pipeline
+        for pod in life.incoming():
+            info, state = life.decider.cache.pod_info(pod), CycleState()
+            status, _, _ = await pipeline.run_pre_filter(state, info)
+            if not status.is_success or life.has_exclusive_claim(pod):
+                # In dry runs upstream counts users of exclusive claims in its own way.
+                continue
+            for node in snapshot.table.infos:
+                changed, changed_state = node.clone(), state.clone()
+                by_node = life.by_node()
+                here = by_node.setdefault(node.name, [])
+                for victim in [one for one in here if life.random.random() < 0.5]:
+                    here.remove(victim)
+                    removed = node.pods[victim.metadata.uid]
+                    pipeline.what_if.remove_pod(changed_state, info, removed, changed)
+                added = life.source.pod("nominated")
+                if added.metadata.namespace == pod.metadata.namespace:
+                    here.append(added)
+                    extra = life.decider.cache.pod_info(added)
+                    pipeline.what_if.add_pod(changed_state, info, extra, changed)
+                world = World(list(life.nodes.values()), by_node, pod, PROFILE, life.others)
+                asked = [plugin for plugin in PLUGINS if plugin not in state.skip_filter]
+                assert node.node is not None
+                verdicts = (FILTERS[plugin](world, node.node) for plugin in asked)
+                wanted = next(filter(None, verdicts), None) or ("Success", [])
+                got = pipeline.what_if.filter_node(changed_state, info, changed)
+                assert (got.code.value, [*got.reasons]) == wanted, (pod, node.name)
+
+    run(live())
