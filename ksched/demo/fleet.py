@@ -59,6 +59,7 @@ def make(number: int, pool: str = "") -> NodeBuilder:
         {"cpu": str(machine.cpu), "memory": f"{machine.memory_gib}Gi", "pods": "110"},
         ephemeral_storage="100Gi",
     )
+    node = node.merge({"status": {"nodeInfo": {"kubeletVersion": "v1.36.0"}}})
     if machine.gpus:
         node = node.capacity({GPU: str(machine.gpus)})
     if machine.taint:

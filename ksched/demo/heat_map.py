@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cache
 from typing import Final, NamedTuple
 
 from rich.color import Color
@@ -28,10 +29,12 @@ _HEAT: Final[tuple[Rgb, ...]] = (
     (196, 48, 52),
 )
 _GLOW: Final[Rgb] = (150, 220, 255)
-_BRIGHTEST: Final = 0.6
+_BRIGHTEST: Final = 0.42
+_SHADES: Final = 32
 _TAGS: Final = {"general": " ", "large": "L", "gpu": "G", "spot": "S", "giant": "X"}
 _CORDONED: Final = Style(dim=True)
-_CELL_WIDTHS: Final = (13, 8, 6, 3, 1)
+# Width of a cell, and lines between zones; the best first.
+_KINDS: Final = ((13, 1), (8, 1), (8, 0), (6, 1), (6, 0), (3, 1), (3, 0), (1, 1), (1, 0))
 
 
 class NodeCell(NamedTuple):
@@ -75,12 +78,11 @@ def heat_map(cells: Sequence[NodeCell], width: int, height: int) -> list[Text]:
     zones = _by_zone(cells)
     if not zones or height < 1 or width < 8:
         return []
-    for gap in (1, 0):
-        for cell_width in _CELL_WIDTHS:
-            columns = _columns(cell_width, width)
-            rows = sum(1 + gap - (-len(nodes) // columns) for nodes in zones.values())
-            if rows - gap <= height:
-                return _draw(zones, cell_width, width, gap)
+    for cell_width, gap in _KINDS:
+        columns = _columns(cell_width, width)
+        rows = sum(1 + gap - (-len(nodes) // columns) for nodes in zones.values())
+        if rows - gap <= height:
+            return _draw(zones, cell_width, width, gap)
     room = max(1, height // len(zones) - 1) * width
     merged = {zone: _merge(nodes, room) for zone, nodes in zones.items()}
     return _draw(merged, 1, width, 0)[:height]
@@ -96,7 +98,12 @@ def legend(cells: Sequence[NodeCell]) -> str:
 
 def heat_style(use: float, glow: float = 0.0) -> Style:
     """The colour of a utilisation between 0 and 1, and a glow over it."""
-    position = min(max(use, 0.0), 1.0) * (len(_HEAT) - 1)
+    return _shade(round(min(max(use, 0.0), 1.0) * _SHADES) / _SHADES, round(glow * 4) / 4)
+
+
+@cache
+def _shade(use: float, glow: float) -> Style:
+    position = use * (len(_HEAT) - 1)
     index = min(int(position), len(_HEAT) - 2)
     colour = _blend(_HEAT[index], _HEAT[index + 1], position - index)
     red, green, blue = _blend(colour, _GLOW, glow * _BRIGHTEST)

@@ -214,8 +214,8 @@ def waiting_lines(
     if not groups:
         return [Text("nobody waits", "dim")]
     lines: list[Text] = []
-    # Reasons are worth a second line as long as that hides nobody.
-    most = 2 if 2 * len(groups) <= height else 1
+    # Reasons are worth more lines as long as that hides nobody.
+    most = min(max(1, height // len(groups)), 3)
     for number, group in enumerate(groups):
         if len(lines) + most > height and number < len(groups):
             left = len(groups) - number
@@ -236,11 +236,7 @@ def _waiting(group: WaitingGroup, now: float, width: int, most: int) -> list[Tex
     if room < 10:
         head.truncate(width)
         return [head]
-    message = group.message
-    if len(message) > room * most:
-        # Everybody knows by now that no node is available; the reasons come after that.
-        message = message.partition(" nodes are available: ")[2] or message
-    reason = _wrapped(message, room) or [""]
+    reason = _reason(group.message, room, most)
     indent = " " * head.cell_len
     lines = [head.append(reason[0]), *(Text(indent + line, no_wrap=True) for line in reason[1:])]
     if len(lines) > most:
@@ -249,6 +245,17 @@ def _waiting(group: WaitingGroup, now: float, width: int, most: int) -> list[Tex
     for line in lines:
         line.truncate(width, overflow="ellipsis")
     return lines
+
+
+def _reason(message: str, width: int, most: int) -> list[str]:
+    """Wrap kube-scheduler's sentence; what says least is left out first if it is too long."""
+    without_preemption = message.partition(" preemption: ")[0]
+    reasons_only = without_preemption.partition(" nodes are available: ")[2]
+    for text in (message, without_preemption, reasons_only or without_preemption):
+        lines = _wrapped(text, width)
+        if len(lines) <= most:
+            break
+    return lines or [""]
 
 
 def _app(queued: QueuedPodInfo) -> str:

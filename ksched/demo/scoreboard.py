@@ -13,6 +13,8 @@ from ksched.queue.places import ACTIVE, BACKOFF, GATED, UNSCHEDULABLE, Place
 RATE_SECONDS: Final = 40
 """How far back the curve of binds per second reaches."""
 
+NOTICE_SECONDS: Final = 8.0
+
 _DECISIONS_SHOWN: Final = 120
 _LATENCIES_KEPT: Final = 1000
 _RATE_WINDOW_SECONDS: Final = 3.0
@@ -38,7 +40,7 @@ class Scoreboard:
         self._clock = clock
         self.started = clock.now()
         self.caption = ""
-        self.notice = ""
+        self._notice = ("", clock.now())
         self.results: Counter[Result] = Counter()
         self.wake_ups: Counter[str] = Counter()
         self.recent: deque[Entry] = deque(maxlen=_DECISIONS_SHOWN)
@@ -59,6 +61,12 @@ class Scoreboard:
     def decisions(self) -> int:
         return sum(self.results.values())
 
+    @property
+    def notice(self) -> str:
+        """The last warning, for a while."""
+        text, since = self._notice
+        return text if self._clock.now() - since < NOTICE_SECONDS else ""
+
     def observe(self, captions: Callable[[str], None], notices: Callable[[str], None]) -> None:
         """Hand on every sentence of the story and every warning from now on."""
         self._captions.append(captions)
@@ -70,7 +78,7 @@ class Scoreboard:
             observer(caption)
 
     def warn(self, notice: str) -> None:
-        self.notice = notice
+        self._notice = (notice, self._clock.now())
         for observer in self._notices:
             observer(notice)
 

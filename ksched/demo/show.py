@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import gc
 import logging
 import os
 import signal
@@ -102,8 +101,6 @@ class _Show:
     async def run(self, console: Console | None, hint: str) -> None:
         running = self._cluster
         controllers = Controllers(InProcessTransport(running.server, "controllers"), running.clock)
-        # The collector need not look at what was there before the demo began.
-        gc.freeze()
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(controllers.run, name="controllers")
             tasks.start_soon(self._tell, name="story")
@@ -133,7 +130,7 @@ class _Show:
             else:
                 self._board.say(STAYS_UP)
         self._board.say(SETTLING)
-        await self._story.low_tide()
+        await self._story.attempt(self._story.low_tide)
         self._is_told = True
 
     def _on_key(self, key: str, tasks: anyio.abc.TaskGroup) -> None:
@@ -142,9 +139,9 @@ class _Show:
         elif key == "p":
             self._story.pause()
         elif key == "n":
-            tasks.start_soon(self._story.add_node, name="new node")
+            tasks.start_soon(self._story.attempt, self._story.add_node, name="new node")
         elif key == "b":
-            tasks.start_soon(self._story.burst, name="burst")
+            tasks.start_soon(self._story.attempt, self._story.burst, name="burst")
 
     async def _obey_signals(self) -> None:
         with anyio.open_signal_receiver(signal.SIGINT, signal.SIGTERM, signal.SIGHUP) as signals:

@@ -8,6 +8,7 @@ traffic of the web shop, which comes and goes and makes its deployment breathe.
 from __future__ import annotations
 
 import asyncio
+import logging
 import math
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable
@@ -35,6 +36,8 @@ from ksched.demo.workloads import (
 from ksched.errors import ApiError
 from ksched.testing.harness import Cluster
 from ksched.transport import MERGE_PATCH
+
+log = logging.getLogger(__name__)
 
 BURST_PODS: Final = 200
 GATE: Final = "demo.ksched.dev/budget-approved"
@@ -99,7 +102,7 @@ class Story:
         """Tell all chapters."""
         for number, chapter in enumerate(self.chapters, 1):
             self.chapter = number
-            await chapter()
+            await self.attempt(chapter)
         self.is_over = True
 
     async def traffic(self) -> None:
@@ -107,12 +110,22 @@ class Story:
         while True:
             await self._rest(_TRAFFIC_SECONDS)
             if self._web_replicas:
-                tide = math.sin(self._cluster.clock.now() / _TIDE_SECONDS * 2 * math.pi)
-                await self._scale("shop", "web", round(self._web_replicas * (1 + _TIDE * tide)))
+                await self.attempt(self._follow_tide)
+
+    async def _follow_tide(self) -> None:
+        tide = math.sin(self._cluster.clock.now() / _TIDE_SECONDS * 2 * math.pi)
+        await self._scale("shop", "web", round(self._web_replicas * (1 + _TIDE * tide)))
 
     async def low_tide(self) -> None:
         """Bring the web deployment back to its usual size."""
         await self._scale("shop", "web", self._web_replicas)
+
+    async def attempt(self, act: Callable[[], Awaitable[object]]) -> None:
+        """Do something that a reader with kubectl may have made impossible by now."""
+        try:
+            await act()
+        except ApiError as error:
+            log.warning("the story stumbled", extra={"error": str(error)})
 
     # -- the reader's ideas ---------------------------------------------------------------------
 

@@ -8,6 +8,8 @@ import pytest
 from ksched.demo import fleet
 from ksched.demo.result import Outcome, summary
 from ksched.demo.show import SETTLING, Options, show
+from ksched.demo.story import Story
+from ksched.testing import cluster
 from ksched.testing.virtual_time import run
 
 SMALL = Options(nodes=12, pods=40, once=True, port=None)
@@ -89,6 +91,28 @@ def test_the_smallest_fleet_has_every_kind_of_machine() -> None:
     assert {*fleet.pools(fleet.FEWEST_NODES)} == {*fleet.MACHINES} - {"giant"}
     ended, _ = play(Options(nodes=fleet.FEWEST_NODES, pods=1, once=True, port=None))
     assert "archive" in [pod.name for pod in ended.pods if pod.reason]
+
+
+async def test_a_story_goes_on_when_the_reader_takes_away_what_it_needs(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async with cluster() as c:
+        story = Story(c, lambda caption: None, nodes=6, pods=10)
+        await story.attempt(story.low_tide)
+        assert "the story stumbled" in caplog.text
+
+
+def test_a_reader_who_leaves_ends_the_demo() -> None:
+    class Closed(io.StringIO):
+        def write(self, text: str) -> int:
+            if "rolls in" in text:
+                raise BrokenPipeError
+            return super().write(text)
+
+    options = Options(nodes=6, pods=10, once=False, port=None)
+    ended = run(show(options, lines=Closed()))
+    assert len(ended.nodes) == 6
+    assert len(ended.pods) < 10
 
 
 def test_the_summary_names_who_waits_and_why(small: tuple[Outcome, list[str]]) -> None:

@@ -11,7 +11,7 @@ from rich.console import Console
 from ksched.demo.gang_permit import GANG, SIZE, GangPermit
 from ksched.demo.heat_map import NodeCell, heat_map
 from ksched.demo.panels import WaitingGroup, queue_lines, waiting_groups, waiting_lines
-from ksched.demo.scoreboard import Scoreboard
+from ksched.demo.scoreboard import NOTICE_SECONDS, Scoreboard
 from ksched.demo.screen import FRAME_SECONDS, Screen, View, layout
 from ksched.demo.story import Story
 from ksched.queue.scheduling_queue import Statistics
@@ -111,6 +111,30 @@ async def test_a_screen_on_which_nothing_changes_is_not_written_again() -> None:
             frame = console.file.getvalue()[before:]
             tasks.cancel_scope.cancel()
     assert len(frame) < 120 * 3, frame
+
+
+async def test_a_screen_is_drawn_anew_when_its_size_changes() -> None:
+    async with showing() as (c, view, _):
+        console = a_console(None)
+        assert isinstance(console.file, io.StringIO)
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(Screen(console, view, c.clock).run)
+            await c.clock.sleep(1)
+            before = len(console.file.getvalue())
+            console.size = (90, 30)  # type: ignore[assignment]
+            await c.clock.sleep(1)
+            tasks.cancel_scope.cancel()
+        frame = console.file.getvalue()[before:]
+    assert "\x1b[2J" in frame
+    assert "scheduling queue" in frame
+
+
+async def test_a_warning_is_shown_for_a_while() -> None:
+    async with showing() as (c, view, board):
+        board.warn("something is odd")
+        assert view.draws["footer"](80, 1)[0].plain == " something is odd"
+        await c.advance(NOTICE_SECONDS)
+        assert "quit" in view.draws["footer"](80, 1)[0].plain
 
 
 async def test_a_paused_story_says_so() -> None:
