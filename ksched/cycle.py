@@ -44,7 +44,7 @@ from ksched.framework.status import (
     unresolvable,
     unschedulable,
 )
-from ksched.queue.nominator import Nominator
+from ksched.queue.nominator import ExpectedPods, Nominator
 
 log = logging.getLogger(__name__)
 
@@ -172,7 +172,7 @@ class SchedulingCycle:
             node_statuses=NodeStatuses.same_for_all(self._cache.snapshot.table, status),
         )
 
-    def _nominated_rows(self, pod: PodInfo) -> dict[int, list[PodInfo]]:
+    def _nominated_rows(self, pod: PodInfo) -> dict[int, ExpectedPods]:
         """Rows where pods at least as important are expected, with those pods."""
         rows = self._cache.snapshot.table.rows
         return {
@@ -186,7 +186,7 @@ class SchedulingCycle:
         profile: Profile,
         state: CycleState,
         pod: PodInfo,
-        nominated: Mapping[int, list[PodInfo]],
+        nominated: Mapping[int, ExpectedPods],
     ) -> Feasibility | None:
         """Try the node the pod was nominated to; if it fits, no other node is looked at."""
         # The nomination may be newer than what the API server says of the pod.

@@ -2,7 +2,30 @@
 
 from __future__ import annotations
 
+from collections import Counter, OrderedDict
+from collections.abc import Iterable, Mapping
+from functools import cached_property
+
+from ksched.cache.excerpt import amounts_of
 from ksched.cache.pod_info import PodInfo
+
+PRIORITIES_KEPT = 16
+
+
+class ExpectedPods:
+    """The nominated pods that somebody must leave room for on a node; never empty."""
+
+    def __init__(self, pods: Iterable[PodInfo]) -> None:
+        self.pods = tuple(pods)
+
+    @cached_property
+    def amounts(self) -> Mapping[int, int]:
+        """What they will take, by line of ``Excerpt.amounts``."""
+        total: Counter[int] = Counter()
+        for pod in self.pods:
+            for line, amount in amounts_of(pod):
+                total[line] += amount
+        return total
 
 
 class Nominator:
@@ -14,6 +37,8 @@ class Nominator:
     def __init__(self) -> None:
         self._by_node: dict[str, dict[str, PodInfo]] = {}
         self._node_of: dict[str, str] = {}
+        self._expected: OrderedDict[int, dict[str, ExpectedPods]] = OrderedDict()
+        """By priority and node, the pods of at least that priority."""
 
     def add(self, pod: PodInfo, node_name: str | None = None) -> None:
         """Nominate a pod, instead of any nomination it had.
@@ -28,6 +53,7 @@ class Nominator:
         if node_name and not pod.node_name:
             self._node_of[pod.uid] = node_name
             self._by_node.setdefault(node_name, {})[pod.uid] = pod
+            self._changed(node_name)
 
     def delete(self, uid: str) -> None:
         """End a pod's nomination, if it has one."""
@@ -38,6 +64,7 @@ class Nominator:
         del pods[uid]
         if not pods:
             del self._by_node[node_name]
+        self._changed(node_name)
 
     def update(self, old: PodInfo, new: PodInfo) -> None:
         """Follow a change of the pod object."""
@@ -54,18 +81,51 @@ class Nominator:
         """All nominated pods by node."""
         return {name: list(pods.values()) for name, pods in self._by_node.items()}
 
-    def expected_on(self, node_name: str, pod: PodInfo) -> list[PodInfo]:
+    def expected_on(self, node_name: str, pod: PodInfo) -> ExpectedPods | None:
         """The pods nominated to a node that are at least as important as a pod, itself not."""
-        return [
-            other
-            for other in self._by_node.get(node_name, {}).values()
-            if other.priority >= pod.priority and other.uid != pod.uid
-        ]
+        if self._node_of.get(pod.uid) == node_name:
+            return self._select(node_name, pod.priority, pod.uid)
+        return self._of_priority(pod.priority).get(node_name)
 
-    def expected_with(self, pod: PodInfo) -> dict[str, list[PodInfo]]:
-        """The same for all nodes where there are any."""
-        expected = {name: self.expected_on(name, pod) for name in self._by_node}
-        return {name: pods for name, pods in expected.items() if pods}
+    def expected_with(self, pod: PodInfo) -> Mapping[str, ExpectedPods]:
+        """The same by node, for all nodes where there are any."""
+        expected = self._of_priority(pod.priority)
+        node_name = self._node_of.get(pod.uid)
+        if node_name is None:
+            return expected
+        expected = expected.copy()
+        others = self._select(node_name, pod.priority, pod.uid)
+        if others is None:
+            expected.pop(node_name, None)
+        else:
+            expected[node_name] = others
+        return expected
+
+    def _of_priority(self, priority: int) -> dict[str, ExpectedPods]:
+        expected = self._expected.get(priority)
+        if expected is None:
+            selected = ((name, self._select(name, priority)) for name in self._by_node)
+            expected = {name: pods for name, pods in selected if pods is not None}
+            self._expected[priority] = expected
+            if len(self._expected) > PRIORITIES_KEPT:
+                self._expected.popitem(last=False)
+        return expected
+
+    def _select(self, node_name: str, priority: int, without: str = "") -> ExpectedPods | None:
+        pods = [
+            pod
+            for uid, pod in self._by_node.get(node_name, {}).items()
+            if pod.priority >= priority and uid != without
+        ]
+        return ExpectedPods(pods) if pods else None
+
+    def _changed(self, node_name: str) -> None:
+        for priority, expected in self._expected.items():
+            pods = self._select(node_name, priority)
+            if pods is None:
+                expected.pop(node_name, None)
+            else:
+                expected[node_name] = pods
 
     def nominated_pods_for_node(self, node_name: str) -> list[PodInfo]:
         return list(self._by_node.get(node_name, {}).values())

@@ -8,7 +8,7 @@ let the event loop run in between; the snapshot does not change meanwhile.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Mapping, Sequence, Set
+from collections.abc import Callable, Mapping, Set
 
 import numpy as np
 from msgspec import Struct
@@ -29,6 +29,7 @@ from ksched.framework.runtime.what_if import WhatIf, refused
 from ksched.framework.status import SUCCESS, Code, Status, unresolvable
 from ksched.framework.time_slices import TimeSlice
 from ksched.framework.verdicts import Verdicts
+from ksched.queue.nominator import ExpectedPods
 
 KEPT_BYTES = 48 << 20
 """Memory for kept columns of all templates of a profile."""
@@ -52,7 +53,7 @@ class Search(Struct, frozen=True):
     only: Rows | None = None
     """Rows to look at; the others get the status ``absent``. ``None``: all rows."""
     absent: Status = SUCCESS
-    nominated: Mapping[int, Sequence[PodInfo]] = {}
+    nominated: Mapping[int, ExpectedPods] = {}
     """By row, the pods of at least this pod's priority that are expected there. The filters must
     pass both with and without them."""
     limit: int | None = None
@@ -227,8 +228,7 @@ class Pipeline:
                 if not entry.is_columnar:
                     rows = piece[book.ranks(codes[piece]) > entry.rank]
                     await self._reject(entry, state, pod, rows, codes, book)
-            visited = set(piece.tolist())
-            nominated = {row: pods for row, pods in search.nominated.items() if row in visited}
+            nominated = _among(piece, search.nominated)
             await self._check_nominated(state, pod, nominated, codes, book)
             pieces.append(piece[codes[piece] == 0])
             found += len(pieces[-1])
@@ -244,8 +244,7 @@ class Pipeline:
         for entry in self.framework.filters:
             if entry.name not in state.skip_filter:
                 await self._reject(entry, state, pod, only[codes[only] == 0], codes, book)
-        chosen = set(only.tolist())
-        nominated = {row: pods for row, pods in search.nominated.items() if row in chosen}
+        nominated = _among(only, search.nominated)
         await self._check_nominated(state, pod, nominated, codes, book)
         rows = only[codes[only] == 0]
         if not len(rows):
@@ -290,7 +289,7 @@ class Pipeline:
         self,
         state: CycleState,
         pod: PodInfo,
-        nominated: Mapping[int, Sequence[PodInfo]],
+        nominated: Mapping[int, ExpectedPods],
         codes: Codes,
         book: CodeBook,
     ) -> None:
@@ -298,23 +297,28 @@ class Pipeline:
         if not nominated:
             return
         infos = self.snapshot.table.infos
-        by_name = {infos[row].name: pods for row, pods in nominated.items()}
-        rows = np.array(list(nominated), np.intp)
+        rows = np.fromiter(nominated, np.intp, len(nominated))
+        by_name = {infos[row].name: expected for row, expected in nominated.items()}
         excerpt = Excerpt(self.snapshot.table, rows)
         filters = self.what_if.amount_filters(state, pod, excerpt, by_name)
-        verdicts = filters.judge().tolist()
+        verdicts = filters.judge()
+        numbers = np.zeros(int(verdicts.max()) + 1, np.int32)
+        for verdict in set(verdicts.tolist()) - {0}:
+            numbers[verdict] = self._number(book, filters.status(verdict))
+        codes[rows] = numbers[verdicts]
+        if filters.is_complete:
+            return
         turn = TimeSlice(self._now)
-        for row, pods, verdict in zip(rows.tolist(), nominated.values(), verdicts, strict=True):
-            if verdict:
-                status = filters.status(verdict)
-            elif filters.is_complete:
-                status = SUCCESS
-            else:
-                status = self.what_if.filter_with_nominated(state, pod, infos[row], pods)
-            rank = next((e.rank for e in self.framework.filters if e.name == status.plugin), 0)
-            codes[row] = 0 if status.is_success else book.number(rank, status)
+        for row in rows[verdicts == 0].tolist():
+            pods = nominated[row].pods
+            status = self.what_if.filter_with_nominated(state, pod, infos[row], pods)
+            codes[row] = 0 if status.is_success else self._number(book, status)
             if turn.is_over:
                 await turn.give_way()
+
+    def _number(self, book: CodeBook, status: Status) -> int:
+        rank = next((e.rank for e in self.framework.filters if e.name == status.plugin), 0)
+        return book.number(rank, status)
 
     # -- score ----------------------------------------------------------------------------------
 
@@ -414,6 +418,12 @@ class Pipeline:
         else:
             self._columns.move_to_end(pod.template)
         return columns
+
+
+def _among(rows: Rows, nominated: Mapping[int, ExpectedPods]) -> Mapping[int, ExpectedPods]:
+    if not nominated:
+        return nominated
+    return {row: nominated[row] for row in rows.tolist() if row in nominated}
 
 
 def _nowhere(codes: Codes, book: CodeBook, diagnosis: Diagnosis) -> Feasibility:

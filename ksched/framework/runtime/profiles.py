@@ -125,7 +125,8 @@ class FrameworkHandle:
     def run_filters_with_nominated_pods(
         self, state: CycleState, pod: PodInfo, node: NodeInfo
     ) -> Status:
-        nominated = self._nominator.expected_on(node.name, pod)
+        expected = self._nominator.expected_on(node.name, pod)
+        nominated = () if expected is None else expected.pods
         try:
             return self.what_if.filter_with_nominated(state, pod, node, nominated)
         except PluginFailure as failed:

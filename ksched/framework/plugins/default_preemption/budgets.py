@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 from weakref import WeakKeyDictionary
 
 from ksched.api.label_selectors import InvalidSelector, Selector, compile_selector
@@ -21,12 +21,14 @@ class DisruptionBudgets:
         self._of_template: WeakKeyDictionary[PodTemplate, list[PodDisruptionBudget]]
         self._of_template = WeakKeyDictionary()
 
-    def split(self, pods: Iterable[PodInfo]) -> tuple[list[PodInfo], list[PodInfo]]:
+    def split(self, pods: Sequence[PodInfo]) -> tuple[list[PodInfo], list[PodInfo]]:
         """Divide pods, in the order in which they would go, into violating ones and others.
 
         A pod violates if a budget that selects it allows no further disruption by its turn
         (default_preemption.go: filterPodsWithPDBViolation, v1.36).
         """
+        if not self._listing:
+            return [], list(pods)
         self._catch_up()
         violating: list[PodInfo] = []
         others: list[PodInfo] = []

@@ -21,32 +21,26 @@ class Candidate(Struct, frozen=True):
     num_pdb_violations: int = 0
 
 
-class Importance:
-    """Compares pods: by priority, then by how long they have been running.
+def start_time(pod: PodInfo) -> str:
+    """When a pod started, to be compared as text: all times are in UTC and in whole seconds.
 
-    Start times are compared as text: the API server writes all of them in UTC and in whole seconds.
-    A pod that has not started counts as starting now.
+    One that has not started yet comes after all others.
     """
-
-    def __init__(self, now: str) -> None:
-        self._now = now
-
-    def start_time(self, pod: PodInfo) -> str:
-        return pod.pod.status.start_time or self._now
-
-    def sort(self, pods: Iterable[PodInfo]) -> list[PodInfo]:
-        """The most important first."""
-        return sorted(pods, key=lambda pod: (-pod.priority, self.start_time(pod)))
-
-    def earliest_start_time(self, victims: Sequence[PodInfo]) -> str:
-        """When the longest running of the victims of the highest priority started."""
-        highest = max(victim.priority for victim in victims)
-        return min(self.start_time(one) for one in victims if one.priority == highest)
+    return pod.pod.status.start_time or "not yet"
 
 
-def pick_one(
-    candidates: Sequence[Candidate], importance: Importance, rng: random.Random
-) -> Candidate:
+def by_importance(pods: Iterable[PodInfo]) -> list[PodInfo]:
+    """The most important first: of the highest priority, then the longest running."""
+    return sorted(pods, key=lambda pod: (-pod.priority, start_time(pod)))
+
+
+def earliest_start_time(victims: Sequence[PodInfo]) -> str:
+    """When the longest running of the victims of the highest priority started."""
+    highest = max(victim.priority for victim in victims)
+    return min(start_time(one) for one in victims if one.priority == highest)
+
+
+def pick_one(candidates: Sequence[Candidate], rng: random.Random) -> Candidate:
     """Choose where to preempt (preemption.go: pickOneNodeForPreemption, v1.36).
 
     Each criterion leaves the best and passes ties on: the fewest violated disruption budgets, the
@@ -64,7 +58,7 @@ def pick_one(
             return candidates[0]
         lowest = min(map(criterion, candidates))
         candidates = [one for one in candidates if criterion(one) == lowest]
-    starts = [importance.earliest_start_time(one.victims) for one in candidates]
+    starts = [earliest_start_time(one.victims) for one in candidates]
     latest = max(starts)
     return rng.choice(
         [one for one, start in zip(candidates, starts, strict=True) if start == latest]

@@ -16,7 +16,14 @@ import numpy as np
 from msgspec import Struct
 from numpy.typing import NDArray
 
-from ksched.cache.excerpt import POD_COUNT, Excerpt, amounts_of
+from ksched.cache.excerpt import (
+    NON_ZERO_CPU,
+    NON_ZERO_MEMORY,
+    POD_COUNT,
+    Excerpt,
+    amounts_of,
+)
+from ksched.cache.pod_info import Demand
 from ksched.framework import (
     Code,
     CycleState,
@@ -28,7 +35,7 @@ from ksched.framework import (
     unresolvable,
 )
 from ksched.framework.plugins.default_preemption.budgets import DisruptionBudgets
-from ksched.framework.plugins.default_preemption.candidates import Candidate, Importance
+from ksched.framework.plugins.default_preemption.candidates import Candidate, by_importance
 from ksched.framework.plugins.default_preemption.evictable import EvictableAmounts
 from ksched.framework.time_slices import TimeSlice
 
@@ -81,14 +88,12 @@ class DryRun:
         pod: PodInfo,
         budgets: DisruptionBudgets,
         evictable: EvictableAmounts,
-        importance: Importance,
     ) -> None:
         self._handle = handle
         self._state = state
         self._pod = pod
         self._budgets = budgets
         self._evictable = evictable
-        self._importance = importance
         self._table = handle.snapshot.table
         self._turn = TimeSlice(handle.clock.now)
 
@@ -130,7 +135,7 @@ class DryRun:
     def _victims_by_turn(self, info: NodeInfo) -> tuple[list[PodInfo], int]:
         """Pods below ours in the order of their reprieve; the first so many violate a budget."""
         lower = [pod for pod in info.pods.values() if pod.priority < self._pod.priority]
-        violating, others = self._budgets.split(self._importance.sort(lower))
+        violating, others = self._budgets.split(by_importance(lower))
         return violating + others, len(violating)
 
     # -- together -------------------------------------------------------------------------------
@@ -155,12 +160,8 @@ class DryRun:
         nodes = self._emptied(rows)
         filters = self._handle.amount_filters(self._state, self._pod, nodes)
         victims: list[list[tuple[int, PodInfo]]] = [[] for _ in infos]
-        for step in range(max(len(pods) for pods, _ in turns)):
-            added = np.zeros_like(nodes.amounts)
-            for column, (pods, _) in enumerate(turns):
-                if step < len(pods):
-                    for line, amount in amounts_of(pods[step]):
-                        added[line, column] = amount
+        by_step = _amounts_by_step([pods for pods, _ in turns], nodes.amounts.shape[0])
+        for step, added in enumerate(by_step):
             nodes.amounts += added
             is_too_much = filters.judge() != 0
             nodes.amounts -= added * is_too_much
@@ -217,5 +218,24 @@ class DryRun:
     ) -> Candidate | Status:
         if not victims:
             return error(f'expected at least one victim pod on node "{node_name}"')
-        pods = self._importance.sort(pod for _, pod in victims)
+        pods = by_importance(pod for _, pod in victims)
         return Candidate(node_name, tuple(pods), sum(turn < num_violating for turn, _ in victims))
+
+
+def _amounts_by_step(turns: Sequence[Sequence[PodInfo]], lines: int) -> NDArray[np.int64]:
+    """What the nodes take back in each step: a matrix of amounts, zero where nothing is left."""
+    steps, columns, amounts = [], [], []
+    known: dict[Demand, list[int]] = {}
+    for column, pods in enumerate(turns):
+        for step, pod in enumerate(pods):
+            dense = known.get(pod.demand)
+            if dense is None or pod.non_zero != (dense[NON_ZERO_CPU], dense[NON_ZERO_MEMORY]):
+                dense = known[pod.demand] = [0] * lines
+                for line, amount in amounts_of(pod):
+                    dense[line] = amount
+            steps.append(step)
+            columns.append(column)
+            amounts.append(dense)
+    by_step = np.zeros((max(steps) + 1, len(turns), lines), np.int64)
+    by_step[steps, columns] = amounts
+    return by_step.transpose(0, 2, 1)

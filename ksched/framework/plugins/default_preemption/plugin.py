@@ -8,7 +8,6 @@ from typing import Any, ClassVar
 import numpy as np
 
 from ksched.api.objects import Pod, PodDisruptionBudget
-from ksched.clock import rfc3339
 from ksched.configuration.plugin_args import DefaultPreemptionArgs
 from ksched.errors import ExtenderError
 from ksched.framework import (
@@ -33,11 +32,7 @@ from ksched.framework.diagnosis import NodeStatuses, count_reasons
 from ksched.framework.extender import Victims
 from ksched.framework.plugins import names
 from ksched.framework.plugins.default_preemption.budgets import DisruptionBudgets
-from ksched.framework.plugins.default_preemption.candidates import (
-    Candidate,
-    Importance,
-    pick_one,
-)
+from ksched.framework.plugins.default_preemption.candidates import Candidate, pick_one
 from ksched.framework.plugins.default_preemption.dry_run import DryRun, Findings, Rows
 from ksched.framework.plugins.default_preemption.evictable import EvictableByPriority
 
@@ -99,9 +94,8 @@ class DefaultPreemption:
         if objection is not None:
             return PostFilterResult(objection)
         rows = self._potential_rows(statuses)
-        importance = Importance(rfc3339(self._handle.clock.wall()))
         evictable = self._evictable.below(pod.priority)
-        dry_run = DryRun(self._handle, state, pod, self._budgets, evictable, importance)
+        dry_run = DryRun(self._handle, state, pod, self._budgets, evictable)
         findings = await dry_run.run(rows, self._num_candidates(len(rows)))
         candidates = findings.candidates
         if not candidates and findings.errors:
@@ -115,7 +109,7 @@ class DefaultPreemption:
             return PostFilterResult(error(str(problem)))
         if not candidates:
             return PostFilterResult(unschedulable("no candidate node for preemption"))
-        best = pick_one(candidates, importance, self._handle.rng)
+        best = pick_one(candidates, self._handle.rng)
         self._handle.preempt(pod, best.node_name, best.victims)
         return PostFilterResult(SUCCESS, best.node_name)
 
