@@ -198,19 +198,21 @@ class RandomVolumes(RandomCluster):
             "accessModes": ["ReadWriteOncePod"] if self.sometimes(15) else ["ReadWriteOnce"],
             "resources": {"requests": {"storage": self.one_of(_SIZES)}},
         }
-        if self.sometimes(95):
-            spec["storageClassName"] = self.one_of((*CLASSES, "dynamic", "static", "missing"))
+        if self.sometimes(97):
+            usual = ("static", "dynamic", "zonal", "old")
+            odd = self.sometimes(6)
+            spec["storageClassName"] = self.one_of(("immediate", "missing") if odd else usual)
         if self.sometimes(40):
             spec["volumeName"] = self.one_of(VOLUMES)
-            if self.sometimes(85):
+            if self.sometimes(95):
                 annotations[BIND_COMPLETED] = "yes"
         elif self.sometimes(15):
             annotations[SELECTED_NODE] = self.one_of(self._node_names)
         if self.sometimes(10):
             spec["selector"] = {"matchLabels": {"tier": "gold"}}
-        if self.sometimes(4):
+        if self.sometimes(2):
             meta["deletionTimestamp"] = "2026-01-01T00:00:00Z"
-        status = {"phase": "Lost"} if self.sometimes(4) else {}
+        status = {"phase": "Lost"} if self.sometimes(2) else {}
         fields = {"metadata": {**meta, "annotations": annotations}, "spec": spec, "status": status}
         return msgspec.convert(fields, PersistentVolumeClaim)
 
@@ -218,7 +220,7 @@ class RandomVolumes(RandomCluster):
 
     def pod(self, name: str, node_name: str = "") -> Pod:
         namespace = self.one_of(NAMESPACES)
-        volumes = self.several(self._pod_volume, 3, 1)
+        volumes = self.several(self._pod_volume, self.one_of((1, 2, 4)), 1)
         for number, volume in enumerate(volumes):
             volume["name"] = f"vol{number}"
         spec = {"nodeName": node_name, "containers": [{"name": "c"}], "volumes": volumes}

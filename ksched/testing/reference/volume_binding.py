@@ -97,23 +97,10 @@ def _problems_of_delayed(
     world: World, claims: Sequence[PersistentVolumeClaim], node: Node
 ) -> list[str]:
     no_volume = ["node(s) didn't find available persistent volumes to bind"]
-    provisioned, unmatched = [], []
     for claim in claims:
-        selected = claim.metadata.annotations.get(_SELECTED)
-        if selected is None:
-            unmatched.append(claim)
-        elif selected == node.metadata.name:
-            provisioned.append(claim)
-        else:
+        if claim.metadata.annotations.get(_SELECTED, node.metadata.name) != node.metadata.name:
             return no_volume
-    chosen: set[str] = set()
-    for claim in sorted(unmatched, key=_size):
-        match = _smallest(world, claim, node, chosen)
-        if match is None:
-            provisioned.append(claim)
-        else:
-            chosen.add(match.metadata.name)
-    for claim in provisioned:
+    for claim in match_claims(world, node)[1]:
         storage_class = find_class(world, class_of_claim(claim))
         assert storage_class is not None
         if storage_class.provisioner in ("", "kubernetes.io/no-provisioner"):
@@ -125,11 +112,33 @@ def _problems_of_delayed(
     return []
 
 
+def match_claims(
+    world: World, node: Node
+) -> tuple[list[tuple[PersistentVolumeClaim, PersistentVolume]], list[PersistentVolumeClaim]]:
+    """Waiting claims of the pod with the volumes they get on a node, and those without."""
+    matched: list[tuple[PersistentVolumeClaim, PersistentVolume]] = []
+    provisioned: list[PersistentVolumeClaim] = []
+    unmatched: list[PersistentVolumeClaim] = []
+    for claim in _claims(world):
+        if not _is_bound(claim):
+            is_selected = _SELECTED in claim.metadata.annotations
+            (provisioned if is_selected else unmatched).append(claim)
+    chosen: set[str] = set()
+    for claim in sorted(unmatched, key=_size):
+        match = _smallest(world, claim, node, chosen)
+        if match is None:
+            provisioned.append(claim)
+        else:
+            chosen.add(match.metadata.name)
+            matched.append((claim, match))
+    return matched, provisioned
+
+
 def _smallest(
     world: World, claim: PersistentVolumeClaim, node: Node, chosen: set[str]
 ) -> PersistentVolume | None:
     best: PersistentVolume | None = None
-    for volume in world.others.volumes:
+    for volume in sorted(world.others.volumes, key=lambda one: one.metadata.name):
         spec, wanted = volume.spec, claim.spec
         if volume.metadata.name in chosen or spec.storage_class_name != class_of_claim(claim):
             continue
@@ -218,7 +227,16 @@ def _in_zones_of_driver(volume: PersistentVolume, key: str) -> PersistentVolume:
         if _BETA_ZONE in known:
             zone, region = _BETA_ZONE, _BETA_REGION
             break
-    renamed = {zone: key, _BETA_REGION: _REGION if region == _BETA_REGION else _BETA_REGION}
+    wanted_zones = [
+        value
+        for term in terms
+        for wanted in term.match_expressions
+        for value in wanted.values
+        if wanted.key == zone
+    ]
+    renamed = {_BETA_REGION: _REGION} if region == _BETA_REGION else {}
+    if wanted_zones:
+        renamed[zone] = key
     changed = [
         NodeSelectorTerm(
             match_fields=term.match_fields,
@@ -235,7 +253,7 @@ def _in_zones_of_driver(volume: PersistentVolume, key: str) -> PersistentVolume:
     ]
     zones = [one.strip() for one in volume.metadata.labels.get(zone, "").split("__")]
     zones = [one for one in zones if one]
-    if zone not in used and zones:
+    if not wanted_zones and zones:
         inside = NodeSelectorRequirement(key=key, operator="In", values=zones)
         changed = [
             NodeSelectorTerm(

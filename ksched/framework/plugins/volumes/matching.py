@@ -65,15 +65,20 @@ def find_candidates(claim: PersistentVolumeClaim, volumes: Mapping[str, VolumeFa
         ):
             continue
         if is_taken:
-            bound = bound or facts
+            bound = facts if bound is None else min(bound, facts, key=_name)
         elif (
             volume.status.phase == "Available"
             and modes.issubset(offered.access_modes)
             and (selector is None or selector.matches(volume.metadata.labels))
         ):
             fitting.append(facts)
-    fitting.sort(key=lambda facts: facts.capacity_nanos)
+    # Names decide between equals, so that a run can be repeated; upstream leaves it to chance.
+    fitting.sort(key=lambda facts: (facts.capacity_nanos, _name(facts)))
     return Candidates(bound, fitting)
+
+
+def _name(facts: VolumeFacts) -> str:
+    return facts.volume.metadata.name
 
 
 class StaticMatching:

@@ -2,7 +2,8 @@
 
 Nodes, pods, claims, volumes, classes, drivers, limits, capacities and attachments come, change and
 go. After each step several pods are judged by the plugins, whose counters and indexes live through
-all steps, and by the reference, which remembers nothing.
+all steps, and by the reference, which remembers nothing. Volumes promised to a pod look promised to
+both.
 """
 
 from __future__ import annotations
@@ -25,11 +26,13 @@ from ksched.api.storage import (
     VolumeAttachment,
 )
 from ksched.configuration.loading import load_config
-from ksched.framework import CycleState
+from ksched.framework import CycleState, PodInfo
+from ksched.framework.plugins.volumes.binding import VolumeBinding, _Attempt
 from ksched.testing.decider import Decider
-from ksched.testing.random_volumes import RandomVolumes
+from ksched.testing.random_volumes import CLAIMS, NAMESPACES, RandomVolumes
 from ksched.testing.reference import OtherObjects, ReferenceProfile, World, decide
 from ksched.testing.reference.filters import FILTERS
+from ksched.testing.reference.volume_binding import match_claims
 from ksched.testing.reference.volumes import named_claims
 from ksched.testing.virtual_time import run
 
@@ -65,6 +68,7 @@ class Life:
         self.nodes: dict[str, Node] = {}
         self.pods: dict[str, Pod] = {}
         self.objects: dict[type, dict[str, Any]] = {}
+        self.reserved: list[tuple[CycleState, PodInfo, str, list[Any]]] = []
         self.made = 0
         for name in NAMES[:4]:
             self.put_node(self.source.node(name))
@@ -73,12 +77,14 @@ class Life:
             (self.source.csi_node, 6),
             (self.source.csi_driver, 2),
             (self.source.capacity, 4),
-            (self.source.volume, 8),
-            (self.source.claim, 14),
+            (self.source.volume, 20),
             (self.source.attachment, 2),
         ):
             for _ in range(number):
                 self.put(make())
+        for namespace in NAMESPACES:
+            for name in CLAIMS:
+                self.put(self.source.claim(name, namespace))
         for _ in range(6):
             self.add_pod()
 
@@ -95,6 +101,8 @@ class Life:
             lambda: self.put(source.storage_class()),
             lambda: self.put(source.capacity()),
             lambda: self.put(source.csi_driver()),
+            *([self.reserve] * 2),
+            *([self.end_reservation] * 2),
             self.make_ephemeral_claim,
             self.remove_object,
             self.remove_object,
@@ -110,7 +118,7 @@ class Life:
 
     def remove_object(self) -> None:
         kind = self.random.choice(list(self.objects))
-        if self.objects[kind]:
+        if self.objects[kind] and (kind is not PersistentVolumeClaim or self.random.random() < 0.3):
             key = self.random.choice(list(self.objects[kind]))
             self.decider.listings.want(kind).remove(self.objects[kind].pop(key))
 
@@ -150,6 +158,60 @@ class Life:
             uid = self.random.choice(list(self.pods))
             del self.pods[uid]
             self.decider.cache.remove_pod(uid)
+
+    # -- promises -------------------------------------------------------------------------------
+
+    def reserve(self) -> None:
+        """A pod is placed: its volumes are promised, and look so to everybody after it."""
+        pod, plugin = self.random.choice(self.incoming()), self.plugin
+        snapshot = self.decider.cache.update_snapshot()
+        info, state = self.decider.cache.pod_info(pod), CycleState()
+        if not plugin.pre_filter(state, info, snapshot).is_success:
+            return
+        fits = plugin.filter_nodes(state, info, snapshot.table.all()).codes == 0
+        names = [one.name for one, fit in zip(snapshot.table.infos, fits, strict=True) if fit]
+        if not names:
+            return
+        name = self.random.choice(names)
+        world = World(list(self.nodes.values()), {}, pod, PROFILE, self.others)
+        matched, provisioned = match_claims(world, self.nodes[name])
+        assert plugin.reserve(state, info, name).is_success
+        volumes = state.read(plugin.name, _Attempt).volumes
+        got = [] if volumes is None else volumes.static
+        pairs = [(one.claim.metadata.key, one.volume.metadata.name) for one in got]
+        assert pairs == [(claim.metadata.key, volume.metadata.name) for claim, volume in matched]
+        made = [] if volumes is None else [one.claim for one in volumes.provisioned]
+        assert [one.metadata.key for one in made] == [one.metadata.key for one in provisioned]
+        promised = [*(one.volume for one in got if one.is_changed), *made]
+        for obj in promised:
+            self.objects[type(obj)][obj.metadata.key] = obj
+        self.reserved.append((state, info, name, promised))
+
+    def end_reservation(self) -> None:
+        """The promises are taken back, or the watch brings them."""
+        if not self.reserved:
+            return
+        state, info, name, promised = self.reserved.pop()
+        is_confirmed = self.random.random() < 0.5
+        for obj in promised:
+            kind, meta = type(obj), obj.metadata
+            if self.objects[kind].get(meta.key) is not obj:
+                continue
+            if is_confirmed:
+                version = str(self.random.randrange(10**9))
+                meta = msgspec.structs.replace(meta, resource_version=version)
+                self.put(msgspec.structs.replace(obj, metadata=meta))
+            else:
+                known = self.decider.listings.want(kind).get(meta.name, meta.namespace)
+                self.objects[kind][meta.key] = known
+        if not is_confirmed:
+            self.plugin.unreserve(state, info, name)
+
+    @property
+    def plugin(self) -> VolumeBinding:
+        framework = self.decider.profiles["default-scheduler"].framework
+        plugin: VolumeBinding = framework.plugins["VolumeBinding"]
+        return plugin
 
     # -- both sides -----------------------------------------------------------------------------
 
