@@ -32,6 +32,11 @@ class ChangeLog:
             del self._rows[:surplus]
             self._dropped += surplus
 
+    def forget(self) -> None:
+        """Send every reader to look at everything: more changed than the log can tell."""
+        self._dropped += len(self._rows) + 1
+        self._rows.clear()
+
     def tail(self, position: int) -> list[int] | None:
         """Like ``since`` in order, with repetitions: cheaper for a reader that does not mind."""
         start = position - self._dropped

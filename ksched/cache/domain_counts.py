@@ -48,7 +48,7 @@ class DomainCounts:
         self.layout = 0
         """Changes whenever the domain or eligibility of some node does."""
         self.log = ChangeLog()
-        """Domains whose numbers changed, while the layout did not."""
+        """Domains whose number of pods changed."""
         self.counts: Ints = np.zeros(1, np.int64)
         """Matching pods on eligible nodes, by domain."""
         self.nodes: Ints = np.zeros(1, np.int64)
@@ -58,8 +58,7 @@ class DomainCounts:
         self._stamp = (-1, 0)
         self._vocabulary: Vocabulary[str | None] = Vocabulary()
         self._node_position = -1
-        self._pods_position = 0
-        self._pods_generation = -1
+        self._pods_position = -1
         # What each row contributes now: lists, because single elements are read and written.
         self._domain_of: list[int] = []
         self._inside: list[bool] = []
@@ -126,7 +125,6 @@ class DomainCounts:
             moved is None
             or recounted is None
             or vocabulary is not self._vocabulary
-            or pods.generation != self._pods_generation
             or len(moved) + len(recounted) > 64 + stamp[1] // 8
         ):
             self._start_over()
@@ -138,7 +136,6 @@ class DomainCounts:
                     self._put(row, self._domain_of[row], self._inside[row])
         self._node_position = table.node_log.position
         self._pods_position = log.position
-        self._pods_generation = pods.generation
         self._vocabulary = vocabulary
         self._stamp = stamp
 
@@ -211,6 +208,7 @@ class DomainCounts:
         self._counted = counted.tolist()
         self._summary = None
         self.layout = next(_layouts)
+        self.log.forget()
 
     def _reserve(self, values: int) -> None:
         width, capacity = _width(values), self._table.pod_count.shape[0]

@@ -178,16 +178,12 @@ def _count(
 
 
 class PodCounts:
-    """The matching pods of each row.
-
-    ``log`` names rows whose count changed; a new ``generation`` says that all may have.
-    """
+    """The matching pods of each row; ``log`` names rows whose count changed."""
 
     def __init__(self, ledger: PodLedger, matches: Matches, include_terminating: bool) -> None:
         self.ledger = ledger
         self._matches = matches
         self._include_terminating = include_terminating
-        self.generation = 0
         self.log = ChangeLog()
         self._position = -1
         self._stamp = (-1, 0)
@@ -231,7 +227,7 @@ class PodCounts:
 
     def _start_over(self) -> None:
         self._counts = np.zeros(self.ledger.table.pod_count.shape[0], np.int64)
-        self.generation += 1
+        self.log.forget()
         sources = [self.ledger.running]
         if self._include_terminating:
             sources.append(self.ledger.terminating)

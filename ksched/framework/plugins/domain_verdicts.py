@@ -21,46 +21,39 @@ _NO_ROWS: Ids = np.zeros(0, np.intp)
 class DomainVerdicts:
     """A code for each domain of one topology key, as it is now.
 
-    ``mark`` changes whenever a node's verdict may have.
+    ``mark`` changes whenever a code does. That a node moved to another domain is not noted: the
+    runtime asks about changed nodes anyway.
     """
 
-    __slots__ = ("_changed", "_layout", "_previous", "codes", "domains", "mark")
+    __slots__ = ("_changed", "_previous", "codes", "domains", "mark")
 
     def __init__(self, domains: DomainCounts) -> None:
         self.domains = domains
         """Where the nodes are; any counter of the key does."""
         self.codes: Codes = np.zeros(0, np.int16)
         self.mark = 0
-        self._layout = -1
         self._previous = -1
         self._changed: Ids = _NO_ROWS
 
-    def knows(self, domains: DomainCounts) -> bool:
-        """Whether nothing but the numbers of a counter can have changed."""
-        return domains.layout == self._layout and len(domains.counts) == len(self.codes)
-
-    def amend(self, codes: Iterable[tuple[int, int]]) -> None:
-        """Take over the present codes of some domains."""
-        changed = []
-        for domain, code in codes:
-            if self.codes[domain] != code:
-                self.codes[domain] = code
-                changed.append(domain)
-        if changed:
-            self._note(np.array(changed, np.intp))
+    def start_over(self, codes: Codes) -> None:
+        """Take over codes of domains that may be numbered otherwise than before."""
+        self.codes, self._previous, self.mark = codes, -1, next(_marks)
 
     def renew(self, codes: Codes) -> None:
         """Take over the present codes of all domains."""
-        before, self.codes, layout = self.codes, codes, self.domains.layout
-        if layout != self._layout or len(before) != len(codes):
-            self._layout, self._previous, self.mark = layout, -1, next(_marks)
-            return
-        changed = np.flatnonzero(before != codes)
-        if len(changed):
-            self._note(changed)
+        before, self.codes = self.codes, codes
+        self._note(np.flatnonzero(before != codes))
+
+    def amend(self, codes: Iterable[tuple[int, int]]) -> None:
+        """Take over the present codes of some domains."""
+        changed = [(domain, code) for domain, code in codes if self.codes[domain] != code]
+        for domain, code in changed:
+            self.codes[domain] = code
+        self._note(np.array([domain for domain, _ in changed], np.intp))
 
     def _note(self, changed: Ids) -> None:
-        self._previous, self._changed, self.mark = self.mark, changed, next(_marks)
+        if len(changed):
+            self._previous, self._changed, self.mark = self.mark, changed, next(_marks)
 
     def rows_since(self, mark: object) -> Ids | None:
         """Rows whose verdict changed after that mark; ``None`` if it is too old to tell."""

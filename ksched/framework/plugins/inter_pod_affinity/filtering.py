@@ -223,9 +223,9 @@ class RequiredTerms:
         self._matched_version = -1
         self._existing: ByKey = {}
         self._counters: tuple[DomainCounts, ...] = ()
-        self._read: dict[DomainCounts, tuple[int, int]] = {}
-        """Layout and position in the log of each counter when the verdicts were made."""
-        self._was_first = False
+        self._read: dict[DomainCounts, int] = {}
+        """Position in the log of each counter when the verdicts were made."""
+        self._is_first = False
         self.verdicts: dict[str, DomainVerdicts] = {}
         """What is wrong with the domains of each key, as of the last ``catch_up``."""
 
@@ -255,35 +255,31 @@ class RequiredTerms:
 
     def _judge_now(self, affinity: RequiredAffinity) -> None:
         """Bring the verdicts up to date."""
-        is_first = affinity.is_first
+        was_first, self._is_first = self._is_first, affinity.is_first
         changed = self._changed_domains()
-        if changed is None or is_first != self._was_first:
-            self._was_first = is_first
-            judged = affinity.judge()
-            self.verdicts = {
-                key: self.verdicts.get(key) or DomainVerdicts(counter)
-                for key, (counter, _) in judged.items()
-            }
-            for key, (counter, codes) in judged.items():
-                self.verdicts[key].domains = counter
+        if changed is None:
+            self.verdicts = {}
+            for key, (counter, codes) in affinity.judge().items():
+                verdicts = self.verdicts[key] = DomainVerdicts(counter)
+                verdicts.start_over(codes)
+        elif was_first != self._is_first:
+            for key, (_, codes) in affinity.judge().items():
                 self.verdicts[key].renew(codes)
-            return
-        for key, domains in changed.items():
-            self.verdicts[key].amend((one, affinity.code(key, one)) for one in domains)
+        else:
+            for key, domains in changed.items():
+                self.verdicts[key].amend((one, affinity.code(key, one)) for one in domains)
 
     def _changed_domains(self) -> dict[str, set[int]] | None:
         """By key the domains whose numbers changed; ``None`` if everything may have."""
         found: dict[str, set[int]] = {}
-        is_known = True
+        is_known = all(len(one.codes) == len(one.domains.counts) for one in self.verdicts.values())
         for counter in self._counters:
-            layout, position = self._read.get(counter, (-1, -1))
-            tail = counter.log.tail(position)
-            self._read[counter] = (counter.layout, counter.log.position)
-            if tail is None or layout != counter.layout:
+            tail = counter.log.tail(self._read.get(counter, -1))
+            self._read[counter] = counter.log.position
+            if tail is None:
                 is_known = False
             elif tail:
                 found.setdefault(counter.topology_key, set()).update(tail)
-        is_known = is_known and all(one.knows(one.domains) for one in self.verdicts.values())
         return found if is_known else None
 
     def codes_by_key(self) -> CodesByKey:

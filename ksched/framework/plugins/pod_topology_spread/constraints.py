@@ -175,19 +175,20 @@ class TrackedConstraint:
         self.self_match = int(constraint.selector.matches(template.labels))
         self.verdicts = DomainVerdicts(self.domains)
         self._most = 0
-        self._read = 0
+        self._read = -1
 
     def judge_now(self) -> None:
         """Bring the verdicts up to date."""
-        domains, verdicts = self.domains, self.verdicts
-        most = self._most_pods(domains.lowest)
+        domains, verdicts, counts = self.domains, self.verdicts, self.domains.counts
+        before, self._most = self._most, self._most_pods(domains.lowest)
         changed = domains.log.tail(self._read)
         self._read = domains.log.position
-        if changed is None or most != self._most or not verdicts.knows(domains):
-            self._most = most
-            verdicts.renew(self.judge(domains.counts, domains.lowest))
+        if changed is None or len(counts) != len(verdicts.codes):
+            verdicts.start_over(self.judge(counts, domains.lowest))
+        elif before != self._most:
+            verdicts.renew(self.judge(counts, domains.lowest))
         elif changed:
-            counts = domains.counts
+            most = self._most
             verdicts.amend((one, SKEWED if counts[one] > most else 0) for one in changed if one)
 
     def judge(self, counts: Ints, lowest: int) -> Codes:

@@ -1,0 +1,137 @@
+"""Which terms are in the cluster, and which of them mean a pod, as pods come and go."""
+
+from __future__ import annotations
+
+import pytest
+
+from ksched.api.objects import Pod
+from ksched.cache.cache import SchedulerCache
+from ksched.framework.plugins.inter_pod_affinity.filtering import carried_anti_affinity
+from ksched.framework.plugins.inter_pod_affinity.terms import AffinityTerm, MatchedTerms, TermIndex
+from ksched.testing.builders import PodBuilder, make_node, make_pod
+from ksched.testing.decider import Decider
+
+WEB = {"app": "web"}
+
+
+class Cluster:
+    def __init__(self) -> None:
+        self.cache = SchedulerCache(lambda: 0.0)
+        self.cache.add_node(make_node("n").obj())
+        self.index = TermIndex(self.cache.snapshot.table.ledger, carried_anti_affinity)
+        self.asked: list[str] = []
+        self.matched = MatchedTerms(self.index, self._is_meant)
+
+    def _is_meant(self, term: AffinityTerm) -> bool:
+        self.asked.append(term.topology_key)
+        return term.topology_key.startswith("zone")
+
+    def add(self, name: str, *keys: str) -> str:
+        pod = make_pod(name).node("n")
+        for key in keys:
+            pod = pod.pod_anti_affinity(key, WEB)
+        obj = pod.obj()
+        self.cache.add_pod(self.cache.pod_info(obj))
+        return obj.metadata.uid
+
+    def keys(self) -> set[str]:
+        self.cache.update_snapshot()
+        self.index.catch_up()
+        return {term.topology_key for term in self.matched.catch_up()}
+
+
+def test_terms_come_with_their_first_pod_and_go_with_their_last() -> None:
+    cluster = Cluster()
+    assert cluster.keys() == set()
+
+    one, other = cluster.add("1", "zone", "rack"), cluster.add("2", "zone")
+    assert cluster.keys() == {"zone"}
+    assert len(cluster.index) == 2
+
+    cluster.cache.remove_pod(one)
+    assert cluster.keys() == {"zone"}
+    assert len(cluster.index) == 1
+
+    cluster.cache.remove_pod(other)
+    assert cluster.keys() == set()
+    assert not cluster.index
+
+
+def test_each_term_is_asked_about_once() -> None:
+    cluster = Cluster()
+    for number in range(5):
+        cluster.add(f"{number}", "zone", "rack")
+        cluster.keys()
+
+    assert sorted(cluster.asked) == ["rack", "zone"]
+
+
+def test_a_term_that_comes_back_is_found_again() -> None:
+    cluster = Cluster()
+    uid = cluster.add("1", "zone")
+    assert cluster.keys() == {"zone"}
+    cluster.cache.remove_pod(uid)
+    assert cluster.keys() == set()
+
+    cluster.add("2", "zone")
+    assert cluster.keys() == {"zone"}
+
+
+def test_terms_of_pods_long_gone_are_forgotten() -> None:
+    cluster = Cluster()
+    cluster.add("stays", "zone")
+    for number in range(1200):
+        cluster.cache.remove_pod(cluster.add(f"{number}", f"zone{number}"))
+        uid = cluster.add(f"again{number}", f"zone{number}")
+        assert cluster.keys() == {"zone", f"zone{number}"}
+        cluster.cache.remove_pod(uid)
+    cluster.keys()
+
+    assert len(cluster.index.added) <= 1024 + 2 * len(cluster.index)
+
+
+# -- the first pod of a group, over time ---------------------------------------------------------
+
+
+async def _feasible(decider: Decider, pod: PodBuilder) -> set[str]:
+    return set((await decider.decide(pod.obj())).feasible)
+
+
+@pytest.fixture
+def decider() -> Decider:
+    decider = Decider()
+    decider.set_cluster(
+        make_node(name).label(zone=name[0], rack=name).obj() for name in ("a1", "a2", "b1")
+    )
+    return decider
+
+
+def _bound(decider: Decider, pod: PodBuilder, node: str) -> Pod:
+    obj = pod.uid(f"on {node}").node(node).obj()
+    decider.cache.add_pod(decider.cache.pod_info(obj))
+    return obj
+
+
+@pytest.mark.parametrize(
+    "group",
+    [
+        pytest.param(make_pod("g").label(WEB).pod_affinity("zone", WEB), id="one key"),
+        pytest.param(
+            make_pod("g").label(WEB).pod_affinity("zone", WEB).pod_affinity("rack", {}),
+            id="two keys, one of which is satisfied later",
+        ),
+    ],
+)
+async def test_the_first_pod_of_a_group_decides_for_the_others(
+    decider: Decider, group: PodBuilder
+) -> None:
+    assert await _feasible(decider, group) == {"a1", "a2", "b1"}
+
+    first = _bound(decider, group, "b1")
+    assert await _feasible(decider, group) == {"b1"}
+
+    decider.cache.remove_pod(first.metadata.uid)
+    assert await _feasible(decider, group) == {"a1", "a2", "b1"}
+
+    _bound(decider, group, "a1")
+    assert "b1" not in await _feasible(decider, group)
