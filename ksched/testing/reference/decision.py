@@ -81,7 +81,7 @@ def decide(
             reason = "node(s) didn't satisfy plugin(s) [NodeAffinity]"
             rejections[node.metadata.name] = Rejection("", UNRESOLVABLE, (reason,))
             continue
-        rejection = _first_rejection(world, node)
+        rejection = first_rejection(world, node)
         if rejection is not None:
             rejections[node.metadata.name] = rejection
         else:
@@ -94,7 +94,7 @@ def decide(
     return Decision(rejections, scores)
 
 
-def _first_rejection(world: World, node: Node) -> Rejection | None:
+def first_rejection(world: World, node: Node) -> Rejection | None:
     for plugin in world.profile.filters:
         verdict = FILTERS[plugin](world, node)
         if verdict is not None:

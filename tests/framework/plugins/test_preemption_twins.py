@@ -1,0 +1,180 @@
+"""Preemption decided by columns, by copies of nodes, and by the reference."""
+
+from __future__ import annotations
+
+import random
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ksched.api.objects import Pod, PodDisruptionBudget
+from ksched.framework.cycle_state import CycleState
+from ksched.framework.diagnosis import Diagnosis
+from ksched.framework.plugins.default_preemption import dry_run
+from ksched.framework.plugins.default_preemption.dry_run import NO_VICTIMS, DryRun, Findings, Rows
+from ksched.framework.plugins.default_preemption.plugin import DefaultPreemption
+from ksched.framework.status import Code
+from ksched.testing import make_pod
+from ksched.testing.decider import Decider, Verdict
+from ksched.testing.random_preemption import NAMESPACE, PRIORITIES, Case, random_case
+from ksched.testing.reference import DEFAULT_PROFILE, World, decide
+from ksched.testing.reference.preemption import preempt
+from ksched.testing.virtual_time import run
+
+SEEDS = st.integers(0, 10**6)
+
+
+def _nominated(rng: random.Random, case: Case) -> dict[str, list[Pod]]:
+    """Some pods that are expected on nodes, of all priorities."""
+    nominated: dict[str, list[Pod]] = {}
+    for number in range(rng.choice((0, 0, 1, 3))):
+        name = rng.choice(case.nodes).obj().metadata.name
+        pod = make_pod(f"nominated{number}", NAMESPACE).req(cpu=rng.choice(("500m", "1")))
+        pod = pod.priority(rng.choice(PRIORITIES)).label(app=rng.choice("abc")).nominated(name)
+        nominated.setdefault(name, []).append(pod.obj())
+    return nominated
+
+
+def _decider(case: Case, nominated: dict[str, list[Pod]], seed: int) -> Decider:
+    decider = Decider(seed=seed)
+    for budget in case.budgets:
+        decider.listings.want(PodDisruptionBudget).put(budget.obj())
+    decider.set_cluster([node.obj() for node in case.nodes], [pod.obj() for pod in case.pods])
+    for pods in nominated.values():
+        for pod in pods:
+            decider.nominator.add(decider.cache.pod_info(pod))
+    return decider
+
+
+@settings(max_examples=150, deadline=None)
+@given(seed=SEEDS)
+def test_agrees_with_the_reference(seed: int) -> None:
+    rng = random.Random(seed)
+    case = random_case(rng)
+    nominated = _nominated(rng, case)
+    by_node: dict[str, list[Pod]] = {}
+    for builder in case.pods:
+        by_node.setdefault(builder.obj().spec.node_name, []).append(builder.obj())
+    nodes, pod = [node.obj() for node in case.nodes], case.pod.obj()
+    world = World(nodes, by_node, pod, DEFAULT_PROFILE)
+    budgets = [budget.obj() for budget in case.budgets]
+
+    verdict = run(_decider(case, nominated, seed).decide(pod))
+
+    if not nominated:
+        decision = decide(nodes, by_node, pod, DEFAULT_PROFILE)
+        assert verdict.feasible == decision.scores.keys()
+    if verdict.feasible:
+        return
+    wanted = preempt(world, budgets, nominated)
+    _check(verdict, wanted.choices, wanted.message)
+
+
+def _check(verdict: Verdict, choices: dict[str, frozenset[str]], message: str) -> None:
+    if choices:
+        assert verdict.nominated in choices
+        assert verdict.victims == choices[verdict.nominated]
+        assert "preemption" not in verdict.message
+    else:
+        assert not verdict.nominated
+        assert not verdict.victims
+        assert verdict.message.partition(" preemption: ")[2] == message.removeprefix("preemption: ")
+
+
+class ExactDryRun(DryRun):
+    """Tries every row on a copy, without looking at columns."""
+
+    async def run(self, rows: Rows, num_candidates: int) -> Findings:
+        findings = await super().run(np.zeros(0, np.intp), num_candidates)
+        for row in rows.tolist():
+            pods = self._table.infos[row].pods.values()
+            if any(pod.priority < self._pod.priority for pod in pods):
+                await self._try_one_by_one(np.array([row]), findings)
+            else:
+                findings.reject(NO_VICTIMS)
+        return findings
+
+
+async def _find(decider: Decider, pod: Pod, kind: type[DryRun], num_candidates: int) -> Findings:
+    info, state = decider.cache.pod_info(pod), CycleState()
+    profile = decider.profiles["default-scheduler"]
+    plugin = profile.framework.plugins["DefaultPreemption"]
+    assert isinstance(plugin, DefaultPreemption)
+    decider.cache.update_snapshot()
+    fit = await decider.cycle.find_nodes(profile, state, info)
+    if not isinstance(fit, Diagnosis):
+        return Findings(0, [], [], {})
+    assert fit.node_statuses is not None
+    rows = fit.node_statuses.rows_with(Code.UNSCHEDULABLE)
+    evictable = plugin._evictable.below(info.priority)
+    attempt = kind(plugin._handle, state, info, plugin._budgets, evictable)
+    return await attempt.run(rows, num_candidates)
+
+
+@settings(max_examples=100, deadline=None)
+@given(seed=SEEDS)
+def test_columns_leave_out_no_node_and_no_victim(seed: int) -> None:
+    rng = random.Random(seed)
+    case = random_case(rng)
+    decider = _decider(case, _nominated(rng, case), seed)
+    pod = case.pod.obj()
+
+    by_columns = run(_find(decider, pod, DryRun, 1000))
+    exactly = run(_find(decider, pod, ExactDryRun, 1000))
+
+    assert by_columns.candidates == exactly.candidates
+    assert by_columns.statuses == exactly.statuses
+
+
+@settings(max_examples=40, deadline=None)
+@given(seed=SEEDS)
+def test_columns_follow_a_changing_cluster(seed: int) -> None:
+    rng = random.Random(seed)
+    case = random_case(rng)
+    decider = _decider(case, {}, seed)
+    names = [builder.obj().metadata.name for builder in case.nodes]
+    for number in range(8):
+        _change(rng, decider, names, number)
+        pod = case.pod.uid(f"uid:{number}").obj()
+        by_columns = run(_find(decider, pod, DryRun, 1000))
+        exactly = run(_find(decider, pod, ExactDryRun, 1000))
+        assert by_columns.candidates == exactly.candidates
+        assert by_columns.statuses == exactly.statuses
+
+
+def _change(rng: random.Random, decider: Decider, names: list[str], number: int) -> None:
+    cache = decider.cache
+    kind = rng.random()
+    if kind < 0.4 and cache.pods():
+        cache.remove_pod(rng.choice(cache.pods()).uid)
+    elif kind < 0.8 and names:
+        pod = make_pod(f"new{number}", NAMESPACE).req(cpu="1").priority(rng.choice(PRIORITIES))
+        if rng.random() < 0.3:
+            pod = pod.req({f"example.com/thing{number}": "1"})
+        cache.add_pod(cache.pod_info(pod.node(rng.choice(names)).obj()))
+    elif len(names) > 1:
+        cache.remove_node(names.pop(rng.randrange(len(names))))
+
+
+@pytest.mark.parametrize("num_candidates", [1, 2, 3])
+@pytest.mark.parametrize("batch", [1, 2, 64])
+@settings(max_examples=25, deadline=None)
+@given(seed=SEEDS)
+def test_stops_at_the_same_candidates(num_candidates: int, batch: int, seed: int) -> None:
+    rng = random.Random(seed)
+    case = random_case(rng)
+    decider = _decider(case, {}, seed)
+    pod = case.pod.obj()
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(dry_run, "BATCH", batch)
+        by_columns = run(_find(decider, pod, DryRun, num_candidates))
+    everything = run(_find(decider, pod, ExactDryRun, 1000))
+
+    found = {one.node_name: one for one in by_columns.candidates}
+    all_found = {one.node_name: one for one in everything.candidates}
+    assert found.items() <= all_found.items()
+    assert len(found) >= min(num_candidates, len(all_found))
+    assert bool(by_columns.non_violating) == bool(everything.non_violating)
