@@ -28,6 +28,7 @@ from ksched.apiserver.in_process import InProcessTransport
 from ksched.apiserver.kubelet import Kubelet
 from ksched.apiserver.resources import JsonObject
 from ksched.apiserver.server import ApiServer, Audit
+from ksched.apiserver.volume_controller import VolumeController
 from ksched.client.resources import Resource
 from ksched.client.rest import ApiClient
 from ksched.clock import Clock, LoopClock
@@ -172,6 +173,13 @@ class Cluster:
             scheduler.cache.statistics(),
             len(scheduler.pod_status),
         )
+
+    @asynccontextmanager
+    async def volume_controller(self, **seconds: float) -> AsyncIterator[None]:
+        """Bind claims and make volumes beside the block; ``seconds`` as of ``VolumeController``."""
+        transport = InProcessTransport(self.server, "volume-controller")
+        async with _beside(VolumeController(transport, self.clock, **seconds).run):
+            yield
 
     # -- seeing ---------------------------------------------------------------------------------
 
