@@ -15,7 +15,7 @@ from ksched.cache.cache import SchedulerCache
 from ksched.cache.pod_info import PodInfo
 from ksched.clock import Clock, stopwatch
 from ksched.cycle import Placed, Rejected, one_node_diagnosis, unreserve_and_forget
-from ksched.errors import ApiError, NotFound
+from ksched.errors import ApiError, InvalidObject
 from ksched.failures import FailureHandler
 from ksched.framework.cluster_events import ASSIGNED_POD_DELETE
 from ksched.framework.diagnosis import Diagnosis
@@ -125,20 +125,22 @@ class BindingCycle:
         if self._cache.get_node(placed.node_name) is None:
             return error(f'node "{placed.node_name}" was removed before the pod was bound')
         async with self._slots:
-            began = stopwatch()
             try:
-                by_extender = await self._extenders.bind(pod, placed.node_name)
-                if by_extender is None:
-                    status = await run_bind(framework, state, pod, placed.node_name)
-                else:
-                    status = by_extender
+                status = await self._run_bind(placed)
             except PluginFailure as failed:
                 status = failed.status
-            metrics.record("Bind", status.code, began)
-            if status.is_success or not await self._is_bound_anyway(placed):
-                return status
-            log.info("bind took effect though it failed", extra={"pod": pod.key})
-            return SUCCESS
+        if status.is_success or not await self._is_bound_anyway(placed):
+            return status
+        log.info("bind took effect though it failed", extra={"pod": pod.key})
+        return SUCCESS
+
+    async def _run_bind(self, placed: Placed) -> Status:
+        """Bind by an extender if there is one for this pod, otherwise by plugins."""
+        status = await self._extenders.bind(placed.pod, placed.node_name)
+        if status is not None:
+            return status
+        framework, state = placed.profile.framework, placed.state
+        return await run_bind(framework, state, placed.pod, placed.node_name)
 
     async def _is_bound_anyway(self, placed: Placed) -> bool:
         """Find out whether a bind without a good answer took effect.
@@ -150,9 +152,9 @@ class BindingCycle:
         while self._cache.is_assumed(pod.uid):
             try:
                 bound = await self._read_pod(pod)
-            except NotFound:
-                return False
-            except ApiError as problem:
+            except (ApiError, InvalidObject) as problem:
+                if isinstance(problem, ApiError) and problem.is_final:
+                    return False
                 log.warning(
                     "cannot find out whether pod was bound, trying again",
                     extra={"pod": pod.key, "err": str(problem)},

@@ -327,7 +327,10 @@ async def _ask_post_filter(
         result = await hook.acall(state, pod, diagnosis)
         if not isinstance(result, PostFilterResult):
             raise hook.nonsense(result, "a PostFilterResult")
-        return hook.status(result.status), result.nominated_node_name
+        nominated = result.nominated_node_name
+        if nominated is not None and not isinstance(nominated, str):
+            raise hook.nonsense(nominated, "a node's name")
+        return hook.status(result.status), nominated
     except PluginFailure as failed:
         return failed.status, None
 

@@ -42,6 +42,11 @@ class ApiError(KschedError):
         self.code, self.reason, self.message, self.retry_after = code, reason, message, retry_after
         super().__init__(f"{code} {reason}: {message}" if reason else f"{code}: {message}")
 
+    @property
+    def is_final(self) -> bool:
+        """Whether asking again would get the same answer: the request itself is refused."""
+        return 400 <= self.code < 500 and self.code not in (408, 429)
+
 
 class NotFound(ApiError):
     """The object does not exist (any more)."""

@@ -70,6 +70,5 @@ class FailureHandler:
         if pod is None:
             self._queue.done(queued.uid)
             return None
-        queued.pod = pod
-        self._queue.add_unschedulable(queued, unschedulable_plugins, pending_plugins)
+        self._queue.add_unschedulable(queued, unschedulable_plugins, pending_plugins, latest=pod)
         return pod

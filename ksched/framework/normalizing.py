@@ -17,5 +17,5 @@ def default_normalize(scores: NDArray[np.int64], *, reverse: bool = False) -> ND
     highest = scores.max(initial=0)
     if highest == 0:
         return np.full_like(scores, MAX_NODE_SCORE) if reverse else scores
-    scaled = MAX_NODE_SCORE * scores // highest
+    scaled: NDArray[np.int64] = MAX_NODE_SCORE * scores // highest
     return MAX_NODE_SCORE - scaled if reverse else scaled

@@ -300,9 +300,13 @@ class SchedulingQueue:
                     self._requeue(queued, strategy, event.label)
         self._in_flight.record(SeenEvent(event, old, new))
 
-    def activate(self, pods: Iterable[PodInfo]) -> None:
+    def activate(self, pods: Iterable[Any]) -> None:
         """Try these pods now, whatever they wait for; one in flight, when it comes back."""
         for pod in pods:
+            if not isinstance(pod, PodInfo):
+                # Plugins hand these over; what is no pod must not end the scheduler.
+                log.error("cannot activate what is no pod", extra={"got": repr(pod)[:100]})
+                continue
             place = self._place.get(pod.uid, ABSENT)
             if place is IN_FLIGHT:
                 self._in_flight.record(SeenEvent(FORCE_ACTIVATE, None, None, only=pod.uid))

@@ -145,6 +145,8 @@ class FilterColumns:
     def _reset(self, skipped: frozenset[str], count: int) -> None:
         self._skipped = skipped
         self._count = count
+        # Until everything was asked nothing is known, also if a plugin raises on the way.
+        self._node_position = self._row_position = -1
         self._codes = np.zeros(count, np.int32)
         self._changed()
         self._by_amounts.clear()

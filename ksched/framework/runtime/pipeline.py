@@ -31,6 +31,9 @@ from ksched.framework.time_slices import TimeSlice
 from ksched.framework.verdicts import Verdicts
 from ksched.queue.nominator import ExpectedPods
 
+MAX_RAW_SCORE = 2**53
+"""What a score may be before it is normalised; weights and sums must stay within an int64."""
+
 KEPT_BYTES = 48 << 20
 """Memory for kept columns of all templates of a profile."""
 
@@ -396,8 +399,8 @@ class Pipeline:
         turn = TimeSlice(self._now)
         for info in nodes.infos:
             score = entry.hook.call(state, pod, info)
-            if not isinstance(score, int):
-                raise entry.hook.nonsense(score, "a whole number")
+            if not isinstance(score, int) or abs(score) > MAX_RAW_SCORE:
+                raise entry.hook.nonsense(score, f"a whole number up to {MAX_RAW_SCORE}")
             scores.append(score)
             if turn.is_over:
                 await turn.give_way()

@@ -181,6 +181,8 @@ class ScoreColumns:
     def _reset(self, skipped: frozenset[str], count: int) -> None:
         self._skipped = skipped
         self._count = count
+        # Until everything was asked nothing is known, also if a plugin raises on the way.
+        self._node_position = self._row_position = -1
         self._active = [entry for entry in self._entries if entry.name not in skipped]
         self._raw = {entry.name: np.zeros(count, np.int64) for entry in self._active}
         self._by_amounts.clear()
@@ -191,16 +193,15 @@ class ScoreColumns:
 
     def _renew(self, entry: ScoreEntry, state: CycleState, pod: PodInfo, rows: Rows | None) -> None:
         """Ask for raw scores, of some rows or (None) of all."""
-        if entry.epoch is not None:
-            epoch = entry.epoch.call(self._snapshot)
-            if epoch != self._epochs.get(entry.name):
-                self._epochs[entry.name] = epoch
-                rows = None
+        epoch = None if entry.epoch is None else entry.epoch.call(self._snapshot)
+        if epoch != self._epochs.get(entry.name):
+            rows = None
         if rows is not None and not len(rows):
             return
         nodes = NodeRows(self._snapshot.table, rows)
         self._work.rows_scored += len(nodes)
         scores = entry.ask(state, pod, nodes)
+        self._epochs[entry.name] = epoch
         where: Rows | slice = slice(None) if rows is None else rows
         raw = self._raw[entry.name]
         if entry.normalize is None:
