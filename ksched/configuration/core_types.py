@@ -7,7 +7,7 @@ ksched. In a configuration file an unknown field is a mistake, and every mistake
 from __future__ import annotations
 
 import types
-from typing import Annotated, Any, LiteralString, TypeVar, Union, cast, get_args, get_origin
+from typing import Annotated, Any, TypeVar, Union, get_args, get_origin
 
 import msgspec
 from pydantic import PlainSerializer, PlainValidator, ValidationError
@@ -83,7 +83,7 @@ def _zero(wanted: Any) -> Any:
 def _refuse(
     problems: list[InitErrorDetails], at: Location, data: Any, kind: str, text: str
 ) -> None:
-    error = PydanticCustomError(cast(LiteralString, kind), cast(LiteralString, text))
+    error = PydanticCustomError(kind, text)
     problems.append(InitErrorDetails(type=error, loc=at, input=data))
 
 
