@@ -188,10 +188,11 @@ def test_a_reader_that_fell_behind_starts_over() -> None:
 def test_values_are_renumbered_when_most_are_out_of_use() -> None:
     """Host names of a churning cluster: the label column is written anew under the counter."""
     cluster = Cluster()
-    cluster.put("n1", "a")
+    cluster.put("n1", "out of use")
     cluster.run("n1")
     counter = cluster.counter()
     cluster.counts(counter)
+    cluster.put("n1", "a")
     vocabulary = cluster.table.label_column(ZONE).vocabulary
     for number in range(1100):
         cluster.put("n2", f"z{number}")
