@@ -5,7 +5,9 @@ default_preemption.go, preemption.go (v1.36).
 
 from __future__ import annotations
 
+import asyncio
 import json
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -21,6 +23,7 @@ from ksched.testing import FakePlugin, NodeBuilder, PodBuilder, make_node, make_
 from ksched.testing.decider import Decider, Verdict
 from ksched.testing.plugin_runner import run_hint
 from ksched.testing.random_preemption import NAMESPACE, Budget
+from ksched.testing.virtual_time import VirtualClock
 
 HOSTNAME = "kubernetes.io/hostname"
 NOT_HELPFUL = "Preemption is not helpful for scheduling"
@@ -384,3 +387,45 @@ async def test_attempts_are_counted() -> None:
         await decider.decide(high().obj())
 
     assert plugin._handle.metrics.preemption_attempts.value() == 3
+
+
+class TickingClock(VirtualClock):
+    """Every look at it costs a millisecond."""
+
+    def __init__(self) -> None:
+        self.looks = 0
+
+    def now(self) -> float:
+        self.looks += 1
+        return self.looks / 1000
+
+
+@pytest.mark.parametrize(
+    "pod",
+    [
+        pytest.param(high(), id="together"),
+        pytest.param(high().host_port(80), id="one by one"),
+    ],
+)
+async def test_a_long_search_lets_others_run(pod: PodBuilder) -> None:
+    clock = TickingClock()
+    decider = Decider(clock=clock)
+    nodes = [f"n{number}" for number in range(60)]
+    victims = [low(f"v{name}-{number}", name, "200m") for name in nodes for number in range(10)]
+    decider.set_cluster([node(name).obj() for name in nodes], [one.obj() for one in victims])
+    turns: list[int] = []
+
+    async def watch() -> None:
+        while True:
+            turns.append(clock.looks)
+            await asyncio.sleep(0)
+
+    async with asyncio.TaskGroup() as tasks:
+        watcher = tasks.create_task(watch())
+        verdict = await decider.decide(pod.obj())
+        watcher.cancel()
+
+    assert len(verdict.victims) == 10
+    waits = [after - before for before, after in pairwise(turns)]
+    assert len(waits) > 10
+    assert max(waits) < 10, "in the clock's milliseconds"

@@ -1,0 +1,334 @@
+"""Victims are told, deleted and counted; whatever fails, the preemptor is tried again."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Iterable
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+
+from ksched.api.objects import PodCondition
+from ksched.cache.cache import SchedulerCache
+from ksched.cache.pod_info import PodInfo
+from ksched.errors import ApiError, Conflict, NotFound, Unavailable
+from ksched.framework import SUCCESS, Status
+from ksched.framework.runtime.pre_binding import PreBindingPods
+from ksched.framework.runtime.waiting_pods import WaitingPods
+from ksched.metrics import Metrics
+from ksched.pod_status import PodStatusUpdater
+from ksched.preemption_executor import PreemptionExecutor, disruption_patch
+from ksched.queue.nominator import Nominator
+from ksched.testing import PodBuilder, make_node, make_pod
+from ksched.testing.virtual_time import EPOCH, VirtualClock
+
+MESSAGE = "default-scheduler: preempting to accommodate a higher priority pod"
+
+
+class Server:
+    """What the executor asks of the API server, in order; every call takes a second."""
+
+    def __init__(self) -> None:
+        self.calls: list[tuple[str, str]] = []
+        self.bodies: list[Any] = []
+        self.problems: dict[tuple[str, str], ApiError] = {}
+        self.at_once = self.most_at_once = 0
+
+    async def patch_pod_status(self, namespace: str, name: str, body: bytes) -> None:
+        self.bodies.append(json.loads(body))
+        await self._answer("patch", name)
+
+    async def delete_pod(self, namespace: str, name: str, uid: str = "") -> None:
+        assert uid == f"uid:default/{name}", "only that very pod"
+        await self._answer("delete", name)
+
+    async def _answer(self, verb: str, name: str) -> None:
+        self.calls.append((verb, name))
+        self.at_once += 1
+        self.most_at_once = max(self.most_at_once, self.at_once)
+        await asyncio.sleep(1)
+        self.at_once -= 1
+        if (verb, name) in self.problems:
+            raise self.problems[verb, name]
+
+
+class Recorder:
+    def __init__(self) -> None:
+        self.events: list[tuple[str, ...]] = []
+
+    def event(self, pod: PodInfo, kind: str, reason: str, action: str, note: str) -> None:
+        self.events.append((pod.name, kind, reason, action, note))
+
+
+class Bench:
+    """An executor and everything around it."""
+
+    def __init__(self, parallelism: int = 16) -> None:
+        clock = VirtualClock()
+        self.server, self.recorder, self.metrics = Server(), Recorder(), Metrics()
+        self.cache = SchedulerCache(clock.now)
+        self.cache.add_node(make_node("n1").obj())
+        self.nominator = Nominator()
+        self.waiting, self.pre_binding = WaitingPods(), PreBindingPods()
+        self.status = PodStatusUpdater(self.server, clock)
+        self.activated: list[str] = []
+        self.released: list[str] = []
+        self.pod = self.info(make_pod("high").priority(100))
+        self.executor = PreemptionExecutor(
+            self.server,
+            self.cache,
+            self.nominator,
+            self.waiting,
+            self.pre_binding,
+            self.status,
+            clock,
+            self.metrics,
+            self._activate,
+            lambda pod: self.released.append(pod.name),
+            parallelism,
+        )
+
+    def _activate(self, pods: Iterable[PodInfo]) -> None:
+        self.activated += [pod.name for pod in pods]
+
+    def info(self, pod: PodBuilder) -> PodInfo:
+        return self.cache.pod_info(pod.obj())
+
+    def victims(self, *names: str) -> list[PodInfo]:
+        infos = [self.info(make_pod(name).priority(10).node("n1")) for name in names]
+        for info in infos:
+            self.cache.add_pod(info)
+        return infos
+
+    def preempt(self, *victims: PodInfo) -> None:
+        self.executor.preempt(self.pod, "n1", victims, "default-scheduler", self.recorder)
+
+    def counts(self) -> tuple[float, float]:
+        counter = self.metrics.preemption_goroutines_execution
+        return counter.value("success"), counter.value("error")
+
+    @asynccontextmanager
+    async def running(self) -> Any:
+        task_group = asyncio.TaskGroup()
+        async with task_group:
+            task = task_group.create_task(self.executor.run())
+            yield self
+            task.cancel()
+
+
+async def test_a_victim_is_told_why_before_it_is_deleted() -> None:
+    async with Bench().running() as bench:
+        bench.preempt(*bench.victims("a"))
+        await asyncio.sleep(5)
+
+        assert bench.server.calls == [("patch", "a"), ("delete", "a")]
+        [condition] = bench.server.bodies[0]["status"]["conditions"]
+        assert condition == {
+            "type": "DisruptionTarget",
+            "status": "True",
+            "reason": "PreemptionByScheduler",
+            "message": MESSAGE,
+            "lastTransitionTime": "2023-11-14T22:13:20Z",
+        }
+        note = "Preempted by pod uid:default/high on node n1"
+        assert bench.recorder.events == [("a", "Normal", "Preempted", "Preempting", note)]
+        assert bench.counts() == (1, 0)
+        duration = bench.metrics.preemption_goroutines_duration.of("success")
+        assert (duration.count, duration.sum) == (1, 2)
+
+
+async def test_the_last_victim_goes_when_all_others_are_gone() -> None:
+    async with Bench().running() as bench:
+        bench.preempt(*bench.victims("a", "b", "c"))
+        await asyncio.sleep(10)
+
+        assert sorted(bench.server.calls[:2]) == [("patch", "a"), ("patch", "b")]
+        assert sorted(bench.server.calls[2:4]) == [("delete", "a"), ("delete", "b")]
+        assert bench.server.calls[4:] == [("patch", "c"), ("delete", "c")]
+        assert bench.metrics.preemption_victims.of().sum == 3
+
+
+async def test_victims_being_deleted_already_are_counted_and_left_alone() -> None:
+    async with Bench().running() as bench:
+        going = bench.info(make_pod("going").node("n1").terminating())
+        bench.preempt(going, *bench.victims("a"))
+        await asyncio.sleep(5)
+        assert bench.server.calls == [("patch", "a"), ("delete", "a")]
+        assert bench.metrics.preemption_victims.of().sum == 2
+
+        bench.cache.remove_pod("uid:default/a")
+        bench.preempt(going)
+        assert not bench.executor.is_preempting(bench.pod.uid)
+        assert len(bench.executor) == 0
+
+
+async def test_calls_at_once_are_bounded() -> None:
+    async with Bench(parallelism=4).running() as bench:
+        bench.preempt(*bench.victims(*(f"v{number}" for number in range(100))))
+        await asyncio.sleep(100)
+
+        assert bench.server.most_at_once == 4
+        assert len(bench.server.calls) == 200
+
+
+@pytest.mark.parametrize(
+    ("verb", "problem"),
+    [
+        pytest.param("patch", NotFound(404, "NotFound", "gone"), id="gone before"),
+        pytest.param("delete", NotFound(404, "NotFound", "gone"), id="gone meanwhile"),
+        pytest.param("delete", Conflict(409, "Conflict", "uid"), id="another of its name"),
+    ],
+)
+async def test_a_victim_that_is_gone_already_is_no_failure(verb: str, problem: ApiError) -> None:
+    async with Bench().running() as bench:
+        bench.server.problems[verb, "a"] = problem
+        bench.preempt(*bench.victims("a", "b"))
+        await asyncio.sleep(10)
+
+        assert ("delete", "b") in bench.server.calls
+        assert [event[0] for event in bench.recorder.events] == ["b"]
+        assert bench.counts() == (1, 0)
+        assert not bench.activated
+
+
+@pytest.mark.parametrize("verb", ["patch", "delete"])
+async def test_a_failure_spares_the_last_victim_and_has_the_pod_tried_again(verb: str) -> None:
+    async with Bench().running() as bench:
+        bench.server.problems[verb, "a"] = Unavailable(503, "", "try later")
+        bench.preempt(*bench.victims("a", "b", "c"))
+        assert bench.executor.is_preempting(bench.pod.uid)
+        await asyncio.sleep(10)
+
+        assert ("delete", "b") in bench.server.calls
+        assert ("delete", "c") not in bench.server.calls
+        assert bench.activated == ["high"]
+        assert not bench.executor.is_preempting(bench.pod.uid), "nothing gates it any more"
+        assert bench.counts() == (0, 1)
+
+
+async def test_a_pod_is_being_preempted_for_until_every_victim_is_seen_to_go() -> None:
+    async with Bench().running() as bench:
+        a, b = bench.victims("a", "b")
+        bench.preempt(a, b)
+        uid = bench.pod.uid
+        assert bench.executor.is_preempting(uid)
+        await asyncio.sleep(10)
+        assert bench.executor.is_preempting(uid), "deleted, but not seen to go"
+        assert not bench.released
+
+        bench.cache.update_pod(bench.info(make_pod("a").priority(10).node("n1").terminating()))
+        assert bench.executor.is_preempting(uid)
+        bench.cache.remove_pod(b.uid)
+        assert not bench.executor.is_preempting(uid)
+
+
+async def test_a_pod_whose_victims_went_while_it_was_gated_is_let_go() -> None:
+    async with Bench().running() as bench:
+        [a] = bench.victims("a")
+        bench.preempt(a)
+        await asyncio.sleep(1.5)
+        bench.cache.remove_pod(a.uid)
+        assert not bench.released
+        await asyncio.sleep(1)
+        assert bench.released == ["high"]
+        assert not bench.activated
+
+
+async def test_less_important_pods_lose_their_nomination_to_the_node() -> None:
+    async with Bench().running() as bench:
+        for name, priority, node in (("lower", 99, "n1"), ("equal", 100, "n1"), ("far", 1, "n2")):
+            pod = bench.info(make_pod(name).priority(priority).nominated(node))
+            bench.nominator.add(pod)
+        bench.preempt(*bench.victims("a"))
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+
+        assert bench.nominator.node_of("uid:default/lower") is None
+        assert bench.nominator.node_of("uid:default/equal") == "n1"
+        assert bench.nominator.node_of("uid:default/far") == "n2"
+        assert len(bench.status) == 1
+
+
+async def test_a_victim_at_permit_is_sent_back_without_the_server() -> None:
+    async with Bench().running() as bench:
+        [a] = bench.victims("a")
+        held = bench.waiting.hold(a, "n1", {"Gate": 60})
+        bench.preempt(a)
+        await asyncio.sleep(1)
+
+        assert held.settled.result().message == "waiting on permit for pod: preempted"
+        assert bench.server.calls == []
+        note = "Preempted by pod uid:default/high on node n1 (in kube-scheduler memory)."
+        assert bench.recorder.events[0][-1] == note
+        assert not bench.executor.is_preempting(bench.pod.uid), "it may even be placed again"
+
+
+async def test_a_victim_that_was_just_permitted_is_deleted() -> None:
+    async with Bench().running() as bench:
+        [a] = bench.victims("a")
+        bench.waiting.hold(a, "n1", {"Gate": 60}).allow("Gate")
+        bench.preempt(a)
+        await asyncio.sleep(5)
+
+        assert bench.server.calls == [("patch", "a"), ("delete", "a")]
+
+
+async def test_a_victim_in_pre_bind_is_called_off_without_the_server() -> None:
+    async def forever() -> Status:
+        await asyncio.Event().wait()
+        return SUCCESS
+
+    async with Bench().running() as bench, asyncio.TaskGroup() as tasks:
+        [a] = bench.victims("a")
+        work = tasks.create_task(bench.pre_binding.run(a.uid, forever()))
+        await asyncio.sleep(0)
+        bench.preempt(a)
+        status = await work
+
+        assert status.message == "preempted by DefaultPreemption"
+        assert bench.server.calls == []
+        assert bench.recorder.events[0][-1].endswith("(in kube-scheduler memory).")
+
+
+async def test_what_is_left_when_the_leader_stops_gates_nobody() -> None:
+    bench = Bench()
+    async with bench.running():
+        bench.preempt(*bench.victims("a", "b"))
+        await asyncio.sleep(0.5)
+    assert not bench.executor.is_preempting(bench.pod.uid)
+    assert bench.counts() == (0, 0)
+
+    async with bench.running():
+        bench.preempt(*bench.victims("c"))
+        await asyncio.sleep(5)
+        assert bench.counts() == (1, 0)
+
+
+async def test_finished_preemptions_are_forgotten() -> None:
+    async with Bench().running() as bench:
+        for number in range(300):
+            pod = bench.info(make_pod(f"high{number}").priority(100))
+            [victim] = bench.victims(f"v{number}")
+            bench.executor.preempt(pod, "n1", [victim], "default-scheduler", bench.recorder)
+            await asyncio.sleep(3)
+            bench.cache.remove_pod(victim.uid)
+        assert len(bench.executor._preemptions) <= 64
+
+
+def test_what_is_said_already_is_not_said_again() -> None:
+    cache = SchedulerCache(lambda: 0.0)
+    pod = make_pod("a").condition("DisruptionTarget", "True", "PreemptionByScheduler")
+    told = cache.pod_info(pod.obj())
+    assert disruption_patch(told, "", EPOCH) is None
+
+    body = disruption_patch(told, MESSAGE, EPOCH)
+    assert body is not None
+    assert "lastTransitionTime" not in json.loads(body)["status"]["conditions"][0]
+
+    untold = cache.pod_info(make_pod("b").merge({"metadata": {"generation": 3}}).obj())
+    assert untold.pod.status.conditions == list[PodCondition]()
+    body = disruption_patch(untold, MESSAGE, EPOCH)
+    assert body is not None
+    assert json.loads(body)["status"]["conditions"][0]["observedGeneration"] == 3
