@@ -129,6 +129,9 @@ class Reader:
             watch.begin_with_state(collection.iterate("", options.selection.namespace))
         elif version:
             try:
+                # A real server waits in silence for the version to come. Ours begins anew at
+                # every start, so whoever outlived it would wait for nothing.
+                check_known_version(self._store, version)
                 watch.begin_with_changes(collection.changes_since(version))
             except StatusError as error:
                 watch.begin_with_error(error)

@@ -47,6 +47,14 @@ async def test_versions_of_events_grow_and_a_deletion_has_its_own(client):
     assert versions == sorted(set(versions))
 
 
+async def test_a_watch_from_the_future_is_refused_inside_the_stream(client):
+    async with client.watch(f"{PODS}?resourceVersion=99999") as events:
+        event = await events.next()
+    assert event["type"] == "ERROR"
+    assert (event["object"]["code"], event["object"]["reason"]) == (504, "Timeout")
+    assert "Too large resource version: 99999" in event["object"]["message"]
+
+
 @pytest.mark.parametrize("query", ["", "resourceVersion=0&"], ids=["unset", "zero"])
 async def test_without_a_version_the_state_comes_first(client, query):
     await client.create_pod("b")
