@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import random
 from contextlib import AbstractAsyncContextManager
 from typing import Any
 
@@ -10,13 +11,24 @@ import anyio
 import pytest
 
 from ksched.apiserver.faults import Fault, Faults, Rule
+from ksched.apiserver.in_process import InProcessTransport
+from ksched.apiserver.server import ApiServer
 from ksched.apiserver.status import StatusError
 from ksched.decisions import Result
 from ksched.errors import ConfigError
 from ksched.framework import SUCCESS, unschedulable
 from ksched.queue.places import Place
 from ksched.scheduler import Scheduler
-from ksched.testing import NEVER, After, Checkers, FakePlugin, PermitGate, cluster, make_pod
+from ksched.testing import (
+    NEVER,
+    After,
+    Checkers,
+    FakePlugin,
+    PermitGate,
+    cluster,
+    make_node,
+    make_pod,
+)
 from ksched.testing.harness import Cluster
 from ksched.testing.virtual_time import VirtualClock
 from ksched.transport import StreamResponse
@@ -293,3 +305,21 @@ async def test_by_default_an_assumed_pod_is_never_given_up() -> None:
         assert c.bound("web") == "n1"
         assert c.scheduler.cache.is_assumed(c.uid("web"))
         assert [event.reason for event in c.events("web")] == ["Scheduled"]
+
+
+async def test_api_server_that_restarts_without_its_data_is_scheduled_for_again() -> None:
+    async with cluster(nodes=2, start=False) as c:
+        transport = InProcessTransport(c.server)
+        async with Scheduler(transport, clock=c.clock, seed=1) as scheduler:
+            await c.create(*(make_pod(f"lost-{n}") for n in range(10)))
+            await c.settle()
+            assert len(scheduler.cache.node_names()) == 2
+            # Another server under the same address, whose versions begin anew.
+            fresh = ApiServer(c.clock)
+            transport._server = fresh
+            await c.advance(700)  # the longest that a watch of the old one lives
+            user = Cluster(fresh, scheduler, c.faults, c.clock, random.Random(1))
+            await user.create(make_node("fresh"), make_pod("late"))
+            await c.advance(60)
+            assert user.bound("late") == "fresh"
+            assert scheduler.cache.node_names() == ["fresh"]

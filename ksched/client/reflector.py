@@ -3,7 +3,8 @@
     list ──────────────► watch ──410 Gone──► list again, as a difference
      ▲ pages or           │
      │ WatchList          ├─ closed, broken, silent, garbled: watch again from the last version
-     └─ failed: wait      └─ refused or garbled again and again at one version: list again
+     └─ failed: wait      ├─ refused, garbled or silent again and again at one version: list again
+                          └─ older than what we know: the server lost its data, list again
 
 Every change reaches the handler exactly once (see ``store``). A server that refuses or closes at
 once is asked again after 0.8 s, doubling to 30 s, each lengthened at random up to twice.
@@ -32,7 +33,7 @@ from ksched.client.resources import Resource
 from ksched.client.rest import EVERYTHING, PAGE_LIMIT, ApiClient, Selection
 from ksched.client.retry import Backoff
 from ksched.client.status import error_from_status
-from ksched.client.store import Handler, Store, T, identify
+from ksched.client.store import Handler, Store, T, identify, is_older
 from ksched.clock import Clock
 from ksched.errors import ApiError, Gone, InvalidObject, TooManyRequests, Unavailable
 
@@ -42,6 +43,10 @@ _SLICE_SECONDS = 0.005
 _TRIES_AT_ONE_VERSION = 3
 # Longest time a server may ask us to stay away.
 _MAX_PATIENCE = 300.0
+# Answers that say that the server knows no streaming lists; all others may pass.
+_NO_STREAMING = frozenset({400, 404, 405, 415, 422})
+# What a server with an etcd too old for them says, with code 500 and inside the stream.
+_NO_PROGRESS = "RequestWatchProgress"
 _INITIAL_EVENTS_END = "k8s.io/initial-events-end"
 
 
@@ -90,6 +95,10 @@ class Reflector(Generic[T]):
         self._backoff = Backoff(self._rng, initial=initial_backoff, maximum=max_backoff)
         self._version = ""
         self._failures_at_version = 0
+        # Watches in a row that lived and told nothing, not even a bookmark.
+        self._silent_watches = 0
+        # When the present watch was opened, until it tells anything.
+        self._silent_since: float | None = None
         # The kind of failure last told, until something works again.
         self._complaint: tuple[type[Exception], int, str] | None = None
         self._synced = asyncio.Event()
@@ -126,6 +135,7 @@ class Reflector(Generic[T]):
             except (ApiError, _Garbled) as error:
                 self._after_failure(version, error)
                 retry_after = getattr(error, "retry_after", None) or 0.0
+            self._relist_after_silence()
             progressed = self._version not in ("", version)
             await self._pause(opened_at, retry_after, progressed=progressed)
 
@@ -156,6 +166,23 @@ class Reflector(Generic[T]):
                 self._version = ""
         if not self._version:
             self._failures_at_version = 0
+
+    def _relist_after_silence(self) -> None:
+        """Stop believing a version at which nothing ever happens.
+
+        A server restored from a backup accepts a watch from a version it has not reached yet, and
+        waits for it without a word.
+        """
+        since, self._silent_since = self._silent_since, None
+        if since is None or self._clock.now() - since < self._healthy_seconds:
+            return
+        self._silent_watches += 1
+        if self._version and self._silent_watches >= _TRIES_AT_ONE_VERSION:
+            log.warning(
+                "watch is always silent, listing again",
+                extra={"resource": str(self._resource), "resource_version": self._version},
+            )
+            self._version = ""
 
     async def _pause(self, opened_at: float, retry_after: float, *, progressed: bool) -> None:
         """Wait before the next request, so that no failing server sees a storm of them."""
@@ -225,8 +252,7 @@ class Reflector(Generic[T]):
         except (ApiError, _Garbled, TimeoutError) as error:
             if self._version:
                 raise
-            # A connection that broke may work the next time; an answer will stay the same.
-            if not isinstance(error, ApiError) or error.code:
+            if _is_never_streaming(error):
                 self._use_watch_list = False
             log.info(
                 "streaming list not available, listing in pages",
@@ -259,6 +285,7 @@ class Reflector(Generic[T]):
     def _finish_list(self, version: str) -> None:
         self._store.end_list(version)
         self._version = version
+        self._silent_watches = 0
         self._complaint = None
         if not self._synced.is_set():
             self._synced.set()
@@ -278,6 +305,7 @@ class Reflector(Generic[T]):
             timeout_seconds=self._watch_seconds(),
             idle_timeout=self._idle_timeout,
         ) as lines:
+            self._silent_since = self._clock.now()
             await self._events(lines)
 
     async def _events(self, lines: AsyncIterator[bytes]) -> None:
@@ -285,6 +313,7 @@ class Reflector(Generic[T]):
         self._slice_began = self._clock.now()
         async for line in lines:
             event = self._event(line)
+            self._silent_since, self._silent_watches = None, 0
             if event.type == BOOKMARK:
                 version = identify(event.object).resource_version
             elif event.type == DELETED:
@@ -293,9 +322,19 @@ class Reflector(Generic[T]):
                 version = self._store.put(event.object)
             else:
                 raise _Garbled(f"event of unknown type {event.type[:40]!r}")
-            if version:
+            if is_older(version, self._version):
+                # A deletion may carry the last stored state, version and all.
+                if event.type != DELETED:
+                    raise self._went_back(version)
+            elif version:
                 self._version = version
             await self._yield_if_long()
+
+    def _went_back(self, version: str) -> Gone:
+        """Versions only ever grow, unless the server lost its data or was restored."""
+        where = self._resource.path()
+        problem = f"resourceVersion went back from {self._version} to {version}"
+        return Gone(410, "VersionWentBack", f"WATCH {where}: {problem}")
 
     def _event(self, line: bytes) -> WatchEvent:
         try:
@@ -315,3 +354,11 @@ class Reflector(Generic[T]):
         if self._clock.now() - self._slice_began >= _SLICE_SECONDS:
             await asyncio.sleep(0)
             self._slice_began = self._clock.now()
+
+
+def _is_never_streaming(error: Exception) -> bool:
+    """Whether asking this server for a streaming list again is useless."""
+    if isinstance(error, ApiError):
+        return error.code in _NO_STREAMING or _NO_PROGRESS in str(error)
+    # Nothing more came and no end of the initial events: the server ignored the wish.
+    return isinstance(error, TimeoutError)

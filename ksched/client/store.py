@@ -194,3 +194,8 @@ def is_newer(version: str, known: str) -> bool:
     if version.isdecimal() and known.isdecimal():
         return int(version) > int(known)
     return version != known
+
+
+def is_older(version: str, known: str) -> bool:
+    """Whether a resourceVersion is earlier than another; never if they cannot be ordered."""
+    return version.isdecimal() and known.isdecimal() and int(version) < int(known)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import random
 import ssl
 from collections import deque
 from collections.abc import AsyncIterator, Callable
@@ -12,13 +13,27 @@ from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
+import msgspec
 import pytest
 
+from ksched.api.objects import Object, ObjectMeta
+from ksched.client.reflector import Reflector
+from ksched.client.resources import Resource
+from ksched.client.rest import ApiClient
 from ksched.errors import Unavailable
 from ksched.testing.virtual_time import VirtualClock
 from ksched.transport import Response, StreamResponse
 
 END = object()
+WIDGETS = Resource("example.io", "v1", "widgets", "Widget")
+
+
+class Widget(Object, frozen=True):
+    metadata: ObjectMeta
+    size: int = 0
+
+
+decode = msgspec.json.Decoder(Widget).decode
 
 
 def status(code: int, reason: str = "", message: str = "no") -> bytes:
@@ -254,6 +269,30 @@ def make_witness() -> Callable[[], Witness]:
 @pytest.fixture
 def clock() -> VirtualClock:
     return VirtualClock()
+
+
+@pytest.fixture
+def reflect(cluster: FakeCluster, witness: Witness, clock: VirtualClock) -> Any:
+    """Run a reflector around the test's body; the body starts when the first sync is done."""
+
+    @asynccontextmanager
+    async def run(*, wait: bool = True, **options: Any) -> AsyncIterator[Reflector[Widget]]:
+        options.setdefault("use_watch_list", False)
+        client = ApiClient(cluster, clock)
+        reflector = Reflector(
+            client, WIDGETS, decode, witness, clock, rng=random.Random(1), **options
+        )
+        async with asyncio.TaskGroup() as group:
+            task = group.create_task(reflector.run())
+            if wait:
+                await reflector.wait_synced()
+            yield reflector
+            task.cancel()
+        assert {k: o.metadata.resource_version for k, o in reflector.objects.items()} == {
+            k: o.metadata.resource_version for k, o in witness.view.items()
+        }
+
+    return run
 
 
 # -- real sockets -------------------------------------------------------------------------------

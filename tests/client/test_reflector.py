@@ -6,57 +6,17 @@ import asyncio
 import itertools
 import json
 import logging
-import random
-from contextlib import asynccontextmanager
 
-import msgspec
 import pytest
 
-from ksched.api.objects import Object, ObjectMeta
-from ksched.client.reflector import Reflector
-from ksched.client.resources import Resource
-from ksched.client.rest import ApiClient, Selection
+from ksched.client.rest import Selection
 from ksched.errors import Unavailable
 from ksched.transport import NOT_SENT, Response
-
-WIDGETS = Resource("example.io", "v1", "widgets", "Widget")
-
-
-class Widget(Object, frozen=True):
-    metadata: ObjectMeta
-    size: int = 0
-
-
-decode = msgspec.json.Decoder(Widget).decode
 
 
 def error_event(code, message="no"):
     status = {"kind": "Status", "code": code, "message": message}
     return json.dumps({"type": "ERROR", "object": status}).encode()
-
-
-@pytest.fixture
-def reflect(cluster, witness, clock):
-    """Run a reflector around the test's body; the body starts when the first sync is done."""
-
-    @asynccontextmanager
-    async def run(*, wait=True, **options):
-        options.setdefault("use_watch_list", False)
-        client = ApiClient(cluster, clock)
-        reflector = Reflector(
-            client, WIDGETS, decode, witness, clock, rng=random.Random(1), **options
-        )
-        async with asyncio.TaskGroup() as group:
-            task = group.create_task(reflector.run())
-            if wait:
-                await reflector.wait_synced()
-            yield reflector
-            task.cancel()
-        assert {k: o.metadata.resource_version for k, o in reflector.objects.items()} == {
-            k: o.metadata.resource_version for k, o in witness.view.items()
-        }
-
-    return run
 
 
 def sizes(witness):
@@ -248,6 +208,78 @@ async def test_version_the_server_does_not_know_leads_to_a_new_list(cluster, wit
         assert sizes(witness) == {"default/deleted": 6, "default/old": 5}
 
 
+def lose_data(cluster):
+    """Begin anew at version 1, as a server in memory does when it restarts."""
+    cluster.objects.clear()
+    cluster.history.clear()
+    cluster.version = 1
+
+
+@pytest.mark.parametrize("news", ["bookmark", "event"])
+async def test_version_that_goes_back_leads_to_a_new_list(cluster, witness, reflect, caplog, news):
+    cluster.put("kept")
+    cluster.put("lost")
+    async with reflect():
+        await asyncio.sleep(0.1)
+        witness.take()
+        lose_data(cluster)
+        cluster.put("kept", size=1)
+        if news == "bookmark":
+            cluster.bookmark()
+        await asyncio.sleep(10)
+        assert witness.take() == ["deleted kept", "added kept", "deleted lost"]
+        cluster.put("fresh")
+        await asyncio.sleep(1)
+        assert witness.take() == ["added fresh"]
+    errors = [record.error for record in caplog.records if record.levelno >= logging.WARNING]
+    assert len(errors) == 1
+    assert "resourceVersion went back from 102 to 2" in errors[0]
+
+
+async def test_deletion_with_the_last_stored_version_is_no_step_back(cluster, witness, reflect):
+    cluster.put("a")
+    deletion = json.dumps({"type": "DELETED", "object": cluster.objects["a"]}).encode()
+    async with reflect():
+        await asyncio.sleep(0.1)
+        cluster.put("b")
+        cluster._push(deletion)
+        await asyncio.sleep(0.1)
+        assert witness.take() == ["added a", "synced", "added b", "deleted a"]
+        cluster.end_streams()
+        await asyncio.sleep(5)
+    assert "resourceVersion=102" in cluster.requests[-1][1]
+    assert len(cluster.requests) == 3
+
+
+async def test_watch_that_is_silent_again_and_again_leads_to_a_new_list(
+    cluster, witness, reflect, caplog
+):
+    cluster.put("lost")
+    async with reflect(idle_timeout=120):
+        await asyncio.sleep(0.1)
+        cluster.end_streams()
+        lose_data(cluster)
+        # What a real server does: it accepts the watch and waits for the version to come.
+        cluster._open = lambda query, queue: 200
+        cluster.put("old")
+        await asyncio.sleep(355)
+        assert "default/lost" in witness.view
+        await asyncio.sleep(15)
+        assert list(witness.view) == ["default/old"]
+    assert [r.resource for r in caplog.records if "always silent" in r.message] == [
+        "widgets.example.io"
+    ]
+
+
+@pytest.mark.parametrize("seconds", [60, 100])
+async def test_bookmarks_keep_a_quiet_watch_from_being_listed_again(cluster, reflect, seconds):
+    async with reflect(idle_timeout=120):
+        for _ in range(20):
+            await asyncio.sleep(seconds)
+            cluster.bookmark()
+    assert len(cluster.requests) == 2
+
+
 @pytest.mark.parametrize("code", [429, 503, 500, 403, 404])
 async def test_refused_watch_is_tried_again(cluster, witness, reflect, code):
     async with reflect():
@@ -373,89 +405,3 @@ async def test_handler_that_raises_stops_the_reflector(cluster, witness, reflect
         async with reflect():
             pass
     assert caught.group_contains(RuntimeError, match="handler")
-
-
-# -- streaming lists ----------------------------------------------------------------------------
-
-
-async def test_streaming_list_syncs_and_goes_on_as_the_watch(cluster, witness, reflect):
-    cluster.offers_watch_list = True
-    cluster.put("a")
-    async with reflect(use_watch_list=True):
-        assert witness.take() == ["added a", "synced"]
-        cluster.put("b")
-        await asyncio.sleep(0.1)
-        assert witness.take() == ["added b"]
-        assert len(cluster.requests) == 1
-        cluster.end_streams()
-        cluster.put("c")
-        await asyncio.sleep(5)
-        assert witness.take() == ["added c"]
-        assert "sendInitialEvents" not in cluster.requests[1][1]
-
-
-async def test_streaming_list_after_410_tells_only_differences(cluster, witness, reflect):
-    cluster.offers_watch_list = True
-    for name in ("kept", "changed", "gone"):
-        cluster.put(name)
-    async with reflect(use_watch_list=True):
-        witness.take()
-        cluster.streams.clear()
-        cluster.put("changed", size=1)
-        cluster.delete("gone")
-        cluster.forget_history()
-        await asyncio.sleep(200)
-        assert witness.take() == ["modified changed", "deleted gone"]
-
-
-@pytest.mark.parametrize(
-    "answer",
-    [
-        pytest.param(Response(422, {}, b"forbidden"), id="refused"),
-        pytest.param(Response(500, {}, b"oops"), id="server error"),
-        pytest.param([error_event(500, "RequestWatchProgress is disabled")], id="200 then ERROR"),
-        pytest.param([], id="closed at once"),
-        pytest.param([b"nonsense"], id="garbage"),
-        pytest.param(Unavailable(0, "AnswerLost", "reset"), id="connection reset"),
-    ],
-)
-async def test_streaming_list_that_fails_is_replaced_by_pages_at_once(
-    cluster, witness, reflect, answer
-):
-    cluster.put("a")
-    cluster.answers.append(answer)
-    async with reflect(use_watch_list=True):
-        assert witness.take() == ["added a", "synced"]
-        assert asyncio.get_running_loop().time() == 0
-
-
-async def test_server_that_ignores_the_wish_for_initial_events_is_not_waited_for(
-    cluster, witness, reflect
-):
-    cluster.offers_watch_list = True
-    cluster.put("a")
-    cluster._open = lambda query, queue: cluster.streams.append(queue) or 200
-    async with reflect(use_watch_list=True, watch_list_idle_timeout=4):
-        assert asyncio.get_running_loop().time() == 4
-        assert witness.take() == ["added a", "synced"]
-
-
-async def test_changes_among_the_initial_events_are_taken(cluster, witness, reflect):
-    def line(kind, name, version, size=0):
-        meta = {"name": name, "uid": name, "resourceVersion": str(version)}
-        return json.dumps({"type": kind, "object": {"metadata": meta, "size": size}}).encode()
-
-    end = {"resourceVersion": "9", "annotations": {"k8s.io/initial-events-end": "true"}}
-    cluster.answers.append(
-        [
-            line("ADDED", "a", 1),
-            line("ADDED", "b", 2),
-            line("MODIFIED", "a", 5, 5),
-            line("DELETED", "b", 6),
-            json.dumps({"type": "BOOKMARK", "object": {"metadata": end}}).encode(),
-            line("ADDED", "b", 2),
-        ]
-    )
-    async with reflect(use_watch_list=True):
-        await asyncio.sleep(0.1)
-        assert sizes(witness) == {"a": 5}
