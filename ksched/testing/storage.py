@@ -1,0 +1,27 @@
+"""A handle with storage objects, for plugins that are run without a scheduler.
+
+run_filter(VolumeZone(listings(claim, volume)), pod, nodes=[node])
+"""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any, cast
+
+from ksched.cache.listings import Listings
+from ksched.framework import Handle, Snapshot
+from ksched.testing.builders import Builder
+
+
+def listings(*objects: Builder[Any]) -> Listings:
+    """Listings that know some objects."""
+    known = Listings()
+    for builder in objects:
+        obj = builder.obj()
+        known.want(type(obj)).put(obj)
+    return known
+
+
+def storage_handle(*objects: Builder[Any], snapshot: Snapshot | None = None) -> Handle:
+    """A handle for a plugin that only looks things up."""
+    return cast(Handle, SimpleNamespace(listings=listings(*objects), snapshot=snapshot))
