@@ -93,12 +93,14 @@ def _pods_of_node(random: Random, node_name: str, first: int, objecting: float) 
     """Pods that leave at most half a core, and share no host port."""
     pods: list[PodBuilder] = []
     free, is_port_free = 4000, True
+    # No two at the same time on one node: which of them goes first would be anybody's guess.
+    days = random.sample(range(1, 13), 8)
     while free > random.choice((0, 500)):
         cpu = min(random.choice(_CPU_MILLIS), free)
         free -= cpu
         pod = make_pod(f"v{first + len(pods)}", NAMESPACE).req(cpu=f"{cpu}m")
         pod = pod.priority(random.choice(PRIORITIES[:4] if random.random() < 0.9 else PRIORITIES))
-        pod = pod.node(node_name).started(f"2026-01-{random.randint(1, 5):02}T00:00:00Z")
+        pod = pod.node(node_name).started(f"2026-01-{days[len(pods)]:02}T00:00:00Z")
         if random.random() < 0.95:
             pod = pod.label(app=random.choice(_APPS))
         if is_port_free and random.random() < 0.15:
