@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import logging
 import socket
+import sys
+from importlib.metadata import EntryPoint
+from types import SimpleNamespace
 
 import pytest
 
 from ksched import __version__
 from ksched.cli import execute
+from ksched.framework.runtime import registry
 
 VALID = """\
 apiVersion: kubescheduler.config.k8s.io/v1
@@ -116,11 +120,30 @@ def test_all_problems_of_a_configuration_are_listed(capsys, config):
     ]
 
 
-def test_plugin_that_does_not_exist_is_found(capsys, config):
-    profiles = "profiles: [{plugins: {score: {enabled: [{name: Luck}]}}}]\n"
+LUCK = "profiles: [{plugins: {score: {enabled: [{name: Luck}]}}}]\n"
 
-    assert execute(["check-config", config(VALID + profiles)]) == 2
-    assert '"Luck" does not exist' in capsys.readouterr().err
+
+@pytest.mark.parametrize("command", [["check-config"], ["run", "--config"]], ids=lambda c: c[0])
+def test_plugin_that_does_not_exist_is_named_beside_other_problems(capsys, config, command):
+    path = config(VALID + "parallelism: 1\nparallelism: 0\n" + LUCK)
+
+    assert execute([*command, path]) == 2
+    assert capsys.readouterr().err.splitlines() == [
+        'error: line 4: key "parallelism" already set in map',
+        'error: profiles[0].plugins.score.enabled[0].name: plugin "Luck" does not exist',
+        "error: parallelism: Invalid value: 0: should be an integer value greater than zero",
+    ]
+
+
+def test_plugin_of_an_installed_package_exists(capsys, config, monkeypatch):
+    point = EntryPoint("Luck", "tests_luck:make", registry.ENTRY_POINT_GROUP)
+    monkeypatch.setattr(registry, "entry_points", lambda group: [point])
+    plugin = SimpleNamespace(name="Luck", score=lambda state, pod, node: 7)
+    monkeypatch.setitem(
+        sys.modules, "tests_luck", SimpleNamespace(make=lambda args, handle: plugin)
+    )
+
+    assert execute(["check-config", config(VALID + LUCK)]) == 0, capsys.readouterr().err
 
 
 def test_missing_file_is_named(capsys):

@@ -23,11 +23,12 @@ def add_parser(commands: Subparsers) -> None:
 
 def execute(arguments: argparse.Namespace) -> int:
     from ksched.configuration.flags import add_run_flags, run_options
+    from ksched.framework.runtime.registry import available
 
     path: str = arguments.file
     run_parser = argparse.ArgumentParser()
     add_run_flags(run_parser)
-    options = run_options(run_parser.parse_args([f"--config={path}"]))
+    options = run_options(run_parser.parse_args([f"--config={path}"]), available())
     asyncio.run(_build(options.configuration))
     for note in options.notes:
         print(f"warning: {note}", file=sys.stderr)

@@ -38,7 +38,9 @@ def add_parser(commands: Subparsers) -> None:
 
 
 def execute(arguments: argparse.Namespace) -> int:
-    options = run_options(arguments)
+    from ksched.framework.runtime.registry import available
+
+    options = run_options(arguments, available())
     if options.write_config_to:
         from ksched.configuration.dumping import write_config
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import argparse
 import ipaddress
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, TypeVar
@@ -131,8 +131,11 @@ def add_run_flags(parser: argparse.ArgumentParser) -> None:
         _add_switch(group, name, reason)
 
 
-def run_options(flags: argparse.Namespace) -> RunOptions:
-    """Resolve parsed flags, reading the configuration file; raise ``ConfigError``."""
+def run_options(flags: argparse.Namespace, available: Collection[str] | None = None) -> RunOptions:
+    """Resolve parsed flags, reading the configuration file; raise ``ConfigError``.
+
+    ``available`` are the names of the plugins that exist, if that is known already.
+    """
     notes: list[str] = []
     gates: dict[str, bool] = {}
     for part in flags.feature_gates or ():
@@ -141,7 +144,7 @@ def run_options(flags: argparse.Namespace) -> RunOptions:
     for name, reason in (*_IGNORED_FLAGS.items(), *_IGNORED_SWITCHES.items()):
         if getattr(flags, name.replace("-", "_")) is not None:
             notes.append(f"--{name} has no effect: {reason}")
-    configuration = _configuration(flags, notes)
+    configuration = _configuration(flags, notes, available)
     if bool(flags.tls_cert_file) != bool(flags.tls_private_key_file):
         raise ConfigError(["--tls-cert-file and --tls-private-key-file: give both or none"])
     return RunOptions(
@@ -163,9 +166,11 @@ def run_options(flags: argparse.Namespace) -> RunOptions:
     )
 
 
-def _configuration(flags: argparse.Namespace, notes: list[str]) -> SchedulerConfiguration:
+def _configuration(
+    flags: argparse.Namespace, notes: list[str], available: Collection[str] | None
+) -> SchedulerConfiguration:
     if flags.config:
-        configuration = load_config(_read(flags.config), notes.append)
+        configuration = load_config(_read(flags.config), notes.append, available)
         notes += [
             f"--{flag.replace('_', '-')} is ignored because --config is given"
             for flag in (*_CLIENT_FLAGS, *_PROFILING_FLAGS)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from copy import deepcopy
 from typing import Any, Final
 
@@ -17,9 +17,10 @@ from ksched.configuration.field_errors import (
     required,
     unsupported,
 )
+from ksched.configuration.merging import is_missing
 from ksched.configuration.model import SchedulerConfiguration
 from ksched.configuration.strict_model import API_VERSION, decode
-from ksched.configuration.validation import find_problems, find_warnings
+from ksched.configuration.validation import REMOVED_PLUGINS, find_problems, find_warnings
 from ksched.configuration.yaml_reading import read_yaml
 from ksched.errors import ConfigError
 
@@ -32,26 +33,37 @@ def _log_warning(warning: str) -> None:
     log.warning("configuration warning", extra={"warning": warning})
 
 
-def load_config(text: str, warn: Callable[[str], None] = _log_warning) -> SchedulerConfiguration:
+def load_config(
+    text: str,
+    warn: Callable[[str], None] = _log_warning,
+    available: Collection[str] | None = None,
+) -> SchedulerConfiguration:
     """Read a configuration file of any version; raise ``ConfigError`` with all problems.
 
     ``warn`` is told what works but was probably not meant, and what an old version's file lost in
-    conversion.
+    conversion. ``available`` are the names of the plugins that exist, if that is known already.
     """
-    data = read_yaml(text)
+    data, duplicates = read_yaml(text)
     if data is None:
         data = {}
     if not isinstance(data, dict):
         raise ConfigError(["the file must be a mapping with apiVersion and kind"])
-    problems = _wrong_kind(data)
-    if problems:
-        raise ConfigError(problems)
+    if problems := _wrong_kind(data):
+        raise ConfigError([*duplicates, *problems])
+    problems = [*duplicates]
     content = {k: v for k, v in data.items() if k not in ("apiVersion", "kind")}
     if data["apiVersion"] != API_VERSION:
         converted = convert(data["apiVersion"], content)
-        content, problems = converted.content, converted.problems
+        content = converted.content
+        problems += converted.problems
         for warning in converted.warnings:
             warn(warning)
+    if available is not None:
+        problems += [
+            f'{path_of(location)}: plugin "{name}" does not exist'
+            for location, name in _enabled_plugins(content)
+            if is_missing(str(location[3]), name, available) and name not in REMOVED_PLUGINS
+        ]
     configuration = _decode(content, problems)
     for warning in find_warnings(configuration):
         warn(warning)
@@ -67,6 +79,26 @@ def _wrong_kind(data: Mapping[str, Any]) -> list[str]:
         elif value not in supported:
             problems.append(unsupported(field, value, supported))
     return problems
+
+
+def _enabled_plugins(content: Any) -> Iterator[tuple[Location, str]]:
+    """Every plugin enabled in a file that may yet turn out to be no configuration.
+
+    The defaults, once merged, move the plugins of ``multiPoint``; the user knows them by their
+    place in the file.
+    """
+    for i, profile in _items(content, "profiles"):
+        plugins = profile.get("plugins") if isinstance(profile, dict) else None
+        for point, plugin_set in plugins.items() if isinstance(plugins, dict) else ():
+            for j, plugin in _items(plugin_set, "enabled"):
+                name = plugin.get("name") if isinstance(plugin, dict) else None
+                if isinstance(name, str) and name:
+                    yield ("profiles", i, "plugins", point, "enabled", j, "name"), name
+
+
+def _items(parent: Any, field: str) -> Iterator[tuple[int, Any]]:
+    value = parent.get(field) if isinstance(parent, dict) else None
+    return enumerate(value if isinstance(value, list) else ())
 
 
 def _decode(content: dict[str, Any], problems: list[str]) -> SchedulerConfiguration:

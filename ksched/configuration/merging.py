@@ -28,6 +28,7 @@ from ksched.errors import ConfigError
 if TYPE_CHECKING:
     from ksched.configuration.model import Profile, SchedulerConfiguration
 
+MULTI_POINT: Final = "multiPoint"
 MAX_NODE_SCORE: Final = 100
 _MAX_TOTAL_SCORE: Final = 2**63 - 1
 _WEIGHTED_POINTS: Final = ("score", "placementScore")
@@ -153,6 +154,13 @@ def expand_profile(
     return expanded
 
 
+def is_missing(point: str, name: str, available: Collection[str]) -> bool:
+    """Whether a plugin enabled at a point, or at ``multiPoint``, has to exist and does not."""
+    if name in available:
+        return False
+    return point != MULTI_POINT or name not in DEFAULT_PLUGIN_NAMES
+
+
 def _available_multi_point(
     plugins: Plugins, available: Collection[str], problems: list[str]
 ) -> list[str]:
@@ -160,7 +168,7 @@ def _available_multi_point(
     for plugin in plugins.multi_point.enabled:
         if plugin.name in available:
             names.append(plugin.name)
-        elif plugin.name not in DEFAULT_PLUGIN_NAMES:
+        elif is_missing(MULTI_POINT, plugin.name, available):
             interface = interface_name(EXTENSION_POINTS[0])
             problems.append(f'{interface} "{plugin.name}" does not exist')
     return names
@@ -177,7 +185,7 @@ def _specific(
     names: list[str] = []
     interface = interface_name(point)
     for plugin in own.enabled:
-        if plugin.name not in available:
+        if is_missing(point, plugin.name, available):
             problems.append(f'{interface} "{plugin.name}" does not exist')
         elif not implements(plugin.name, point):
             problems.append(f'plugin "{plugin.name}" does not extend {interface} plugin')

@@ -1,4 +1,4 @@
-"""YAML as the Kubernetes tools read it (sigs.k8s.io/yaml), with duplicate keys refused.
+"""YAML as the Kubernetes tools read it (sigs.k8s.io/yaml), with duplicate keys told.
 
 YAML 1.1 booleans (``yes``, ``on``), but no dates and no base-60 numbers: ``12:30:00`` is a string.
 What cannot be written in JSON cannot be configuration either.
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import re
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import yaml
 
@@ -34,8 +34,16 @@ class _Loader(yaml.CSafeLoader):
     }
 
 
-def read_yaml(text: str) -> Any:
-    """Parse one YAML document to JSON-like data; raise ``ConfigError`` naming the lines."""
+class Document(NamedTuple):
+    """JSON-like data; of a duplicate key it has the last value."""
+
+    data: Any
+    duplicates: tuple[str, ...] = ()
+    """What to tell the user about each key that came again, with its line."""
+
+
+def read_yaml(text: str) -> Document:
+    """Parse one YAML document; raise ``ConfigError`` naming the lines that make no sense."""
     try:
         node = yaml.compose(text, Loader=_Loader)
     except yaml.MarkedYAMLError as error:
@@ -45,15 +53,15 @@ def read_yaml(text: str) -> Any:
     except yaml.YAMLError as error:
         raise ConfigError([f"yaml: {error}"]) from None
     if node is None:
-        return None
+        return Document(None)
     reader = _Reader()
     try:
         data = reader.construct(node)
     except RecursionError:
         raise ConfigError(["yaml: nested too deeply"]) from None
     if reader.problems:
-        raise ConfigError(reader.problems)
-    return data
+        raise ConfigError([*reader.duplicates, *reader.problems])
+    return Document(data, tuple(reader.duplicates))
 
 
 class _Reader:
@@ -61,6 +69,7 @@ class _Reader:
 
     def __init__(self) -> None:
         self.problems: list[str] = []
+        self.duplicates: list[str] = []
         self._open: set[int] = set()
 
     def construct(self, node: yaml.Node) -> Any:
@@ -89,7 +98,7 @@ class _Reader:
                 continue
             key = key_node.value
             if key in own:
-                self._refuse(key_node, f'key "{key}" already set in map')
+                self.duplicates.append(_at(key_node, f'key "{key}" already set in map'))
             own[key] = self.construct(value_node)
         return {**merged, **own}
 
@@ -117,7 +126,11 @@ class _Reader:
         return value
 
     def _refuse(self, node: yaml.Node, problem: str) -> None:
-        self.problems.append(f"line {node.start_mark.line + 1}: {problem}")
+        self.problems.append(_at(node, problem))
+
+
+def _at(node: yaml.Node, problem: str) -> str:
+    return f"line {node.start_mark.line + 1}: {problem}"
 
 
 def plain_value(text: str) -> Any:

@@ -149,6 +149,45 @@ def test_a_file_that_cannot_be_decoded_names_every_reason(body: str, problems: l
     assert problems_of(HEAD + body) == problems
 
 
+def test_a_duplicate_key_hides_nothing_else() -> None:
+    body = "parallelism: 1\nparallelism: 0\npodInitialBackoffSeconds: x\nprofiles: [{nam: a}]"
+    assert problems_of(HEAD + body) == [
+        'line 4: key "parallelism" already set in map',
+        'podInitialBackoffSeconds: Invalid value: "x": must be an integer',
+        'unknown field "profiles[0].nam"',
+        "parallelism: Invalid value: 0: should be an integer value greater than zero",
+    ]
+
+
+def test_a_duplicate_key_in_another_kind_of_file_is_told_too() -> None:
+    problems = problems_of("kind: Pod\nkind: Node\n")
+    assert [problem.split(":")[0] for problem in problems] == ["line 2", "apiVersion", "kind"]
+
+
+UNKNOWN_PLUGINS = """
+profiles:
+- plugins:
+    multiPoint: {enabled: [{name: Mine}, {name: Typo}, {name: DynamicResources}]}
+- plugins:
+    filter: {enabled: [{name: NodeName}, {name: Nope}], disabled: [{name: WhoCares}]}
+    score: {enabled: [{name: CinderLimits}, {}, 7]}
+    bind: 3
+- nonsense
+"""
+
+
+def test_plugins_that_do_not_exist_are_named_by_their_place_in_the_file() -> None:
+    with pytest.raises(ConfigError) as caught:
+        load_config(HEAD + UNKNOWN_PLUGINS, available={"NodeName", "Mine"})
+    missing = [problem for problem in caught.value.problems if "exist" in problem]
+    assert missing == [
+        'profiles[0].plugins.multiPoint.enabled[1].name: plugin "Typo" does not exist',
+        'profiles[1].plugins.filter.enabled[1].name: plugin "Nope" does not exist',
+    ]
+    assert len(caught.value.problems) > len(missing)
+    assert not any("exist" in problem for problem in problems_of(HEAD + UNKNOWN_PLUGINS))
+
+
 def test_the_error_says_one_problem_per_line() -> None:
     with pytest.raises(ConfigError) as caught:
         load_config(HEAD + "parallelism: 0\npercentageOfNodesToScore: 101")

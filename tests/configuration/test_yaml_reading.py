@@ -33,23 +33,26 @@ from ksched.errors import ConfigError
     ],
 )
 def test_scalars_are_read_as_kubernetes_reads_them(text: str, value: Any) -> None:
-    read = read_yaml(f"key: {text}")
+    read = read_yaml(f"key: {text}").data
     assert read == {"key": value}
     assert type(read["key"]) is type(value)
 
 
 def test_a_merge_key_gives_way_to_own_keys() -> None:
     text = "base: &b {x: 1, y: 2}\nderived:\n  <<: *b\n  x: 3\n"
-    assert read_yaml(text)["derived"] == {"x": 3, "y": 2}
+    assert read_yaml(text).data["derived"] == {"x": 3, "y": 2}
 
 
 @pytest.mark.parametrize(
     ("text", "problems"),
     [
         pytest.param(
-            "a: 1\nb: {c: 1, c: 2}\na: 3\n",
-            ('line 2: key "c" already set in map', 'line 3: key "a" already set in map'),
-            id="duplicate keys, all of them",
+            "a: 1\na: !!int x",
+            (
+                'line 2: key "a" already set in map',
+                "line 2: cannot decode 'x' as tag:yaml.org,2002:int",
+            ),
+            id="with duplicate keys",
         ),
         pytest.param("a: [1\n", ("yaml: line 2: did not find expected ',' or ']'",), id="syntax"),
         pytest.param("a: &x [*x]", ("line 1: anchor contains itself",), id="endless"),
@@ -71,5 +74,14 @@ def test_what_cannot_be_read_is_named_with_its_line(text: str, problems: tuple[s
     assert caught.value.problems == problems
 
 
+def test_duplicate_keys_are_all_told_and_the_last_value_counts() -> None:
+    data, duplicates = read_yaml("a: 1\nb: {c: 1, c: 2}\na: 3\n")
+    assert data == {"a": 3, "b": {"c": 2}}
+    assert duplicates == (
+        'line 2: key "c" already set in map',
+        'line 3: key "a" already set in map',
+    )
+
+
 def test_an_empty_file_is_null() -> None:
-    assert read_yaml("# nothing\n") is None
+    assert read_yaml("# nothing\n").data is None

@@ -7,6 +7,7 @@ from importlib.metadata import entry_points
 
 from ksched.errors import ConfigError
 from ksched.framework.handle import PluginFactory
+from ksched.framework.plugins.in_tree import IN_TREE
 
 Registry = Mapping[str, PluginFactory]
 
@@ -22,6 +23,14 @@ def merge(*registries: Registry) -> dict[str, PluginFactory]:
                 raise ConfigError([f'a plugin named "{name}" already exists'])
             merged[name] = factory
     return merged
+
+
+def available() -> frozenset[str]:
+    """Names that a configuration file may use: in-tree plugins and those of installed packages.
+
+    Loads none of them.
+    """
+    return frozenset([*IN_TREE, *(point.name for point in entry_points(group=ENTRY_POINT_GROUP))])
 
 
 def installed() -> dict[str, PluginFactory]:
