@@ -3,13 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+import json
+import os
+import shutil
+import socket
+import subprocess
 from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
 
 import pytest
 import uvloop
 
 from ksched.testing.assets import Assets, AssetsMissing
-from ksched.testing.control_plane import ControlPlane
+from ksched.testing.child_process import ChildProcess
+from ksched.testing.control_plane import ControlPlane, free_ports
 from ksched.testing.virtual_time import VirtualLoop
 
 
@@ -49,3 +57,43 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def rewrite(request: pytest.FixtureRequest) -> bool:
     """Whether scripted tests record their output instead of checking it."""
     return bool(request.config.getoption("--rewrite"))
+
+
+class GoExtender(ChildProcess):
+    """The extender of ``tests/extender_go`` at work; a context manager that ends it."""
+
+    def __init__(self, program: Path, folder: Path, policy: Mapping[str, Any], *flags: str) -> None:
+        (port,) = free_ports(1)
+        self.address = f"127.0.0.1:{port}"
+        self._record = folder / f"requests-{port}"
+        own = ("-listen", self.address, "-policy", json.dumps(policy), "-record", self._record)
+        super().__init__("extender", (program, *own, *flags), folder / f"extender-{port}.log")
+        while True:
+            self.must_run(0.01)
+            with socket.socket() as probe:
+                if probe.connect_ex(("127.0.0.1", port)) == 0:
+                    break
+
+    def requests(self, verb: str) -> list[bytes]:
+        """The bodies of all requests of a verb, byte for byte, in order of arrival."""
+        lines = [json.loads(line) for line in self._record.read_text().splitlines()]
+        return [line["body"].encode() for line in lines if line["verb"] == verb]
+
+
+@pytest.fixture(scope="session")
+def go_extender(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., GoExtender]:
+    """Starts extenders written in Go: ``with go_extender(policy, "-server", url) as extender``."""
+    go = shutil.which("go")
+    if go is None:
+        pytest.skip("go not found: the extender of tests/extender_go cannot be built")
+    folder = tmp_path_factory.mktemp("extender-go")
+    program = folder / "extender"
+    # It has no dependencies, and a test run downloads nothing.
+    offline = {**os.environ, "GOPROXY": "off", "GOTOOLCHAIN": "local", "GOFLAGS": ""}
+    source = Path(__file__).parent / "extender_go"
+    subprocess.run([go, "build", "-o", program, "."], cwd=source, env=offline, check=True)
+
+    def start(policy: Mapping[str, Any], *flags: str) -> GoExtender:
+        return GoExtender(program, folder, policy, *flags)
+
+    return start

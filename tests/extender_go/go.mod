@@ -1,0 +1,3 @@
+module extender
+
+go 1.21
