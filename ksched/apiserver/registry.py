@@ -94,8 +94,12 @@ class Registry:
         subresource: str = "",
         dry_run: bool = False,
         allow_create: bool = False,
+        is_patch: bool = False,
     ) -> tuple[Entry, bool]:
-        """Store a new version of an object; the flag says whether it was created instead."""
+        """Store a new version of an object; the flag says whether it was created instead.
+
+        A UID in a whole object is a precondition; in a patch it is a field that cannot change.
+        """
         entries = self.store.collection(resource).entries
         existing = entries.get(object_key(namespace, name))
         if existing is None:
@@ -112,6 +116,8 @@ class Registry:
         new = self._typed(resource, edit(existing.decode()))
         _check_name(new, name)
         self._settle_namespace(resource, new["metadata"], namespace)
+        if is_patch:
+            _refuse_another_uid(resource, existing, old, new["metadata"])
         self._check_version(resource, existing, old, new["metadata"])
         _keep_system_fields(new["metadata"], old["metadata"])
         new = _other_half_kept(resource, new, old, subresource)
@@ -230,6 +236,15 @@ def _check_name(obj: JsonObject, name: str) -> None:
         raise bad_request(
             f"the name of the object ({given}) does not match the name on the URL ({name})"
         )
+
+
+def _refuse_another_uid(
+    resource: Resource, existing: Entry, old: JsonObject, metadata: JsonObject
+) -> None:
+    if metadata.get("uid") != old["metadata"]["uid"]:
+        shown = metadata.get("uid", "")
+        problem = invalid_value("metadata.uid", shown, "field is immutable")
+        raise invalid(resource.group_kind, existing.name, [problem])
 
 
 def _keep_system_fields(new: JsonObject, old: JsonObject) -> None:

@@ -27,6 +27,7 @@ from ksched.apiserver.status import (
 from ksched.apiserver.store import Entry
 from ksched.apiserver.strategic import strategic_merge
 from ksched.apiserver.subresources import bind, evict, get_scale, set_scale
+from ksched.apiserver.validation import validate_new_event
 from ksched.apiserver.watching import Watch
 from ksched.transport import JSON, MERGE_PATCH, STRATEGIC_MERGE_PATCH, Response
 
@@ -68,6 +69,8 @@ class Routes:
         if resource.namespaced and not namespace:
             raise method_not_allowed()
         obj = _stored_shape(resource, _body(call))
+        if resource is NEW_EVENTS:
+            validate_new_event(obj, namespace)
         entry = self._registry.create(_stored(resource), namespace, obj, call.is_dry_run)
         return _answer(resource, entry, 201)
 
@@ -81,9 +84,12 @@ class Routes:
         if content_type == APPLY_PATCH and not call.query.get("fieldManager"):
             problem = required("fieldManager", "is required for apply patch")
             raise invalid(GroupResource("meta.k8s.io", "PatchOptions"), "", [problem])
-        return self._update(call, edit, allow_create=content_type == APPLY_PATCH)
+        is_apply = content_type == APPLY_PATCH
+        return self._update(call, edit, allow_create=is_apply, is_patch=True)
 
-    def _update(self, call: Call, edit: Edit, allow_create: bool = False) -> Response:
+    def _update(
+        self, call: Call, edit: Edit, *, allow_create: bool = False, is_patch: bool = False
+    ) -> Response:
         target = call.target
         entry, created = self._registry.update(
             _stored(target.resource),
@@ -93,6 +99,7 @@ class Routes:
             subresource=target.subresource,
             dry_run=call.is_dry_run,
             allow_create=allow_create,
+            is_patch=is_patch,
         )
         return _answer(target.resource, entry, 201 if created else 200)
 

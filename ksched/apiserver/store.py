@@ -112,14 +112,14 @@ def object_key(namespace: str, name: str) -> str:
 class Collection:
     """All objects of one kind, in key order, with their recent history."""
 
-    def __init__(self, resource: Resource, history: int) -> None:
+    def __init__(self, resource: Resource, history: int, forgotten: int = 0) -> None:
         self.resource = resource
         self.entries: dict[str, Entry] = {}
         self.watches: dict[ChangeListener, None] = {}
         self._keys: list[str] = []
         self._history: deque[Change] = deque()
         self._history_limit = history
-        self._forgotten = 0
+        self._forgotten = forgotten
         """Version of the newest change no longer remembered."""
 
     def apply(self, change: Change) -> None:
@@ -193,12 +193,14 @@ class Store:
     def __init__(self, history: int = 10_000) -> None:
         self.version = 1
         self._history = history
+        self._compacted = 0
         self._collections: dict[str, Collection] = {}
 
     def collection(self, resource: Resource) -> Collection:
         found = self._collections.get(resource.storage_key)
         if found is None:
-            found = self._collections[resource.storage_key] = Collection(resource, self._history)
+            found = Collection(resource, self._history, self._compacted)
+            self._collections[resource.storage_key] = found
         return found
 
     def collections(self) -> tuple[Collection, ...]:
@@ -226,6 +228,7 @@ class Store:
 
     def compact(self) -> None:
         """Forget all history: watches and pages that begin in the past get 410 from now on."""
+        self._compacted = self.version
         for collection in self._collections.values():
             collection.forget_history(self.version)
 

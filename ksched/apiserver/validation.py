@@ -16,6 +16,7 @@ from ksched.apiserver.resources import JsonObject, Resource
 from ksched.apiserver.selection import label_selector_predicate
 from ksched.apiserver.status import (
     FieldError,
+    GroupResource,
     forbidden_field,
     invalid,
     invalid_value,
@@ -43,6 +44,7 @@ _SERVICE_PROBLEM = (
     "regex used for validation is '[a-z]([-a-z0-9]*[a-z0-9])?')"
 )
 _HIGHEST_USER_PRIORITY = 1_000_000_000
+_LONGEST_EVENT_WORD, _LONGEST_EVENT_NOTE = 128, 1024
 _TAINT_EFFECTS = ("NoSchedule", "PreferNoSchedule", "NoExecute")
 
 
@@ -224,12 +226,50 @@ def _replication_controller(controller: JsonObject) -> list[FieldError]:
     return validate_pod_spec(controller["spec"]["template"]["spec"], "spec.template.spec")
 
 
+def validate_new_event(event: JsonObject, namespace: str) -> None:
+    """Refuse an event that came as ``events.k8s.io/v1``, which is stricter than ``v1``."""
+    errors = _event_problems(event, namespace, "reportingController")
+    if not event.get("eventTime"):
+        errors.append(required("eventTime"))
+    if event.get("type") not in ("Normal", "Warning"):
+        problem = f"has invalid value: {event.get('type', '')}"
+        errors.append(invalid_value("type", "", problem))
+    if errors:
+        name = (event.get("metadata") or {}).get("name", "")
+        raise invalid(GroupResource("", "Event"), name, errors)
+
+
 def _event(event: JsonObject) -> list[FieldError]:
-    namespace = (event.get("involvedObject") or {}).get("namespace") or "default"
-    if namespace != event["metadata"].get("namespace", ""):
+    return _event_problems(event, event["metadata"].get("namespace", ""), "reportingComponent")
+
+
+def _event_problems(event: JsonObject, own: str, controller_field: str) -> list[FieldError]:
+    namespace = (event.get("involvedObject") or {}).get("namespace", "")
+    is_new = bool(event.get("eventTime"))
+    without = ("default", "kube-system") if is_new else ("", "default")
+    errors: list[FieldError] = []
+    if (not namespace and own not in without) or (namespace and namespace != own and not is_new):
         problem = "does not match event.namespace"
-        return [invalid_value("involvedObject.namespace", namespace, problem)]
-    return []
+        errors.append(invalid_value("involvedObject.namespace", namespace, problem))
+    if not is_new:
+        return errors
+    controller = event.get("reportingComponent", "")
+    if not controller:
+        errors.append(required(controller_field))
+    errors += [
+        invalid_value(controller_field, controller, p) for p in qualified_name_problems(controller)
+    ]
+    for field in ("reportingInstance", "action", "reason"):
+        text = event.get(field, "")
+        if not text:
+            errors.append(required(field))
+        if len(text) > _LONGEST_EVENT_WORD:
+            problem = f"can have at most {_LONGEST_EVENT_WORD} characters"
+            errors.append(invalid_value(field, "", problem))
+    if len(event.get("message", "")) > _LONGEST_EVENT_NOTE:
+        problem = f"can have at most {_LONGEST_EVENT_NOTE} characters"
+        errors.append(invalid_value("message", "", problem))
+    return errors
 
 
 _RULES: dict[str, Callable[[Any], list[FieldError]]] = {

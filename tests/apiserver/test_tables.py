@@ -62,6 +62,9 @@ async def test_every_kind_can_be_shown_as_a_table(client, server, resource):
         body["spec"] = {"selector": {"matchLabels": {"a": "b"}}, "template": template}
         if resource.plural == "replicationcontrollers":
             body["spec"]["selector"] = {"a": "b"}
+    if resource.group == "events.k8s.io":
+        words = {"reportingController": "a", "reportingInstance": "b", "action": "c", "reason": "d"}
+        body |= {**words, "type": "Normal", "eventTime": "2026-01-01T00:00:00.000000Z"}
     await client.create(f"{root}{scope}/{resource.plural}", body)
     rows = table(server, f"{root}{scope}/{resource.plural}")
     assert any(row["Name"] == "x" for row in rows)
