@@ -290,10 +290,10 @@ class SchedulingQueue:
             interest = self._hints.interest(event)
             if not interest:
                 return
-            groups = [
-                *self._unschedulable.groups_woken_by(interest),
-                *self._gated.groups_woken_by(interest),
-            ]
+            groups = []
+            for waiting in (self._unschedulable, self._gated):
+                if len(waiting):
+                    groups += waiting.groups_woken_by(interest)
         for group in groups:
             for queued, strategy in self._hints.pods_worth_requeuing(group, event, old, new):
                 if pre_check is None or pre_check(queued.pod):
