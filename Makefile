@@ -12,6 +12,10 @@ help: ## list the targets
 $(VENV)/.installed: pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "ksched needs Python 3.11 or newer, got $$($(PYTHON) --version)"; exit 2; }
 	$(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install --quiet --disable-pip-version-check --editable .
+	@touch $@
+
+$(VENV)/.installed-test: $(VENV)/.installed
 	$(BIN)/pip install --quiet --disable-pip-version-check --editable '.[test]'
 	@touch $@
 
@@ -20,17 +24,17 @@ run: $(VENV)/.installed ## an embedded cluster, a workload and a live view
 
 test: lint types unit ## ruff, the type checker in strict mode, tidy rules, all tests
 
-lint: $(VENV)/.installed
+lint: $(VENV)/.installed-test
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 
-types: $(VENV)/.installed
+types: $(VENV)/.installed-test
 	$(BIN)/mypy
 
-unit: $(VENV)/.installed
+unit: $(VENV)/.installed-test
 	$(BIN)/pytest -n auto -m "not real"
 
-simulate: $(VENV)/.installed ## clusters live through bad weather: make simulate SEEDS=100
+simulate: $(VENV)/.installed-test ## clusters live through bad weather: make simulate SEEDS=100
 	KSCHED_SIMULATION_FIRST=$$(date +%s) KSCHED_SIMULATION_SEEDS=$(or $(SEEDS),20) $(BIN)/pytest -n auto tests/simulation
 
 assets: $(VENV)/.installed ## etcd, kube-apiserver, kube-scheduler and kubectl into the cache
@@ -39,13 +43,13 @@ assets: $(VENV)/.installed ## etcd, kube-apiserver, kube-scheduler and kubectl i
 assets-path: $(VENV)/.installed
 	$(BIN)/python tools/assets.py --path
 
-test-real: $(VENV)/.installed ## the tests against a real control plane (make assets first)
+test-real: $(VENV)/.installed-test ## the tests against a real control plane (make assets first)
 	$(BIN)/pytest -m real
 
 bench-real: assets ## kube-scheduler and ksched in turns: make bench-real BENCH="--nodes 500"
 	$(BIN)/python -m bench $(BENCH)
 
-load: $(VENV)/.installed ## 5,000 pods on 1,000 nodes over HTTP: bound once, nothing grows
+load: $(VENV)/.installed-test ## 5,000 pods on 1,000 nodes over HTTP: bound once, nothing grows
 	KSCHED_LOAD_NODES=1000 KSCHED_LOAD_PODS=5000 KSCHED_LOAD_SECONDS=30 $(BIN)/pytest tests/test_load.py
 
 clean: ## remove the virtual environment and caches
