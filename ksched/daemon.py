@@ -65,13 +65,14 @@ async def run(options: RunOptions) -> None:
     """
     clock = LoopClock()
     connection = options.configuration.client_connection
+    # First: that a flag was ignored may be why no cluster is found.
+    for note in options.notes:
+        log.warning("note on the configuration", extra={"note": note})
     config = load_client_config(clock, kubeconfig=connection.kubeconfig, master=options.master)
     log.info(
         "starting ksched",
         extra={"version": __version__, "server": config.server, "pid": os.getpid()},
     )
-    for note in options.notes:
-        log.warning("note on the configuration", extra={"note": note})
     metrics = Metrics()
     http = HttpTransport(config, clock, user_agent=USER_AGENT)
     transport = ObservedTransport(http, config.server, metrics)

@@ -190,6 +190,15 @@ def test_run_refuses_what_it_cannot_use(capsys, arguments, complaint):
     assert complaint in capsys.readouterr().err
 
 
+def test_flag_that_is_ignored_is_told_before_no_cluster_is_found(capsys, config):
+    path = config(VALID)
+
+    assert execute(["run", "--config", path, "--kubeconfig", "/nowhere/kc"]) == 2
+    *notes, complaint = capsys.readouterr().err.splitlines()
+    assert any("--kubeconfig is ignored because --config is given" in note for note in notes)
+    assert "clientConnection.kubeconfig in the file" in complaint
+
+
 def test_port_in_use_is_named(capsys):
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]

@@ -65,7 +65,8 @@ def load_client_config(
     elif master:
         config = ClientConfig(_server_url(master, "--master"))
     else:
-        wanted = "wanted --kubeconfig, KUBECONFIG, ~/.kube/config or a service account"
+        flag = "--kubeconfig (clientConnection.kubeconfig in the file of --config)"
+        wanted = f"wanted {flag}, KUBECONFIG, ~/.kube/config or a service account"
         raise ConfigError([f"kubeconfig: no cluster to talk to; {wanted}"])
     if master:
         config = replace(config, server=_server_url(master, "--master"))
