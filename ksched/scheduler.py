@@ -79,24 +79,14 @@ DRAIN_SECONDS = 10.0
 
 
 class ProfileRecorder:
-    """Writes the events of one profile, under its name."""
+    """Writes events about pods under the name of a profile, by default of each pod's own."""
 
-    def __init__(self, recorder: EventRecorder, profile: str) -> None:
+    def __init__(self, recorder: EventRecorder, profile: str = "") -> None:
         self._recorder = recorder
         self._profile = profile
 
     def event(self, pod: PodInfo, kind: str, reason: str, action: str, note: str) -> None:
-        self._recorder.event(pod_reference(pod.pod), kind, reason, action, note, self._profile)
-
-
-class Recorders:
-    """Routes an event to the recorder of the pod's profile."""
-
-    def __init__(self, recorder: EventRecorder) -> None:
-        self._recorder = recorder
-
-    def event(self, pod: PodInfo, kind: str, reason: str, action: str, note: str) -> None:
-        name = pod.template.spec.scheduler_name
+        name = self._profile or pod.template.spec.scheduler_name
         self._recorder.event(pod_reference(pod.pod), kind, reason, action, note, name)
 
 
@@ -176,13 +166,13 @@ class Scheduler:
         choices = random.Random(seed)
         self.profiles = self._make_profiles(registry or {}, choices, metrics)
         self.queue = self._make_queue(pod_max_in_unschedulable_seconds, observer)
-        recorders = Recorders(self.recorder)
+        recorder = ProfileRecorder(self.recorder)
         self.pods = PodHandler(self.cache, self.queue, self.waiting, self.pod_status, self.profiles)
         self.nodes = NodeHandler(self.cache, self.queue)
         self.pod_reflector, self.node_reflector = self._make_reflectors(rng)
         self.listing_reflectors = self._make_listing_reflectors(rng)
-        failures = FailureHandler(self.queue, self.pods.latest, recorders, self.pod_status)
-        self._failures, self._recorders = failures, recorders
+        failures = FailureHandler(self.queue, self.pods.latest, recorder, self.pod_status)
+        self._failures, self._profile_recorder = failures, recorder
         self._cycle = SchedulingCycle(
             self.cache, self.profiles, self.nominator, self.waiting, choices, self.extenders
         )
@@ -192,7 +182,7 @@ class Scheduler:
             self.waiting,
             pre_binding,
             failures,
-            recorders,
+            recorder,
             self.pod_status,
             self.clock,
             self._read_pod,
@@ -404,7 +394,7 @@ class Scheduler:
         pod = queued.pod
         if pod.is_terminating:
             note = f"skip schedule deleting pod: {pod.key}"
-            self._recorders.event(pod, "Warning", "FailedScheduling", "Scheduling", note)
+            self._profile_recorder.event(pod, "Warning", "FailedScheduling", "Scheduling", note)
             self.queue.done(pod.uid)
             return
         if self.cache.is_assumed(pod.uid):

@@ -62,7 +62,6 @@ class Framework:
 
     def __init__(self, profile: Profile, registry: Registry, handle: Handle) -> None:
         self.name = profile.scheduler_name
-        self.percentage_of_nodes_to_score = profile.percentage_of_nodes_to_score
         self.plugins = _instantiate(profile, registry, handle)
 
         def implements(name: str, point: str) -> bool:
