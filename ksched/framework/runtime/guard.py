@@ -1,4 +1,9 @@
-"""The only ``except Exception``: a plugin that breaks fails its pod's attempt, nothing else."""
+"""A plugin that breaks fails its pod's attempt, nothing else.
+
+Only where foreign code is called is everything caught: here during attempts, in ``registry`` when a
+package is loaded, in ``queue.pre_enqueue`` and ``queue.hints`` outside of attempts. The last resort
+is ``commands.run``, which logs what ends the process.
+"""
 
 from __future__ import annotations
 
