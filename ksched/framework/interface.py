@@ -156,7 +156,11 @@ class ColumnarScorePlugin(Plugin, Protocol):
 
 
 class ScoreExtensions(Protocol):
-    """Brings the raw scores of all feasible nodes into the range 0 to 100."""
+    """Brings the raw scores of all feasible nodes into the range 0 to 100.
+
+    If the runtime keeps the raw scores (scopes NODE, RESOURCES and ROW) only ``scores`` may matter:
+    while they are all the same, one of them is normalised for all.
+    """
 
     def normalize(
         self, state: CycleState, pod: PodInfo, nodes: NodeRows, scores: NDArray[np.int64]

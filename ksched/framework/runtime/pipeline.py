@@ -349,7 +349,10 @@ class Pipeline:
             kept.catch_up(state, pod)
             if fit.is_kept and not asked:
                 return None, kept.best(state, pod)
-            totals = kept.totals(state, pod, fit.rows)
+            if fit.is_kept:
+                totals = kept.best(state, pod).take(fit.rows)
+            else:
+                totals = kept.totals(state, pod, fit.rows)
         for entry in asked:
             totals += await self._score(entry, state, pod, nodes)
         return fit.rows, totals

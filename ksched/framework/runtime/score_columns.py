@@ -117,6 +117,7 @@ class ScoreColumns:
         self._active: list[ScoreEntry] = []
         self._by_amounts: dict[Amounts, list[int]] = {}
         self._raw: dict[str, Scores] = {}
+        self._uniform: dict[str, bool] = {}
         self._fixed = np.zeros(0, np.int64)
         """Weighted sum of the scores that need no normalisation."""
         self._total: Scores | None = None
@@ -161,8 +162,8 @@ class ScoreColumns:
             feasible = self._filters.feasible
             self._normalized = np.zeros(self._count, np.int64)
             self._normalized[feasible] = self._normalize(state, pod, feasible)
-            self._total = self._fixed + self._normalized
-            self._total[self._filters.codes != 0] = -1
+            total = self._fixed + self._normalized
+            self._total = np.where(self._filters.codes == 0, total, -1)
             self._total_version = version
         return self._total
 
@@ -185,6 +186,7 @@ class ScoreColumns:
         self._node_position = self._row_position = -1
         self._active = [entry for entry in self._entries if entry.name not in skipped]
         self._raw = {entry.name: np.zeros(count, np.int64) for entry in self._active}
+        self._uniform.clear()
         self._by_amounts.clear()
         self._fixed = np.zeros(count, np.int64)
         self._total = None
@@ -211,6 +213,7 @@ class ScoreColumns:
                 self._total = None
         elif not np.array_equal(raw[where], scores):
             self._total = None
+            self._uniform.pop(entry.name, None)
         raw[where] = scores
 
     def _renew_by_amounts(
@@ -234,6 +237,7 @@ class ScoreColumns:
                     self._fixed[row] += (score - before) * entry.weight
                 else:
                     self._total = None
+                    self._uniform.pop(entry.name, None)
         if not new:
             return
         for entry in entries:
@@ -259,8 +263,19 @@ class ScoreColumns:
 
     def _normalize(self, state: CycleState, pod: PodInfo, rows: Rows) -> Scores:
         total = np.zeros(len(rows), np.int64)
-        nodes = NodeRows(self._snapshot.table, rows)
         for entry in self._active:
-            if entry.normalize is not None:
-                total += entry.finish(state, pod, nodes, self._raw[entry.name][rows])
+            if entry.normalize is None or not len(rows):
+                continue
+            # Most often no node is tainted, or all alike: then one stands for all.
+            some = rows[:1] if self._is_uniform(entry.name) else rows
+            nodes = NodeRows(self._snapshot.table, some)
+            total += entry.finish(state, pod, nodes, self._raw[entry.name][some])
         return total
+
+    def _is_uniform(self, name: str) -> bool:
+        """Whether all nodes have the same raw score."""
+        known = self._uniform.get(name)
+        if known is None:
+            raw = self._raw[name]
+            known = self._uniform[name] = bool((raw == raw[0]).all())
+        return known
