@@ -65,6 +65,7 @@ class DomainCounts:
         self._counted: list[int] = []
         self._ids: Ids = np.zeros(0, np.intp)
         self._known_ids: tuple[Ids | None, int, Ids] = (None, 0, self._ids)
+        self._rows_by_domain: tuple[int, Ids, Ids] = (-1, self._ids, self._ids)
         self._summary: tuple[int, int] | None = None
 
     # -- reading --------------------------------------------------------------------------------
@@ -93,6 +94,17 @@ class DomainCounts:
             known = self._ids.take(rows)
             self._known_ids = (rows, self.layout, known)
         return known
+
+    def rows_in(self, domains: Ids) -> Ids:
+        """The rows of some domains, ascending."""
+        layout, order, starts = self._rows_by_domain
+        if layout != self.layout:
+            ids = self.all_ids
+            order = np.argsort(ids, kind="stable")
+            starts = np.searchsorted(ids[order], np.arange(len(self.counts) + 1))
+            self._rows_by_domain = (self.layout, order, starts)
+        found = [order[starts[domain] : starts[domain + 1]] for domain in domains.tolist()]
+        return found[0] if len(found) == 1 else np.sort(np.concatenate(found))
 
     @property
     def domains(self) -> int:

@@ -61,12 +61,7 @@ class DomainVerdicts:
             return _NO_ROWS
         if mark != self._previous:
             return None
-        ids = self.domains.all_ids
-        if len(self._changed) == 1:
-            return np.flatnonzero(ids == self._changed[0])
-        is_changed = np.zeros(len(self.codes), np.bool_)
-        is_changed[self._changed] = True
-        return np.flatnonzero(is_changed.take(ids))
+        return self.domains.rows_in(self._changed)
 
 
 def changes_since(verdicts: Mapping[K, DomainVerdicts], mark: object) -> tuple[object, Ids | None]:

@@ -90,12 +90,6 @@ class PairCounts:
                 counts[counters[0].find(value)] += more
         return counts
 
-    def count(self, key: str, domain: int) -> int:
-        """The number of one domain, outside of a dry run."""
-        if domain == ABSENT:
-            return 0
-        return sum(int(one.counts[domain]) for one in self.by_key.get(key, ()))
-
     @property
     def is_empty(self) -> bool:
         if self._changes:
@@ -160,16 +154,6 @@ class RequiredAffinity:
         """The first of pods that want to be together may go anywhere its labels are."""
         return self._kept.wants_itself and self._affinity.is_empty
 
-    def code(self, key: str, domain: int) -> int:
-        """What ``judge`` says of one domain, outside of a dry run."""
-        if key in self._affinity.by_key and (
-            domain == ABSENT or not (self._affinity.count(key, domain) > 0 or self.is_first)
-        ):
-            return _NO_AFFINITY
-        if self._anti_affinity.count(key, domain) > 0:
-            return _ANTI_AFFINITY
-        return _EXISTING_ANTI_AFFINITY if self._existing.count(key, domain) > 0 else _PASSES
-
     def judge(self) -> CodesByKey:
         """By key what is wrong with each domain; a smaller code owns the reason."""
         found: CodesByKey = {}
@@ -211,6 +195,7 @@ class RequiredTerms:
         self._namespaces = namespaces
         terms = terms_of(template)
         self._own = (terms.required_affinity, terms.required_anti_affinity)
+        self._has_own = bool(self._own[0] or self._own[1])
         self._depends_on_namespaces = depends_on_namespaces((*self._own[0], *self._own[1]))
         self._namespaces_generation = -1
         self.affinity_terms: tuple[ResolvedTerm, ...] = ()
@@ -226,12 +211,9 @@ class RequiredTerms:
         self._read: dict[DomainCounts, int] = {}
         """Position in the log of each counter when the verdicts were made."""
         self._is_first = False
+        self._pairs = (PairCounts({}), PairCounts({}), PairCounts({}))
         self.verdicts: dict[str, DomainVerdicts] = {}
         """What is wrong with the domains of each key, as of the last ``catch_up``."""
-
-    @property
-    def has_own(self) -> bool:
-        return bool(self._own[0] or self._own[1])
 
     def wants(self, other: PodTemplate) -> bool:
         """Whether a pod satisfies all required affinity terms at once."""
@@ -244,30 +226,45 @@ class RequiredTerms:
             self._gather_counters()
         for counter in self._counters:
             counter.catch_up()
-        existing = PairCounts(self._existing)
-        if not self.has_own and existing.is_empty:
+        if not self._has_own and not any(counter.total for counter in self._counters):
             return None
-        affinity = RequiredAffinity(
-            self, PairCounts(self._affinity), PairCounts(self._anti_affinity), existing
-        )
-        self._judge_now(affinity)
-        return affinity
+        now = RequiredAffinity(self, *self._pairs)
+        self._judge(now)
+        return now
 
-    def _judge_now(self, affinity: RequiredAffinity) -> None:
+    def _judge(self, now: RequiredAffinity) -> None:
         """Bring the verdicts up to date."""
-        was_first, self._is_first = self._is_first, affinity.is_first
+        was_first, self._is_first = self._is_first, now.is_first
         changed = self._changed_domains()
         if changed is None:
             self.verdicts = {}
-            for key, (counter, codes) in affinity.judge().items():
+            for key, (counter, codes) in now.judge().items():
                 verdicts = self.verdicts[key] = DomainVerdicts(counter)
                 verdicts.start_over(codes)
         elif was_first != self._is_first:
-            for key, (_, codes) in affinity.judge().items():
+            for key, (_, codes) in now.judge().items():
                 self.verdicts[key].renew(codes)
         else:
             for key, domains in changed.items():
-                self.verdicts[key].amend((one, affinity.code(key, one)) for one in domains)
+                self.verdicts[key].amend(self._codes_of(key, domains))
+
+    def _codes_of(self, key: str, domains: Iterable[int]) -> list[tuple[int, int]]:
+        """What ``RequiredAffinity.judge`` says of some domains, when only numbers changed."""
+        near, apart = self._affinity.get(key, ()), self._anti_affinity.get(key, ())
+        existing = self._existing.get(key, ())
+        found = []
+        for domain in domains:
+            if domain == ABSENT:
+                continue
+            code = _PASSES
+            if near and not self._is_first and near[0].counts[domain] <= 0:
+                code = _NO_AFFINITY
+            elif any(one.counts[domain] > 0 for one in apart):
+                code = _ANTI_AFFINITY
+            elif any(one.counts[domain] > 0 for one in existing):
+                code = _EXISTING_ANTI_AFFINITY
+            found.append((domain, code))
+        return found
 
     def _changed_domains(self) -> dict[str, set[int]] | None:
         """By key the domains whose numbers changed; ``None`` if everything may have."""
@@ -289,6 +286,7 @@ class RequiredTerms:
         groups = (self._affinity, self._anti_affinity, self._existing)
         counters = [one for group in groups for found in group.values() for one in found]
         self._counters = tuple(dict.fromkeys(counters))
+        self._pairs = (PairCounts(groups[0]), PairCounts(groups[1]), PairCounts(groups[2]))
         # Forgetting what was read of all of them makes the next verdicts new from scratch.
         self._read = {}
 
