@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
-from typing import ClassVar
+from typing import ClassVar, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -47,6 +48,11 @@ from ksched.framework import (
 from ksched.framework.plugins import names
 from ksched.framework.plugins.node_matching import matches_required, matches_terms, preference
 
+log = logging.getLogger(__name__)
+
+MAX_COMPLAINTS: Final = 100
+"""How many different expressions that cannot be parsed are logged."""
+
 ENFORCED = unresolvable("node(s) didn't match scheduler-enforced node affinity")
 POD = unresolvable("node(s) didn't match Pod's node affinity/selector")
 CONFLICT = unresolvable("pod affinity terms conflict")
@@ -72,16 +78,29 @@ class NodeAffinity:
         added = args.added_affinity if args is not None else None
         self._added_required = _compile_added_required(added)
         self._added_preferred = _compile_added_preferred(added)
+        self._complained: set[str] = set()
 
     def pre_filter(
         self, state: CycleState, pod: PodInfo, snapshot: Snapshot
     ) -> Status | PreFilterResult:
         if self._added_required is None and _required(pod.template).empty:
             return SKIP
+        if problems := _problems(pod.template):
+            self._complain(pod, problems)
         node_names = _only_node_names(pod.template)
         if node_names is None:
             return SUCCESS
         return PreFilterResult(node_names=node_names) if node_names else CONFLICT
+
+    def _complain(self, pod: PodInfo, problems: str) -> None:
+        """Log what the reason does not say: the affinity matches no node because it is invalid."""
+        if problems in self._complained or len(self._complained) >= MAX_COMPLAINTS:
+            return
+        self._complained.add(problems)
+        log.warning(
+            "node affinity cannot be parsed, its term matches no node",
+            extra={"pod": pod.key, "problems": problems},
+        )
 
     def filter_nodes(self, state: CycleState, pod: PodInfo, nodes: NodeRows) -> Verdicts:
         mismatched = ~matches_required(_required(pod.template), nodes)
@@ -131,6 +150,12 @@ class NodeAffinity:
 @template_fact
 def _required(template: PodTemplate) -> RequiredNodeAffinity:
     return compile_required(template.spec)
+
+
+@template_fact
+def _problems(template: PodTemplate) -> str:
+    affinity = _required(template).affinity
+    return "" if affinity is None or not affinity.problems else aggregate(affinity.problems)
 
 
 @template_fact

@@ -21,7 +21,7 @@ from ksched.framework import (
     error,
     unresolvable,
 )
-from ksched.framework.plugins.node_affinity import NodeAffinity
+from ksched.framework.plugins.node_affinity import MAX_COMPLAINTS, NodeAffinity
 from ksched.testing.builders import NodeBuilder, PodBuilder, make_node, make_pod
 from ksched.testing.plugin_runner import PluginBench, run_filter, run_hint, run_score
 
@@ -341,3 +341,28 @@ def test_nodes_that_begin_to_match_wake_the_pod(
     before = old.obj() if old else None
 
     assert run_hint(plugin, event, WANTS_SSD.obj(), before, new.obj()) is hint
+
+
+def test_an_expression_that_cannot_be_parsed_is_logged_once(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    plugin = NodeAffinity()
+    for name in ("a", "b"):
+        pod = make_pod(name).required_node_affinity(("gen", "Gt", ["x"]))
+        assert run_filter(plugin, pod.obj(), [SSD.obj()]) == {"n": MISMATCH}
+    parsed = make_pod().required_node_affinity(("gen", "Gt", ["6"]))
+    assert run_filter(plugin, parsed.obj(), [SSD.obj()]) == {"n": SUCCESS}
+    (record,) = caplog.records
+    fields = vars(record)
+    assert fields["pod"] == "default/a"
+    assert fields["problems"].startswith(
+        'nodeSelectorTerms[0].matchExpressions[0].values[0]: Invalid value: "x"'
+    )
+
+
+def test_complaints_about_expressions_are_bounded(caplog: pytest.LogCaptureFixture) -> None:
+    plugin = NodeAffinity()
+    for number in range(MAX_COMPLAINTS + 5):
+        pod = make_pod().required_node_affinity(("gen", "Gt", [f"x{number}"]))
+        run_filter(plugin, pod.obj(), [SSD.obj()])
+    assert len(caplog.records) == MAX_COMPLAINTS
