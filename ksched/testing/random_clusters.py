@@ -5,9 +5,8 @@ Values come from small sets, so that nodes and pods have much in common and boun
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from random import Random
-from typing import Final, TypeVar
+from collections.abc import Sequence
+from typing import Final
 
 import msgspec
 
@@ -37,8 +36,7 @@ from ksched.api.objects import (
     Toleration,
     Volume,
 )
-
-T = TypeVar("T")
+from ksched.testing.chance import Chance
 
 GPU: Final = "example.com/gpu"
 PAGES: Final = "hugepages-2Mi"
@@ -73,22 +71,8 @@ _CAPACITIES = {
 }
 
 
-class RandomCluster:
+class RandomCluster(Chance):
     """A source of objects for one test; equal randomness gives equal objects."""
-
-    def __init__(self, random: Random) -> None:
-        self._random = random
-
-    # -- chance ----------------------------------------------------------------------------------
-
-    def sometimes(self, percent: int = 50) -> bool:
-        return self._random.randrange(100) < percent
-
-    def one_of(self, choices: Sequence[T]) -> T:
-        return choices[self._random.randrange(len(choices))]
-
-    def several(self, make: Callable[[], T], at_most: int, at_least: int = 0) -> list[T]:
-        return [make() for _ in range(self._random.randint(at_least, at_most))]
 
     # -- nodes -----------------------------------------------------------------------------------
 
@@ -152,7 +136,7 @@ class RandomCluster:
 
         def preferred() -> PreferredSchedulingTerm:
             term = self._term(node_names, with_mistakes=False)
-            return PreferredSchedulingTerm(weight=self._random.randint(0, 100), preference=term)
+            return PreferredSchedulingTerm(weight=self.random.randint(0, 100), preference=term)
 
         selector = NodeSelector(node_selector_terms=self.several(required, at_most=3))
         return NodeAffinity(

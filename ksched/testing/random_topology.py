@@ -6,7 +6,6 @@ As in ``random_clusters``, values come from small sets, so that pods mean each o
 from __future__ import annotations
 
 from collections.abc import Mapping
-from random import Random
 from typing import Final
 
 from ksched.api.objects import (
@@ -50,10 +49,6 @@ _TEAMS = ("red", "blue")
 
 class RandomTopology(RandomCluster):
     """A source of objects for one test; equal randomness gives equal objects."""
-
-    def __init__(self, random: Random) -> None:
-        super().__init__(random)
-        self._weights = random
 
     # -- nodes and namespaces --------------------------------------------------------------------
 
@@ -178,7 +173,7 @@ class RandomTopology(RandomCluster):
         )
 
     def _weighted(self) -> WeightedPodAffinityTerm:
-        weight = self._weights.choice((1, 3, 10, 100))
+        weight = self.one_of((1, 3, 10, 100))
         return WeightedPodAffinityTerm(weight=weight, pod_affinity_term=self._pod_term())
 
     def _pod_term(self) -> PodAffinityTerm:

@@ -98,7 +98,7 @@ class RandomVolumes(RandomCluster):
         )
 
     def capacity(self) -> CSIStorageCapacity:
-        name = f"s{self._random.randrange(4)}"
+        name = f"s{self.random.randrange(4)}"
         fields: dict[str, Any] = {
             "metadata": {"name": name, "namespace": "kube-system"},
             "storageClassName": self.one_of(("dynamic", "zonal")),
@@ -119,14 +119,14 @@ class RandomVolumes(RandomCluster):
         attacher = self.one_of((*DRIVERS, ""))
         node = self.one_of(self._node_names)
         spec = {"attacher": attacher, "nodeName": node, "source": source}
-        meta = {"name": f"a{self._random.randrange(5)}"}
+        meta = {"name": f"a{self.random.randrange(5)}"}
         return msgspec.convert({"metadata": meta, "spec": spec}, VolumeAttachment)
 
     # -- volumes and claims ----------------------------------------------------------------------
 
     def volume(self) -> PersistentVolume:
         name = self.one_of(VOLUMES)
-        meta: dict[str, Any] = {"name": name, "resourceVersion": str(self._random.randrange(10**9))}
+        meta: dict[str, Any] = {"name": name, "resourceVersion": str(self.random.randrange(10**9))}
         labels = {"tier": self.one_of(("gold", "tin"))}
         if self.sometimes(25):
             labels[self.one_of((ZONE, BETA_ZONE))] = self.one_of(("za", "zb", "za__zb", "za__"))
@@ -191,7 +191,7 @@ class RandomVolumes(RandomCluster):
             "name": name,
             "namespace": namespace,
             "uid": f"uid:{namespace}/{name}",
-            "resourceVersion": str(self._random.randrange(10**9)),
+            "resourceVersion": str(self.random.randrange(10**9)),
         }
         annotations = {}
         spec: dict[str, Any] = {
