@@ -182,13 +182,13 @@ class Life:
                 assert got.scores == wanted.scores, pod
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(seed=st.integers(0, 2**32 - 1))
 def test_counters_agree_with_counting_anew_after_every_step(seed: int) -> None:
     async def live() -> None:
         life = Life(seed)
         await life.compare()
-        for _ in range(15):
+        for _ in range(12):
             # Now and then several things happen between two decisions.
             for _ in range(life.random.choice((1, 1, 1, 2, 5))):
                 life.step()
@@ -197,7 +197,7 @@ def test_counters_agree_with_counting_anew_after_every_step(seed: int) -> None:
     run(live())
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(seed=st.integers(0, 2**32 - 1))
 def test_a_dry_run_agrees_with_counting_anew(seed: int) -> None:
     """Some pods of one node are taken away, others are added, and the node is judged again."""
