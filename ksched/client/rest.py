@@ -28,7 +28,7 @@ from ksched.client.retry import (
 )
 from ksched.client.status import error_from_response
 from ksched.clock import Clock
-from ksched.errors import ApiError, InvalidObject, Unavailable
+from ksched.errors import InvalidObject, Unavailable
 from ksched.transport import JSON, STRATEGIC_MERGE_PATCH, Response, Transport
 
 DEFAULT_TIMEOUT = 30.0
@@ -203,16 +203,6 @@ class ApiClient:
         """Read one object; the answer is its JSON."""
         path = resource.path(namespace, name)
         return await self.request("GET", path, timeout=timeout, retry=retry)
-
-    async def is_served(self, resource: Resource) -> bool:
-        """Whether the server knows this kind in this version."""
-        try:
-            body = await self.request("GET", resource.root, retry=REPEATABLE)
-        except ApiError as error:
-            if error.code in (403, 404):
-                return False
-            raise
-        return f'"{resource.plural}"'.encode() in body
 
     # -- writing --------------------------------------------------------------------------------
 

@@ -259,7 +259,7 @@ async def test_master_replaces_the_address_only(write, load):
 
 
 def test_nothing_to_go_by_is_an_error_that_says_what_to_do(load):
-    with pytest.raises(ConfigError, match="wanted --kubeconfig .*, KUBECONFIG"):
+    with pytest.raises(ConfigError, match=r"wanted --kubeconfig .*, KUBECONFIG"):
         load()
 
 

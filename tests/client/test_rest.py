@@ -149,13 +149,6 @@ async def test_list_page(client_of):
     )
 
 
-async def test_served_kinds(client_of):
-    body = b'{"resources":[{"name":"pods","kind":"Pod"}]}'
-    assert await client_of(Response(200, {}, body))[0].is_served(resources.PODS)
-    assert not await client_of(Response(200, {}, body))[0].is_served(resources.NODES)
-    assert not await client_of(failing(404))[0].is_served(resources.RESOURCE_CLAIMS)
-
-
 # -- errors -------------------------------------------------------------------------------------
 
 
