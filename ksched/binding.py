@@ -125,10 +125,7 @@ class BindingCycle:
         if self._cache.get_node(placed.node_name) is None:
             return error(f'node "{placed.node_name}" was removed before the pod was bound')
         async with self._slots:
-            try:
-                status = await self._run_bind(placed)
-            except PluginFailure as failed:
-                status = failed.status
+            status = await self._run_bind(placed)
         if status.is_success or not await self._is_bound_anyway(placed):
             return status
         log.info("bind took effect though it failed", extra={"pod": pod.key})
@@ -139,8 +136,13 @@ class BindingCycle:
         status = await self._extenders.bind(placed.pod, placed.node_name)
         if status is not None:
             return status
-        framework, state = placed.profile.framework, placed.state
-        return await run_bind(framework, state, placed.pod, placed.node_name)
+        profile, began = placed.profile, stopwatch()
+        try:
+            status = await run_bind(profile.framework, placed.state, placed.pod, placed.node_name)
+        except PluginFailure as failed:
+            status = failed.status
+        profile.metrics.record("Bind", status.code, began)
+        return status
 
     async def _is_bound_anyway(self, placed: Placed) -> bool:
         """Find out whether a bind without a good answer took effect.
