@@ -16,6 +16,9 @@ KEPT_BYTES = 48 << 20
 _BYTES_PER_NODE = 64
 """Roughly what the counters of one template take for each node."""
 
+_MOST, _FEWEST = 1024, 8
+"""Bounds for clusters so small, or so large, that memory is no measure."""
+
 
 class PerTemplate(Generic[V]):
     """What a plugin keeps for templates, counters above all.
@@ -41,6 +44,6 @@ class PerTemplate(Generic[V]):
         """Keep something for a template; call after ``get``."""
         self._kept[template] = kept
         nodes = 1 if self._ledger is None else max(len(self._ledger.table), 1)
-        room = max(KEPT_BYTES // (_BYTES_PER_NODE * nodes), 8)
+        room = min(max(KEPT_BYTES // (_BYTES_PER_NODE * nodes), _FEWEST), _MOST)
         while len(self._kept) > room:
             self._kept.popitem(last=False)
