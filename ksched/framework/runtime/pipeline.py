@@ -34,6 +34,8 @@ from ksched.queue.nominator import ExpectedPods
 MAX_RAW_SCORE = 2**53
 """What a score may be before it is normalised; weights and sums must stay within an int64."""
 
+KEPT_TEMPLATES = 1024
+
 KEPT_BYTES = 48 << 20
 """Memory for kept columns of all templates of a profile."""
 
@@ -419,7 +421,7 @@ class Pipeline:
             self._columns[pod.template] = columns
             per_node = 8 * (len(self.framework.scores) + 5)
             room = KEPT_BYTES // (per_node * max(len(self.snapshot), 1))
-            while len(self._columns) > max(room, 8):
+            while len(self._columns) > min(max(room, 8), KEPT_TEMPLATES):
                 self._columns.popitem(last=False)
         else:
             self._columns.move_to_end(pod.template)
