@@ -28,8 +28,8 @@ class HttpExtenderClient:
     """Posts JSON to one extender (``ksched.framework.extender.ExtenderClient``).
 
     Connections are opened when needed; after ``aclose`` the client may be used again. ``guard``
-    wraps the transport of orders, which only a leader may give. Raises ``ValueError`` or
-    ``OSError`` for settings that can never work.
+    wraps the transport of orders, which only a leader may give. Raises ``ValueError`` for settings
+    that can never work.
     """
 
     def __init__(
@@ -114,6 +114,9 @@ def _check(tls: TlsSettings) -> None:
     if bool(tls.certificate_file or tls.certificate_data) != bool(tls.key_file or tls.key_data):
         raise ValueError("tlsConfig: a client certificate and its key belong together")
     try:
+        for file in tls.files():
+            # ssl does not say which one it cannot read.
+            file.read_bytes()
         build_context(tls, ANONYMOUS)
     except (OSError, ssl.SSLError) as problem:
         raise ValueError(f"tlsConfig: {problem}") from problem

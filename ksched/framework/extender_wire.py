@@ -121,8 +121,20 @@ def decode_filter_result(data: bytes) -> FilterResult:
     )
 
 
+class _HostPriority(Struct, rename="pascal"):
+    host: str
+    score: int
+
+
+_decode_priorities = msgspec.json.Decoder(list[_HostPriority]).decode
+
+
 def decode_host_priorities(data: bytes) -> list[tuple[str, int]]:
     """Read a ``HostPriorityList``: names of nodes with their scores."""
+    try:
+        return [(one.host, one.score) for one in _decode_priorities(data)]
+    except msgspec.ValidationError:
+        pass  # not in Go's spelling
     priorities = []
     for item in msgspec.json.decode(data, type=list[Raw] | None) or ():
         fields = _Fields(item)

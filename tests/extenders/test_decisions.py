@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from ksched.errors import ConfigError, ExtenderError
+from ksched.metrics import Metrics
 from ksched.queue.places import Place
 from ksched.testing import cluster, make_node, make_pod
 from ksched.testing.harness import Cluster
@@ -417,6 +418,12 @@ async def test_single_feasible_node_is_not_scored(extenders) -> None:
 BIND = {"bindVerb": "bind"}
 
 
+def bind_calls(metrics: Metrics) -> int:
+    """How often Bind plugins were timed."""
+    series = ("Bind", "Success", "default-scheduler")
+    return metrics.framework_extension_point_duration.of(*series).count
+
+
 def binding(c: Cluster) -> Any:
     async def bind(question: Any) -> Any:
         await c.bind(question["PodName"], question["Node"])
@@ -426,7 +433,8 @@ def binding(c: Cluster) -> Any:
 
 
 async def test_extender_binds_in_the_schedulers_place(extenders) -> None:
-    async with cluster(1, config=config(BIND)) as c:
+    metrics = Metrics()
+    async with cluster(1, config=config(BIND), metrics=metrics) as c:
         extenders.on("bind", binding(c))
         await c.create(make_pod("web"))
         await c.settle()
@@ -438,6 +446,7 @@ async def test_extender_binds_in_the_schedulers_place(extenders) -> None:
         ]
         binders = [one.user for one in c.requests if one.path.endswith("/binding")]
         assert binders == ["test"]
+    assert bind_calls(metrics) == 0
     assert extenders.questions("bind") == [
         {"PodName": "web", "PodNamespace": "default", "PodUID": uid, "Node": "n1"}
     ]
@@ -490,13 +499,15 @@ async def test_plugins_bind_when_an_ignorable_extender_fails(extenders, has_happ
 
 
 async def test_pods_that_do_not_interest_the_binder_are_bound_by_plugins(extenders) -> None:
-    managed = [{"name": FPGA}]
-    async with cluster(1, config=config({**BIND, "managedResources": managed})) as c:
+    managed, metrics = [{"name": FPGA}], Metrics()
+    settings = config({**BIND, "managedResources": managed})
+    async with cluster(1, config=settings, metrics=metrics) as c:
         await c.create(make_pod("web"))
         await c.settle()
 
         assert c.bound("web") == "n1"
     assert extenders.asked == []
+    assert bind_calls(metrics) == 1
 
 
 # -- waiting ------------------------------------------------------------------------------------
