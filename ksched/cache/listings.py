@@ -34,6 +34,7 @@ class Listing(Generic[T]):
         self._changed: list[str] = []
         self._forgotten = 0
         self._listeners: dict[str, list[Callable[[], None]]] = {}
+        self._followers: list[Callable[[str], None]] = []
 
     @property
     def generation(self) -> int:
@@ -64,6 +65,12 @@ class Listing(Generic[T]):
                 if not self._listeners[key]:
                     del self._listeners[key]
 
+    def follow(self, follower: Callable[[str], None]) -> None:
+        """Call ``follower`` with the key of every object that exists now, and of every change."""
+        self._followers.append(follower)
+        for key in self._objects:
+            follower(key)
+
     # -- writing, by the watches only -----------------------------------------------------------
 
     def put(self, obj: T) -> None:
@@ -85,6 +92,8 @@ class Listing(Generic[T]):
             surplus = len(self._changed) - LOG_LIMIT
             del self._changed[:surplus]
             self._forgotten += surplus
+        for follower in self._followers:
+            follower(key)
         for listener in tuple(self._listeners.get(key, ())):
             listener()
 

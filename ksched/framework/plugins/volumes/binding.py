@@ -152,10 +152,10 @@ class VolumeBinding:
 
     def filter_nodes(self, state: CycleState, pod: PodInfo, nodes: NodeRows) -> Verdicts:
         try:
-            finding = self._finder.find(state.read(self.name, _Attempt).claims, nodes)
+            codes = self._finder.judge(state.read(self.name, _Attempt).claims, nodes)
         except CannotMatch as problem:
             return Verdicts(np.ones(len(nodes), np.int16), (error(str(problem)),))
-        return Verdicts(finding.codes, _STATUSES)
+        return Verdicts(codes, _STATUSES)
 
     def filter_epoch(self, state: CycleState, pod: PodInfo) -> object:
         attempt = state.read(self.name, _Attempt)
@@ -177,15 +177,16 @@ class VolumeBinding:
         if attempt is None or not attempt.claims.delayed:
             return SUCCESS
         table = self._handle.snapshot.table
-        node = table.some(np.array([table.rows[node_name]], np.intp))
+        row = table.rows[node_name]
         try:
-            finding = self._finder.find(attempt.claims, node)
+            code = self._finder.judge(attempt.claims, table.some(np.array([row], np.intp)))[0]
+            placement = self._finder.place(attempt.claims, table.infos[row])
         except CannotMatch as problem:
             return error(str(problem))
-        if finding.codes[0]:
+        if code:
             # An async plugin let the world go on since the node was judged.
-            return error(f"volumes changed meanwhile: {_STATUSES[finding.codes[0] - 1].message}")
-        attempt.volumes = PodVolumes(finding.placement(0), node_name)
+            return error(f"volumes changed meanwhile: {_STATUSES[code - 1].message}")
+        attempt.volumes = PodVolumes(placement, node_name)
         return self._binder.assume(attempt.volumes)
 
     def unreserve(self, state: CycleState, pod: PodInfo, node_name: str) -> None:

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ksched.api.label_selectors import IN, requirement_problems
+from ksched.api.node_selectors import NodeTerms
 from ksched.api.quantity import to_nanos, value
 from ksched.api.storage import (
     NO_PROVISIONER,
@@ -24,9 +25,9 @@ from ksched.api.storage import (
     TopologySelectorTerm,
 )
 from ksched.cache.listings import Listings
-from ksched.cache.volumes import VolumeFacts, Volumes, compile_affinity
-from ksched.framework import NodeRows
-from ksched.framework.plugins.node_matching import matches_terms
+from ksched.cache.volume_shelves import compile_affinity
+from ksched.cache.volumes import Volumes
+from ksched.framework import NodeInfo, NodeRows
 from ksched.framework.plugins.volumes.capacities import Capacities
 from ksched.framework.plugins.volumes.csi_migration import (
     InTreePlugin,
@@ -35,11 +36,12 @@ from ksched.framework.plugins.volumes.csi_migration import (
     translated_affinity,
 )
 from ksched.framework.plugins.volumes.matching import (
-    NONE,
     CannotMatch,
-    Numbers,
-    StaticMatching,
-    find_candidates,
+    Wanted,
+    find_served,
+    match_on_node,
+    reachable,
+    wanted_by,
 )
 
 Bools = NDArray[np.bool_]
@@ -63,37 +65,6 @@ class Placement(NamedTuple):
     provisioned: Sequence[PersistentVolumeClaim]
 
 
-class Finding:
-    """What was found for each node.
-
-    ``codes`` adds up what is wrong, ``placement`` tells what would be done on a node without fault.
-    """
-
-    def __init__(self, codes: Codes) -> None:
-        self.codes = codes
-        self._matching: StaticMatching | None = None
-        self._selected: Sequence[PersistentVolumeClaim] = ()
-        self._matched: Sequence[tuple[PersistentVolumeClaim, Numbers]] = ()
-
-    def of_delayed(
-        self,
-        matching: StaticMatching,
-        selected: Sequence[PersistentVolumeClaim],
-        matched: Sequence[tuple[PersistentVolumeClaim, Numbers]],
-    ) -> None:
-        self._matching, self._selected, self._matched = matching, selected, matched
-
-    def placement(self, position: int) -> Placement:
-        static, provisioned = [], list(self._selected)
-        for claim, numbers in self._matched:
-            if numbers[position] == NONE or self._matching is None:
-                provisioned.append(claim)
-            else:
-                volume = self._matching.facts(int(numbers[position])).volume
-                static.append((claim, volume))
-        return Placement(static, provisioned)
-
-
 class VolumeFinder:
     """Answers for one profile; the promises it respects are everybody's."""
 
@@ -115,13 +86,23 @@ class VolumeFinder:
             facts.append(self._capacities.generation)
         return facts
 
-    def find(self, claims: PodClaims, nodes: NodeRows) -> Finding:
-        """Judge nodes; raises ``CannotMatch`` if that is impossible."""
-        finding = Finding(np.zeros(len(nodes), np.int16))
-        self._check_bound(claims.bound, nodes, finding.codes)
+    def judge(self, claims: PodClaims, nodes: NodeRows) -> Codes:
+        """Add up for each node what is wrong; raises ``CannotMatch`` if it cannot be told."""
+        codes = np.zeros(len(nodes), np.int16)
+        self._check_bound(claims.bound, nodes, codes)
         if claims.delayed:
-            self._check_delayed(claims.delayed, nodes, finding)
-        return finding
+            self._check_delayed(claims.delayed, nodes, codes)
+        return codes
+
+    def place(self, claims: PodClaims, node: NodeInfo) -> Placement:
+        """Decide what becomes of the waiting claims on a node without fault."""
+        selected, wanted = self._sort(claims.delayed)
+        matches = match_on_node(wanted, node.labels)
+        pairs = [(one.claim, match) for one, match in zip(wanted, matches, strict=True)]
+        return Placement(
+            [(claim, match.volume) for claim, match in pairs if match is not None],
+            [*selected, *(claim for claim, match in pairs if match is None)],
+        )
 
     # -- bound claims ---------------------------------------------------------------------------
 
@@ -134,26 +115,25 @@ class VolumeFinder:
             if facts is None:
                 codes[passing] |= VOLUME_MISSING
                 return
-            reachable = self._reachable(facts, nodes)
-            codes[passing & ~reachable] |= NODE_CONFLICT
-            passing &= reachable
+            in_reach = self._in_reach(facts.volume, facts.affinity, nodes)
+            codes[passing & ~in_reach] |= NODE_CONFLICT
+            passing &= in_reach
 
-    def _reachable(self, facts: VolumeFacts, nodes: NodeRows) -> Bools:
-        affinity = facts.affinity
-        everywhere = np.ones(len(nodes), np.bool_)
-        reachable = everywhere if affinity is None else matches_terms(affinity, nodes)
-        plugin = in_tree_plugin(facts.volume.spec)
+    def _in_reach(
+        self, volume: PersistentVolume, affinity: NodeTerms | None, nodes: NodeRows
+    ) -> Bools:
+        in_reach = reachable(affinity, nodes)
+        plugin = in_tree_plugin(volume.spec)
         if plugin is None or not plugin.is_replaced:
-            return reachable
+            return in_reach
         is_migrated = np.array([self._is_migrated(plugin, name) for name in nodes.names], np.bool_)
         if not is_migrated.any():
-            return reachable
+            return in_reach
         try:
-            translated = compile_affinity(translated_affinity(plugin, facts.volume))
+            translated = compile_affinity(translated_affinity(plugin, volume))
         except Untranslatable as problem:
             raise CannotMatch(f"could not translate pv: {problem}") from problem
-        instead = everywhere if translated is None else matches_terms(translated, nodes)
-        return np.where(is_migrated, instead, reachable)
+        return np.where(is_migrated, reachable(translated, nodes), in_reach)
 
     def _is_migrated(self, plugin: InTreePlugin, node_name: str) -> bool:
         csi_node = self._csi_nodes.get(node_name)
@@ -161,41 +141,34 @@ class VolumeFinder:
 
     def is_reachable(self, volume: PersistentVolume, nodes: NodeRows) -> Bools:
         """Mark the nodes from which a volume can be used."""
-        affinity = compile_affinity(volume.spec.node_affinity)
-        return self._reachable(VolumeFacts(volume, 0, affinity), nodes)
+        return self._in_reach(volume, compile_affinity(volume.spec.node_affinity), nodes)
 
     # -- claims that wait for a consumer --------------------------------------------------------
 
     def _check_delayed(
-        self, claims: Sequence[PersistentVolumeClaim], nodes: NodeRows, finding: Finding
+        self, claims: Sequence[PersistentVolumeClaim], nodes: NodeRows, codes: Codes
     ) -> None:
-        """Match claims with volumes, and see that the others can be provisioned.
-
-        A claim for which a node was selected earlier is being provisioned there, or was when the
-        scheduler last looked.
-        """
-        selected, unmatched = [], []
+        """Match claims with volumes, and see that the others can be provisioned."""
+        selected, wanted = self._sort(claims)
         passing = np.ones(len(nodes), np.bool_)
-        for claim in claims:
-            node_name = claim.metadata.annotations.get(SELECTED_NODE)
-            if node_name is None:
-                unmatched.append(claim)
-            else:
-                selected.append(claim)
-                passing &= nodes.named(node_name)
-        finding.codes[~passing] |= BIND_CONFLICT
+        for claim in selected:
+            passing &= nodes.named(claim.metadata.annotations[SELECTED_NODE])
+        codes[~passing] |= BIND_CONFLICT
         if not passing.any():
             return
-        matching = StaticMatching(nodes)
-        matched = []
-        for claim in sorted(unmatched, key=lambda one: to_nanos(one.request)):
-            volumes = self.volumes.of_class(claim.class_name).members
-            matched.append((claim, matching.choose(find_candidates(claim, volumes))))
-        finding.of_delayed(matching, selected, matched)
         for claim in selected:
-            self._check_provisioning(claim, passing, nodes, finding.codes)
-        for claim, numbers in matched:
-            self._check_provisioning(claim, passing & (numbers == NONE), nodes, finding.codes)
+            self._check_provisioning(claim, passing, nodes, codes)
+        for one, served in zip(wanted, find_served(wanted, nodes), strict=True):
+            self._check_provisioning(one.claim, passing & ~served, nodes, codes)
+
+    def _sort(
+        self, claims: Sequence[PersistentVolumeClaim]
+    ) -> tuple[list[PersistentVolumeClaim], list[Wanted]]:
+        """Claims that are being provisioned on some node, and the others, the smallest first."""
+        selected = [one for one in claims if SELECTED_NODE in one.metadata.annotations]
+        others = [one for one in claims if SELECTED_NODE not in one.metadata.annotations]
+        others.sort(key=lambda one: to_nanos(one.request))
+        return selected, [wanted_by(one, self.volumes.of_class(one.class_name)) for one in others]
 
     def _check_provisioning(
         self, claim: PersistentVolumeClaim, wanted: Bools, nodes: NodeRows, codes: Codes

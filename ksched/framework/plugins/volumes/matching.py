@@ -1,189 +1,216 @@
-"""The smallest volume that fits each claim of a pod, on many nodes at once.
+"""The smallest volume that fits each waiting claim of a pod.
 
-Volumes are ranked by size. Those that the same nodes can reach form a group, and of a group only
-the first few matter: one more than the pod has claims before this one. Groups of the usual kind,
-"nodes whose label has this value" (local disks, zones), are looked up by the value of each node's
-label, so that a thousand local disks cost one array operation and not a thousand.
+Whether there is a volume for each is asked for many nodes at once, by counting. Which one it is
+matters only on the node that was chosen in the end, and where claims of one class compete that
+differ in more than their size.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ksched.api.label_selectors import InvalidSelector, compile_selector
+from ksched.api.label_selectors import InvalidSelector, Selector, compile_selector
 from ksched.api.node_selectors import NodeTerms
+from ksched.api.objects import Labels
 from ksched.api.quantity import to_nanos
 from ksched.api.storage import PersistentVolumeClaim
-from ksched.cache.volumes import VolumeFacts
+from ksched.cache.volume_shelves import ClassVolumes, Ranked, Shelf, VolumeFacts, count_at_least
 from ksched.framework import NodeRows
 from ksched.framework.plugins.node_matching import matches_terms
 
-Numbers = NDArray[np.int64]
-
-NONE = -1
-"""Number of no volume."""
+Bools = NDArray[np.bool_]
+Ints = NDArray[np.int64]
 
 
 class CannotMatch(Exception):
     """It cannot be told which volumes a claim wants."""
 
 
-class Candidates(NamedTuple):
-    """Volumes that a claim could have, wherever its pod goes."""
+class Wanted(NamedTuple):
+    """What a claim asks of a volume (volume/pv_helpers.go: FindMatchingVolume, v1.36)."""
 
-    bound: VolumeFacts | None
-    """The volume that is meant for the claim already; then no other will do."""
-    fitting: list[VolumeFacts]
-    """Other volumes, the smallest first."""
+    claim: PersistentVolumeClaim
+    request_nanos: int
+    selector: Selector | None
+    reserved: Sequence[VolumeFacts]
+    """Volumes that are meant for the claim already; then no other will do."""
+    shelves: Sequence[Shelf]
+    """Where other volumes of the right kind stand."""
+
+    def accepts(self, facts: VolumeFacts) -> bool:
+        if facts.capacity_nanos < self.request_nanos:
+            return False
+        return self.selector is None or self.selector.matches(facts.volume.metadata.labels)
 
 
-def find_candidates(claim: PersistentVolumeClaim, volumes: Mapping[str, VolumeFacts]) -> Candidates:
-    """Leave out what does not fit the claim on any node (volume/pv_helpers.go, v1.36)."""
-    spec = claim.spec
-    request, modes = to_nanos(claim.request), set(spec.access_modes)
+def wanted_by(claim: PersistentVolumeClaim, volumes: ClassVolumes) -> Wanted:
+    """Find out what a claim asks for; raises ``CannotMatch``."""
+    spec, request = claim.spec, to_nanos(claim.request)
     try:
         selector = None if spec.selector is None else compile_selector(spec.selector)
     except InvalidSelector as problem:
         what = "error creating internal label selector for claim"
         raise CannotMatch(f"{what}: {claim.metadata.key}: {problem}") from problem
-    bound: VolumeFacts | None = None
-    fitting = []
-    for facts in volumes.values():
-        volume = facts.volume
-        offered = volume.spec
-        is_taken = offered.claim_ref is not None
-        if (
-            (is_taken and not volume.is_bound_to(claim))
-            or facts.capacity_nanos < request
-            or offered.volume_mode != spec.volume_mode
-            or offered.volume_attributes_class_name != spec.volume_attributes_class_name
-            or volume.metadata.deletion_timestamp is not None
-        ):
-            continue
-        if is_taken:
-            bound = facts if bound is None else min(bound, facts, key=_name)
-        elif (
-            volume.status.phase == "Available"
-            and modes.issubset(offered.access_modes)
-            and (selector is None or selector.matches(volume.metadata.labels))
-        ):
-            fitting.append(facts)
-    # Names decide between equals, so that a run can be repeated; upstream leaves it to chance.
-    fitting.sort(key=lambda facts: (facts.capacity_nanos, _name(facts)))
-    return Candidates(bound, fitting)
+    kind = (spec.volume_mode, spec.volume_attributes_class_name)
+    reserved = [
+        facts
+        for _, facts in sorted(volumes.reserved.get(claim.metadata.key, {}).items())
+        if facts.volume.is_bound_to(claim)
+        and facts.capacity_nanos >= request
+        and kind == (facts.volume.spec.volume_mode, facts.volume.spec.volume_attributes_class_name)
+        and facts.volume.metadata.deletion_timestamp is None
+    ]
+    shelves = [
+        shelf
+        for (*its_kind, modes), shelf in volumes.shelves.items()
+        if tuple(its_kind) == kind and modes.issuperset(spec.access_modes)
+    ]
+    return Wanted(claim, request, selector, reserved, shelves)
 
 
-def _name(facts: VolumeFacts) -> str:
-    return facts.volume.metadata.name
+# -- many nodes at once -------------------------------------------------------------------------
 
 
-class StaticMatching:
-    """Chooses volumes for the claims of one pod, one claim after the other.
+def find_served(claims: Sequence[Wanted], nodes: NodeRows) -> list[Bools]:
+    """Mark for each claim the nodes on which there is a volume for it.
 
-    On each node a volume goes to one claim at most.
+    Claims of one class may want the same volumes, of which the earlier claim gets the smaller one.
     """
-
-    def __init__(self, nodes: NodeRows) -> None:
-        self._nodes = nodes
-        self._numbers: dict[str, int] = {}
-        self._facts: list[VolumeFacts] = []
-        self._chosen: list[Numbers] = []
-
-    def facts(self, number: int) -> VolumeFacts:
-        return self._facts[number]
-
-    def choose(self, candidates: Candidates) -> Numbers:
-        """The number of the volume that a claim gets on each node, or ``NONE``."""
-        chosen = self._smallest(candidates.fitting)
-        if candidates.bound is not None:
-            number = self._number(candidates.bound)
-            reachable = self._reachable(candidates.bound.affinity)
-            meant = np.where(reachable, number, NONE)
-            # A claim that the pod names twice gets its volume once.
-            chosen = np.where(self._is_chosen(np.full(len(meant), number)), chosen, meant)
-        self._chosen.append(chosen)
-        return chosen
-
-    def _smallest(self, fitting: list[VolumeFacts]) -> Numbers:
-        """The first volume on each node that it can reach and that is not chosen yet."""
-        nobody = len(fitting)
-        numbers = np.array([*map(self._number, fitting), NONE], np.int64)
-        best = np.full(len(self._nodes), nobody, np.int64)
-        depth = len(self._chosen) + 1
-        by_value: dict[str, dict[str | None, list[int]]] = {}
-        groups: dict[NodeTerms | None, list[int]] = {}
-        for rank, facts in enumerate(fitting):
-            groups.setdefault(facts.affinity, []).append(rank)
-        for affinity, ranks in groups.items():
-            simple = _label_values(affinity)
-            if simple is None:
-                mask = self._reachable(affinity)
-                for rank in ranks[:depth]:
-                    self._offer(best, np.where(mask, rank, nobody), numbers)
-            else:
-                key, values = simple
-                for value in values:
-                    by_value.setdefault(key, {}).setdefault(value, []).extend(ranks[:depth])
-        for key, ranks_by_value in by_value.items():
-            for ranks_by_node in self._by_label(key, ranks_by_value, depth, nobody):
-                self._offer(best, ranks_by_node, numbers)
-        return numbers[best]
-
-    def _by_label(
-        self,
-        key: str,
-        ranks_by_value: Mapping[str | None, list[int]],
-        depth: int,
-        nobody: int,
-    ) -> Iterable[Numbers]:
-        """For each node the first, the second ... rank of the volumes for its label's value."""
-        vocabulary = self._nodes.table.label_column(key).vocabulary
-        ranks = np.full((depth, len(vocabulary)), nobody, np.int64)
-        for value, of_value in ranks_by_value.items():
-            position = vocabulary.find(value)
-            if position >= 0:
-                first = sorted(of_value)[:depth]
-                ranks[: len(first), position] = first
-        return ranks[:, self._nodes.label(key).ids]
-
-    def _offer(self, best: Numbers, ranks: Numbers, numbers: Numbers) -> None:
-        """Improve the best ranks by others, unless their volumes are chosen on the node."""
-        better = ranks < best
-        if self._chosen:
-            better &= ~self._is_chosen(numbers[ranks])
-        best[better] = ranks[better]
-
-    def _is_chosen(self, numbers: Numbers) -> NDArray[np.bool_]:
-        taken = np.zeros(len(numbers), np.bool_)
-        for earlier in self._chosen:
-            taken |= earlier == numbers
-        return taken
-
-    def _reachable(self, affinity: NodeTerms | None) -> NDArray[np.bool_]:
-        if affinity is None:
-            return np.ones(len(self._nodes), np.bool_)
-        return matches_terms(affinity, self._nodes)
-
-    def _number(self, facts: VolumeFacts) -> int:
-        number = self._numbers.setdefault(facts.volume.metadata.name, len(self._facts))
-        if number == len(self._facts):
-            self._facts.append(facts)
-        return number
+    served = [_is_served(wanted, nodes) for wanted in claims]
+    rivals: dict[str, list[int]] = {}
+    for position, wanted in enumerate(claims):
+        if served[position].any():
+            rivals.setdefault(wanted.claim.class_name, []).append(position)
+    for positions in rivals.values():
+        if len(positions) == 1:
+            continue
+        group = [claims[position] for position in positions]
+        if _are_alike(group):
+            answers = _share(group, nodes)
+        else:
+            somewhere = np.logical_or.reduce([served[position] for position in positions])
+            answers = _look_at_each(group, nodes, somewhere)
+        for position, answer in zip(positions, answers, strict=True):
+            served[position] = answer
+    return served
 
 
-def _label_values(affinity: NodeTerms | None) -> tuple[str, frozenset[str | None]] | None:
-    """The label and its values, if that is all a volume asks of a node."""
-    if affinity is None or len(affinity.terms) != 1:
-        return None
-    term = affinity.terms[0]
-    if term.problems or len(term.requirements) != 1:
-        return None
-    wanted = term.requirements[0]
-    is_range = wanted.above is not None or wanted.below is not None
-    if wanted.is_field or is_range or not wanted.inside or None in wanted.values:
-        return None
-    return wanted.key, wanted.values
+def _is_served(wanted: Wanted, nodes: NodeRows) -> Bools:
+    """Mark the nodes with a volume for a claim, were it the pod's only one."""
+    if wanted.reserved:
+        return reachable(wanted.reserved[0].affinity, nodes)
+    if wanted.selector is None:
+        return _count(wanted, nodes) > 0
+    served = np.zeros(len(nodes), np.bool_)
+    for shelf in wanted.shelves:
+        for key, by_value in shelf.by_label.items():
+            values = {
+                value for value, ranked in by_value.items() if any(map(wanted.accepts, ranked))
+            }
+            served |= nodes.label(key).test(values.__contains__)
+        for affinity, ranked in shelf.elsewhere.items():
+            if any(map(wanted.accepts, ranked)):
+                served |= reachable(affinity, nodes)
+    return served
+
+
+def _count(wanted: Wanted, nodes: NodeRows) -> Ints:
+    """How many volumes on the shelves are large enough for a claim, node by node."""
+    count = np.zeros(len(nodes), np.int64)
+    for shelf in wanted.shelves:
+        for by_value in shelf.by_label.values():
+            count += by_value.count_at_least(wanted.request_nanos, nodes)
+        for affinity, ranked in shelf.elsewhere.items():
+            fitting = count_at_least(ranked, wanted.request_nanos)
+            if fitting:
+                count += fitting * reachable(affinity, nodes)
+    return count
+
+
+def _are_alike(claims: Sequence[Wanted]) -> bool:
+    """Whether claims differ only in size."""
+    first = claims[0]
+    return all(
+        not one.reserved and one.selector is None and one.shelves == first.shelves for one in claims
+    )
+
+
+def _share(claims: Sequence[Wanted], nodes: NodeRows) -> list[Bools]:
+    """Serve claims that differ only in size, the smallest first.
+
+    Of the volumes large enough for a claim, those taken by earlier claims are the smallest ones;
+    going to a larger claim, as many of them drop out as there are volumes in between.
+    """
+    answers = []
+    taken = np.zeros(len(nodes), np.int64)
+    before: Ints | None = None
+    for wanted in claims:
+        count = _count(wanted, nodes)
+        if before is not None:
+            taken = np.maximum(taken - (before - count), 0)
+        answers.append(count > taken)
+        taken = taken + answers[-1]
+        before = count
+    return answers
+
+
+def _look_at_each(claims: Sequence[Wanted], nodes: NodeRows, somewhere: Bools) -> list[Bools]:
+    answers = [np.zeros(len(nodes), np.bool_) for _ in claims]
+    infos = nodes.infos
+    for position in np.flatnonzero(somewhere).tolist():
+        for answer, match in zip(
+            answers, match_on_node(claims, infos[position].labels), strict=True
+        ):
+            answer[position] = match is not None
+    return answers
+
+
+def reachable(affinity: NodeTerms | None, nodes: NodeRows) -> Bools:
+    """Mark the nodes that can reach a volume."""
+    if affinity is None:
+        return np.ones(len(nodes), np.bool_)
+    return matches_terms(affinity, nodes)
+
+
+# -- one node -----------------------------------------------------------------------------------
+
+
+def match_on_node(claims: Sequence[Wanted], labels: Labels) -> list[VolumeFacts | None]:
+    """The volume that each claim gets on a node with these labels; ``None`` if there is none.
+
+    Claims choose in their order; the API server's word goes before size, and names decide between
+    equals, so that a run can be repeated (upstream leaves it to chance).
+    """
+    chosen: dict[str, VolumeFacts] = {}
+    found: list[VolumeFacts | None] = []
+    for wanted in claims:
+        match = _smallest(wanted, labels, chosen)
+        if match is not None:
+            chosen[match.name] = match
+        found.append(match)
+    return found
+
+
+def _smallest(wanted: Wanted, labels: Labels, chosen: dict[str, VolumeFacts]) -> VolumeFacts | None:
+    for facts in wanted.reserved:
+        # A claim that the pod names twice gets its volume once.
+        if facts.name not in chosen:
+            return facts if facts.affinity is None or facts.affinity.matches(labels, "") else None
+    firsts = (
+        next((one for one in ranked if one.name not in chosen and wanted.accepts(one)), None)
+        for shelf in wanted.shelves
+        for ranked in _in_reach(shelf, labels)
+    )
+    return min(filter(None, firsts), key=lambda one: (one.capacity_nanos, one.name), default=None)
+
+
+def _in_reach(shelf: Shelf, labels: Labels) -> Iterator[Ranked]:
+    for key, by_value in shelf.by_label.items():
+        yield by_value.get(labels.get(key))
+    for affinity, ranked in shelf.elsewhere.items():
+        if affinity is None or affinity.matches(labels, ""):
+            yield ranked
