@@ -21,6 +21,7 @@ from ksched.api.storage import (
     StorageClass,
     VolumeAttachment,
 )
+from ksched.api.whole_objects import WholeNode
 from ksched.cache.cache import SchedulerCache
 from ksched.cache.listings import HasMetadata, Listing
 from ksched.cache.pod_info import PodInfo
@@ -183,7 +184,9 @@ class NodeHandler:
         if self._cache.get_node(new.metadata.name) is None:
             self.added(new)
             return
-        if not _is_same(old, new) and not self._put(new):
+        # An extender that is sent whole nodes may read any field.
+        is_same = _is_same(old, new) and not isinstance(new, WholeNode)
+        if not is_same and not self._put(new):
             return
         for event in node_update_events(old, new):
             self._queue.move_all_to_active_or_backoff(event, old, new)

@@ -70,7 +70,8 @@ def trim(data: bytes | Raw) -> bytes:
     metadata = _decode_fields(fields["metadata"])
     if metadata.pop("managedFields", None) is not None:
         fields["metadata"] = Raw(_encode(metadata))
-    return _encode(fields)
+    # An encoder's bytes own up to half as much again as they need; these are kept for long.
+    return bytes(memoryview(_encode(fields)))
 
 
 class _Spec(msgspec.Struct, frozen=True):
