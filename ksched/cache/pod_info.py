@@ -61,7 +61,7 @@ class PodTemplate:
         self.non_zero = non_missing_requests_with_status(Pod(metadata=ObjectMeta(), spec=spec))
         """(cpu millis, memory bytes) with defaults for containers that ask for nothing."""
         self.host_ports = host_ports_of(spec)
-        self.facts: dict[Callable[..., Any], Any] = {}
+        self.facts: dict[object, Any] = {}
 
     @property
     def priority(self) -> int:

@@ -31,6 +31,7 @@ from ksched.framework.normalizing import default_normalize
 from ksched.framework.queued_pod import QueuedPodInfo
 from ksched.framework.status import (
     SKIP,
+    SKIP_TEMPLATE,
     SUCCESS,
     Code,
     Status,
@@ -46,6 +47,7 @@ __all__ = [
     "MAX_NODE_SCORE",
     "MIN_NODE_SCORE",
     "SKIP",
+    "SKIP_TEMPLATE",
     "SUCCESS",
     "Action",
     "ClassColumn",

@@ -67,6 +67,9 @@ class Status(Struct, frozen=True):
 
 SUCCESS = Status()
 SKIP = Status(Code.SKIP)
+SKIP_TEMPLATE = Status(Code.SKIP, ("has no business with any pod of the template",))
+"""SKIP for this pod and for every other of its template: PreFilter and PreScore plugins that
+answer so are not asked about them again."""
 
 
 def unschedulable(*reasons: str) -> Status:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import ClassVar
 
 from ksched.framework import (
-    SKIP,
+    SKIP_TEMPLATE,
     ClusterEventWithHint,
     CycleState,
     PodInfo,
@@ -31,7 +31,7 @@ class DynamicResources:
     name: ClassVar[str] = names.DYNAMIC_RESOURCES
 
     def pre_filter(self, state: CycleState, pod: PodInfo, snapshot: Snapshot) -> Status:
-        return NOT_ALLOCATED if pod.template.spec.resource_claims else SKIP
+        return NOT_ALLOCATED if pod.template.spec.resource_claims else SKIP_TEMPLATE
 
     def events_to_register(self) -> Sequence[ClusterEventWithHint]:
         """Nothing helps: what a pod claims never changes."""

@@ -24,7 +24,7 @@ from ksched.api.objects import NodeAffinity as NodeAffinitySpec
 from ksched.configuration.plugin_args import NodeAffinityArgs
 from ksched.errors import ConfigError
 from ksched.framework import (
-    SKIP,
+    SKIP_TEMPLATE,
     SUCCESS,
     Action,
     ClusterEvent,
@@ -84,7 +84,7 @@ class NodeAffinity:
         self, state: CycleState, pod: PodInfo, snapshot: Snapshot
     ) -> Status | PreFilterResult:
         if self._added_required is None and _required(pod.template).empty:
-            return SKIP
+            return SKIP_TEMPLATE
         if problems := _problems(pod.template):
             self._complain(pod, problems)
         node_names = _only_node_names(pod.template)
@@ -114,7 +114,7 @@ class NodeAffinity:
             preferred = _preferred(pod.template)
         except InvalidSelector as problem:
             return error(str(problem))
-        return SKIP if preferred is None and self._added_preferred is None else SUCCESS
+        return SKIP_TEMPLATE if preferred is None and self._added_preferred is None else SUCCESS
 
     def score_nodes(self, state: CycleState, pod: PodInfo, nodes: NodeRows) -> NDArray[np.int64]:
         scores = np.zeros(len(nodes), np.int64)

@@ -9,7 +9,7 @@ import numpy as np
 
 from ksched.api.objects import Node, Pod, PodSpec
 from ksched.framework import (
-    SKIP,
+    SKIP_TEMPLATE,
     SUCCESS,
     Action,
     ClusterEvent,
@@ -47,7 +47,7 @@ class NodeDeclaredFeatures:
     filter_scope: ClassVar[Scope] = Scope.NODE
 
     def pre_filter(self, state: CycleState, pod: PodInfo, snapshot: Snapshot) -> Status:
-        return SUCCESS if _required(pod.template) else SKIP
+        return SUCCESS if _required(pod.template) else SKIP_TEMPLATE
 
     def filter_nodes(self, state: CycleState, pod: PodInfo, nodes: NodeRows) -> Verdicts:
         required = _required(pod.template)

@@ -11,7 +11,7 @@ from ksched.api.objects import Pod
 from ksched.cache.node_info import ports_conflict
 from ksched.cache.pod_info import host_ports_of
 from ksched.framework import (
-    SKIP,
+    SKIP_TEMPLATE,
     SUCCESS,
     Action,
     ClusterEvent,
@@ -44,7 +44,7 @@ class NodePorts:
     filter_scope: ClassVar[Scope] = Scope.ROW
 
     def pre_filter(self, state: CycleState, pod: PodInfo, snapshot: Snapshot) -> Status:
-        return SUCCESS if pod.template.host_ports else SKIP
+        return SUCCESS if pod.template.host_ports else SKIP_TEMPLATE
 
     def filter_nodes(self, state: CycleState, pod: PodInfo, nodes: NodeRows) -> Verdicts:
         wanted = pod.template.host_ports

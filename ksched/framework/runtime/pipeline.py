@@ -26,7 +26,7 @@ from ksched.framework.runtime.framework import Framework
 from ksched.framework.runtime.profile_metrics import ProfileMetrics
 from ksched.framework.runtime.score_columns import ScoreColumns, ScoreEntry, Scores
 from ksched.framework.runtime.what_if import WhatIf, refused
-from ksched.framework.status import SUCCESS, Code, Status, unresolvable
+from ksched.framework.status import SKIP_TEMPLATE, SUCCESS, Code, Status, unresolvable
 from ksched.framework.time_slices import TimeSlice
 from ksched.framework.verdicts import Verdicts
 from ksched.queue.nominator import ExpectedPods
@@ -50,6 +50,18 @@ class TemplateColumns:
         kept_scores = [entry for entry in framework.scores if entry.is_kept]
         self.filters = FilterColumns(kept_filters, snapshot.table, work)
         self.scores = ScoreColumns(kept_scores, snapshot, self.filters, work)
+
+
+class _Askers:
+    """The PreFilter and PreScore plugins that have not waved a template through for good."""
+
+    __slots__ = ("pre_filter", "pre_score", "skip_filter", "skip_score")
+
+    def __init__(self, framework: Framework) -> None:
+        self.pre_filter = list(framework.pre_filter)
+        self.pre_score = list(framework.pre_score)
+        self.skip_filter: set[str] = set()
+        self.skip_score: set[str] = set()
 
 
 class Search(Struct, frozen=True):
@@ -116,10 +128,15 @@ class Pipeline:
         rejected: Status | None = None
         nodes: frozenset[str] | None = None
         narrowing: list[str] = []
-        for hook in self.framework.pre_filter:
+        askers = self._askers(pod)
+        state.skip_filter |= askers.skip_filter
+        for hook in list(askers.pre_filter):
             result = hook.call(state, pod, self.snapshot)
             if hook.is_async:
                 result = await hook.finish(result)
+            if result is SKIP_TEMPLATE:
+                askers.pre_filter.remove(hook)
+                askers.skip_filter.add(hook.plugin)
             if isinstance(result, PreFilterResult):
                 if result.node_names is not None:
                     if not isinstance(result.node_names, Set):
@@ -380,8 +397,13 @@ class Pipeline:
         ]
 
     def _run_pre_score(self, state: CycleState, pod: PodInfo, nodes: NodeRows) -> None:
-        for hook in self.framework.pre_score:
-            status = hook.status(hook.call(state, pod, nodes))
+        askers = self._askers(pod)
+        state.skip_score |= askers.skip_score
+        for hook in list(askers.pre_score):
+            status = hook.status(result := hook.call(state, pod, nodes))
+            if result is SKIP_TEMPLATE:
+                askers.pre_score.remove(hook)
+                askers.skip_score.add(hook.plugin)
             if status.is_skip:
                 state.skip_score.add(hook.plugin)
             elif not status.is_success:
@@ -412,6 +434,12 @@ class Pipeline:
         return np.array(scores, np.int64)
 
     # -- kept columns ---------------------------------------------------------------------------
+
+    def _askers(self, pod: PodInfo) -> _Askers:
+        askers: _Askers | None = pod.template.facts.get(self)
+        if askers is None:
+            askers = pod.template.facts[self] = _Askers(self.framework)
+        return askers
 
     def columns(self, pod: PodInfo) -> TemplateColumns:
         """What is kept for the pod's template; the template unused for longest makes room."""

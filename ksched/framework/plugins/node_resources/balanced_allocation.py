@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from ksched.configuration.plugin_args import NodeResourcesBalancedAllocationArgs
 from ksched.framework import (
     MAX_NODE_SCORE,
-    SKIP,
+    SKIP_TEMPLATE,
     SUCCESS,
     CycleState,
     NodeRows,
@@ -47,7 +47,7 @@ class NodeResourcesBalancedAllocation:
         self._asked = template_fact(lambda template: Asked.scored(weights, template.requests))
 
     def pre_score(self, state: CycleState, pod: PodInfo, nodes: NodeRows) -> Status:
-        return SUCCESS if self._asked(pod.template).amounts.any() else SKIP
+        return SUCCESS if self._asked(pod.template).amounts.any() else SKIP_TEMPLATE
 
     def score_nodes(self, state: CycleState, pod: PodInfo, nodes: NodeRows) -> Ints:
         asked = self._asked(pod.template)

@@ -21,6 +21,7 @@ from ksched.api.storage import (
 from ksched.configuration.plugin_args import VolumeBindingArgs
 from ksched.framework import (
     SKIP,
+    SKIP_TEMPLATE,
     SUCCESS,
     Action,
     ClusterEvent,
@@ -123,7 +124,7 @@ class VolumeBinding:
 
     def pre_filter(self, state: CycleState, pod: PodInfo, snapshot: Snapshot) -> Status:
         if not uses_claims(pod.template):
-            return SKIP
+            return SKIP_TEMPLATE
         bound: list[PersistentVolumeClaim] = []
         delayed: list[PersistentVolumeClaim] = []
         has_immediate = False
@@ -165,7 +166,7 @@ class VolumeBinding:
 
     def pre_score(self, state: CycleState, pod: PodInfo, nodes: NodeRows) -> Status:
         """Scores only with the feature gate StorageCapacityScoring, which is off."""
-        return SKIP
+        return SKIP_TEMPLATE
 
     def score_nodes(self, state: CycleState, pod: PodInfo, nodes: NodeRows) -> NDArray[np.int64]:
         return np.zeros(len(nodes), np.int64)

@@ -14,7 +14,7 @@ from ksched.api.storage import CSINode, VolumeAttachment
 from ksched.cache.columns import NodeTable
 from ksched.cache.listings import Listings
 from ksched.framework import (
-    SKIP,
+    SKIP_TEMPLATE,
     SUCCESS,
     Action,
     ClusterEvent,
@@ -95,7 +95,7 @@ class VolumeLimits:
 
     def pre_filter(self, state: CycleState, pod: PodInfo, snapshot: Snapshot) -> Status:
         if not self._concerns(pod.template):
-            return SKIP
+            return SKIP_TEMPLATE
         table = snapshot.table
         if self._attached is None or self._attached[0] is not table:
             self._attached = (table, AttachedVolumes(table, self._counting))

@@ -12,6 +12,7 @@ from ksched.api.storage import READ_WRITE_ONCE_POD, PersistentVolumeClaim
 from ksched.cache.listings import Listings
 from ksched.framework import (
     SKIP,
+    SKIP_TEMPLATE,
     SUCCESS,
     Action,
     ClusterEvent,
@@ -82,7 +83,7 @@ class VolumeRestrictions:
     def pre_filter(self, state: CycleState, pod: PodInfo, snapshot: Snapshot) -> Status:
         template = pod.template
         if not template.spec.volumes:
-            return SKIP
+            return SKIP_TEMPLATE
         exclusive = set()
         for use in claims_of(pod, ephemeral=False):
             claim = self._claims.get(use.name, template.namespace)

@@ -17,6 +17,7 @@ from ksched.api.storage import (
 from ksched.cache.listings import Listings
 from ksched.framework import (
     SKIP,
+    SKIP_TEMPLATE,
     SUCCESS,
     Action,
     ClusterEvent,
@@ -82,7 +83,7 @@ class VolumeZone:
 
     def pre_filter(self, state: CycleState, pod: PodInfo, snapshot: Snapshot) -> Status:
         if not pod.template.claim_names:
-            return SKIP
+            return SKIP_TEMPLATE
         zones: Zones = ()
         for use in claims_of(pod, ephemeral=False):
             claim = self._claims.get(use.name, pod.namespace)
