@@ -81,7 +81,6 @@ class PreemptionExecutor:
         clock: Clock,
         metrics: Metrics,
         activate: Callable[[Iterable[PodInfo]], None],
-        release: Callable[[PodInfo], None],
         parallelism: int = 16,
     ) -> None:
         self._client = client
@@ -93,8 +92,6 @@ class PreemptionExecutor:
         self._clock = clock
         self._metrics = metrics
         self._activate = activate
-        self._release = release
-        """Asks PreEnqueue again about a pod that is gated."""
         self._slots = asyncio.Semaphore(parallelism)
         self._todo: deque[Preemption] = deque()
         self._wake = asyncio.Event()
@@ -187,14 +184,10 @@ class PreemptionExecutor:
     def _finish(self, preemption: Preemption, is_success: bool) -> None:
         pod = preemption.pod
         preemption.is_finished = True
-        is_latest = self._preemptions.get(pod.uid) is preemption
         if is_success:
-            # If victims are still seen, their disappearance will wake the pod. If none is, they
-            # disappeared while the pod was gated, and nothing else might wake it.
-            if is_latest and not self.is_preempting(pod.uid):
-                self._release(pod)
+            # The pod is woken by the disappearance of its victims.
             return
-        if is_latest:
+        if self._preemptions.get(pod.uid) is preemption:
             del self._preemptions[pod.uid]
         self._activate([pod])
 

@@ -62,7 +62,6 @@ from ksched.pod_status import PodStatusUpdater, Wish
 from ksched.preemption_executor import PreemptionExecutor
 from ksched.queue.hints import Registration, registrations, registrations_without_hints
 from ksched.queue.nominator import Nominator
-from ksched.queue.places import GATED
 from ksched.queue.scheduling_queue import (
     BACKOFF_FLUSH_SECONDS,
     UNSCHEDULABLE_FLUSH_SECONDS,
@@ -203,7 +202,6 @@ class Scheduler:
             self.clock,
             metrics,
             self._activate,
-            self._release,
             self.configuration.parallelism,
         )
 
@@ -259,10 +257,6 @@ class Scheduler:
 
     def _activate(self, pods: Iterable[PodInfo]) -> None:
         self.queue.activate(pods)
-
-    def _release(self, pod: PodInfo) -> None:
-        if self.queue.place_of(pod.uid) is GATED:
-            self.queue.activate([pod])
 
     def _make_queue(
         self, pod_max_in_unschedulable_seconds: float, observer: Observer | None

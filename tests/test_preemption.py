@@ -258,6 +258,21 @@ async def test_a_pod_stays_out_of_the_queue_until_its_victims_are_gone() -> None
         assert c.bound("high") == "n1"
 
 
+async def test_a_last_victim_of_no_interest_to_the_rejecting_plugin_wakes_the_pod() -> None:
+    async with cluster(nodes=1) as c:
+        await create_classes(c)
+        # The pod is rejected for its port. The more important victim, which has it, goes first.
+        port = low("low-port").host_port(80).merge({"spec": {"priorityClassName": "high"}})
+        await c.create(port, low("low-cpu", "3"))
+        await c.settle()
+        top = make_pod("top").req(cpu="4").host_port(80)
+        await c.create(top.merge({"spec": {"priorityClassName": "top"}}))
+        await c.advance(5)
+
+        assert c.bound("top") == "n1"
+        assert left(c) == 0
+
+
 async def test_victims_that_could_not_be_deleted_are_tried_again() -> None:
     refused = Rule(
         Fault(answer=StatusError(403, "Forbidden", "not you")), verb="delete", resource="pods"

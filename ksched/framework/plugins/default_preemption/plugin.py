@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 
@@ -70,9 +70,14 @@ class DefaultPreemption:
         return WAITING if self._handle.is_preempting(pod.uid) else SUCCESS
 
     def events_to_register(self) -> Sequence[ClusterEventWithHint]:
-        # Wakes nobody by itself: it has pods looked at again that are gated until their victims go.
         deleted = ClusterEvent(Resource.POD, Action.DELETE)
-        return (ClusterEventWithHint(deleted, _after_pod_deleted, per_pod=False),)
+        return (ClusterEventWithHint(deleted, self._after_pod_deleted),)
+
+    def _after_pod_deleted(self, pod: PodInfo, old: Pod, new: None) -> QueueingHint:
+        # Asked about gated pods only. Which victim goes last is chance, so that the plugins which
+        # rejected the pod may have nothing to say about that one.
+        is_waiting = self._handle.is_preempting(pod.uid)
+        return QueueingHint.SKIP if is_waiting else QueueingHint.QUEUE
 
     async def post_filter(
         self, state: CycleState, pod: PodInfo, diagnosis: Diagnosis
@@ -153,10 +158,6 @@ class DefaultPreemption:
         """How many candidates are enough (default_preemption.go: calculateNumCandidates)."""
         share = nodes * self._args.min_candidate_nodes_percentage // 100
         return min(max(share, self._args.min_candidate_nodes_absolute), nodes)
-
-
-def _after_pod_deleted(pod: PodInfo, old: Pod, new: Any) -> QueueingHint:
-    return QueueingHint.SKIP
 
 
 def is_preempted(pod: PodInfo) -> bool:

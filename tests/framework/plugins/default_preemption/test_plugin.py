@@ -360,23 +360,21 @@ async def test_nominated_pods_count(priority: int, expected: set[str], port: int
 # -- the rest of the contract ---------------------------------------------------------------------
 
 
-def test_deleted_pods_wake_nobody_by_themselves() -> None:
-    plugin = DefaultPreemption.__new__(DefaultPreemption)
-    gone = low("gone").obj()
-
-    assert run_hint(plugin, ASSIGNED_POD_DELETE, high().obj(), gone) is QueueingHint.SKIP
-
-
 async def test_a_pod_is_gated_while_its_victims_are_seen_running() -> None:
     decider = Decider()
     plugin = decider.profiles["default-scheduler"].framework.plugins["DefaultPreemption"]
     pod = decider.cache.pod_info(high().obj())
     assert plugin.pre_enqueue(pod).is_success
 
-    plugin._handle.is_preempting = lambda uid: uid == pod.uid
+    running = {pod.uid}
+    plugin._handle.is_preempting = running.__contains__
     gated = plugin.pre_enqueue(pod)
 
     assert gated == unresolvable("waiting for the preemption for this pod to be finished")
+    gone = low("gone").obj()
+    assert run_hint(plugin, ASSIGNED_POD_DELETE, pod.pod, gone) is QueueingHint.SKIP
+    running.clear()
+    assert run_hint(plugin, ASSIGNED_POD_DELETE, pod.pod, gone) is QueueingHint.QUEUE
 
 
 async def test_attempts_are_counted() -> None:
