@@ -70,6 +70,8 @@ class VolumeController:
     def _on_claim(self, claim: JsonObject, present: bool) -> None:
         if present and _phase(claim) != "Bound":
             self._mark(f"claim {key_of(claim)}", self._bind_seconds)
+        elif not present and claim["spec"].get("volumeName"):
+            self._mark(f"volume {claim['spec']['volumeName']}", self._bind_seconds)
 
     def _on_class(self, storage_class: JsonObject, present: bool) -> None:
         for claim in self._claims.objects.values():
