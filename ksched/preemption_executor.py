@@ -109,10 +109,10 @@ class PreemptionExecutor:
         recorder: EventRecorder,
     ) -> None:
         """Start to evict pods from a node for a pod; those being deleted already are left alone."""
-        self._metrics.preemption_victims.of().observe(len(victims))
         running = [victim for victim in victims if not victim.is_terminating]
         if not running:
             return
+        self._metrics.preemption_victims.of().observe(len(victims))
         if len(self._preemptions) >= self._sweep_at:
             self._sweep()
         preemption = Preemption(pod, node_name, running, profile_name, recorder)

@@ -160,6 +160,7 @@ async def test_victims_being_deleted_already_are_counted_and_left_alone() -> Non
         bench.preempt(going)
         assert not bench.executor.is_preempting(bench.pod.uid)
         assert len(bench.executor) == 0
+        assert bench.metrics.preemption_victims.of().count == 1
 
 
 async def test_calls_at_once_are_bounded() -> None:
