@@ -41,6 +41,8 @@ MAX_EXTENDER_PRIORITY = 10
 MAX_TOTAL = 1 << 53
 """Scores beyond are nonsense, and adding them up could overflow."""
 
+MAX_TEXT = 1000
+
 
 class ExtenderClient(Protocol):
     """Carries questions to one extender."""
@@ -120,7 +122,8 @@ class HttpExtender:
                 f'extender "{self.name}" claims a filtered node "{min(strangers)}" '
                 "which is not found in the input node list"
             )
-        return Filtered(kept, result.failed_nodes, result.failed_and_unresolvable_nodes)
+        failed, unresolvable = result.failed_nodes, result.failed_and_unresolvable_nodes
+        return Filtered(kept, _shortened(failed), _shortened(unresolvable))
 
     async def prioritize(self, pod: PodInfo, nodes: Sequence[NodeInfo]) -> dict[str, int]:
         """Ask for scores, and return them weighted, on the scale of the scheduler's own."""
@@ -186,13 +189,22 @@ class HttpExtender:
     def _decode(self, decode: Callable[[bytes], T], verb: str, answer: bytes) -> T:
         try:
             return decode(answer)
-        except (msgspec.DecodeError, UnicodeDecodeError) as problem:
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as problem:
             start = answer[:60].decode(errors="replace")
             text = f"answer not understood: {problem}, got {start!r}"
             raise self._error(verb, text) from problem
 
     def _error(self, verb: str, problem: str) -> ExtenderError:
-        return ExtenderError(f'extender "{self.name}": {verb}: {problem}')
+        return ExtenderError(f'extender "{self.name}": {verb}: {shorten(problem)}')
+
+
+def shorten(text: str) -> str:
+    """Somebody else's text, of a length that a pod's status can hold."""
+    return text if len(text) <= MAX_TEXT else f"{text[:MAX_TEXT]}..."
+
+
+def _shortened(texts: Mapping[str, str]) -> dict[str, str]:
+    return {name: shorten(text) for name, text in texts.items()}
 
 
 def whole_pod(pod: PodInfo) -> bytes:

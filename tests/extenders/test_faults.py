@@ -78,6 +78,7 @@ FAULTS = [
     pytest.param(raw(b"\xff\xfe"), "answer not understood", id="not text"),
     pytest.param(raw(b'{"Error": "a'), "answer not understood", id="cut short"),
     pytest.param(raw(b"[1]"), "answer not understood", id="wrong type"),
+    pytest.param(raw(b'{"a":' * 100_000), "answer not understood", id="nested without end"),
     pytest.param(never_end, "answer too long", id="huge answer"),
 ]
 

@@ -258,6 +258,17 @@ async def test_lies_are_failures(extenders, answer, message, ignorable) -> None:
         assert c.bound("web") == ("n1" if ignorable else None)
 
 
+async def test_long_texts_are_cut_to_what_a_pods_status_can_hold(extenders) -> None:
+    async with cluster(1, config=config(FILTER)) as c:
+        extenders.on("filter", {"Error": "x" * 10_000_000})
+        await c.create(make_pod("web"))
+        await c.settle()
+        assert c.message("web") == f'extender "http://x": filter: {"x" * 1000}...'
+        extenders.on("filter", only(FailedNodes={"n1": "y" * 10_000_000}))
+        await c.advance(5)
+        assert f"1 {'y' * 1000}..." in c.message("web")
+
+
 async def test_ignorable_failure_is_told_once_until_it_is_over(extenders, caplog) -> None:
     caplog.set_level(logging.INFO, "ksched.framework.runtime.extenders")
     extenders.on("filter", DOWN)

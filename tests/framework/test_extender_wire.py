@@ -8,6 +8,8 @@ from typing import Any
 
 import msgspec
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from ksched.api.whole_objects import trim
 from ksched.framework.extender_wire import (
@@ -190,3 +192,35 @@ def test_binding_result_is_its_error() -> None:
 )
 def test_preemption_result_is_read_as_go_reads_it(answer: str, victims: Any) -> None:
     assert decode_preemption_result(answer.encode()) == victims
+
+
+NAMES = ("Nodes", "nodeNames", "FailedNodes", "Error", "items", "metadata", "name", "Host", "Score")
+MORE_NAMES = ("NodeNameToMetaVictims", "Pods", "UID", "NumPDBViolations", "n1")
+SCALARS = st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=3)
+ANSWERS = st.recursive(
+    SCALARS,
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(st.sampled_from(NAMES + MORE_NAMES), inner, max_size=4)
+    ),
+)
+
+
+@given(ANSWERS)
+def test_any_answer_is_understood_or_refused(answer: Any) -> None:
+    data = json.dumps(answer).encode()
+    for decode in (
+        decode_filter_result,
+        decode_host_priorities,
+        decode_binding_result,
+        decode_preemption_result,
+    ):
+        try:
+            result = decode(data)
+        except msgspec.DecodeError:
+            continue
+        if isinstance(result, FilterResult):
+            names = [*(result.nodes or ()), *(result.node_names or ()), *result.failed_nodes]
+            assert all(isinstance(name, str) for name in names)
+        if decode is decode_host_priorities:
+            assert all(isinstance(s, int) and isinstance(h, str) for h, s in result)
