@@ -45,7 +45,8 @@ TOLERATED_SECONDS: Final = 20.0
 EVENT_SECONDS: Final = 1.0
 """What an Event about the election may cost; nothing waits for it longer."""
 
-_TOO_LATE_SECONDS: Final = 0.005
+_MOMENT_SECONDS: Final = 0.01
+_RELEASE_TRIES: Final = 3
 _HEALTHY_WATCH_SECONDS: Final = 10.0
 
 
@@ -160,11 +161,12 @@ class Elector:
             tasks.cancel_scope.cancel()
 
     def _pause(self) -> float:
-        """Until the next look: a jittered retry period, but not past the end of the lease."""
+        """Until the next look: a jittered retry period, or the end of the lease if it is nearer."""
         retry_period = self._config.retry_period_seconds
         pause = retry_period * (1.0 + JITTER_FACTOR * self._rng.random())
         until_expiry = self._expires_at() - self._clock.now()
-        return min(pause, until_expiry) if until_expiry > 0 else pause
+        # Not to the very end: timers and clocks round, and it would still be believed.
+        return min(pause, until_expiry + _MOMENT_SECONDS) if until_expiry > 0 else pause
 
     async def _follow(self) -> None:
         """Watch the lock: a change is seen when it happens, and a release need not be polled for.
@@ -198,7 +200,7 @@ class Elector:
         try:
             while True:
                 await self._clock.sleep(min(pause, self.remaining()))
-                if self.remaining() < _TOO_LATE_SECONDS:
+                if self.remaining() < _MOMENT_SECONDS:
                     deadline = self._config.renew_deadline_seconds
                     self._lost = f"not renewed for {deadline:g} seconds"
                     break
@@ -227,8 +229,8 @@ class Elector:
             await self._tell("stopped leading")
 
     async def _release(self) -> None:
-        """Give the lock back, if it is ours."""
-        while True:
+        """Give the lock back, if it is ours. A renewal may still be on its way: try again."""
+        for left in reversed(range(_RELEASE_TRIES)):
             record = await self._lock.get(self._call_seconds)
             if record.holder_identity != self._lock.identity:
                 return
@@ -243,7 +245,9 @@ class Elector:
             try:
                 await self._lock.update(released, self._call_seconds)
             except Conflict:
-                continue  # a renewal was still on its way
+                if left:
+                    continue
+                raise
             self._may_hold = False
             self._observe(released)
             return
