@@ -9,7 +9,7 @@ import pytest
 from ksched.configuration.plugin_args import NodeAffinityArgs
 from ksched.errors import ConfigError
 from ksched.framework import (
-    SKIP,
+    SKIP_TEMPLATE,
     SUCCESS,
     Action,
     ClusterEvent,
@@ -127,7 +127,7 @@ def test_a_pod_goes_where_its_affinity_allows(pod: PodBuilder, status: Status) -
 @pytest.mark.parametrize(
     ("pod", "answer"),
     [
-        pytest.param(make_pod(), SKIP, id="nothing to check"),
+        pytest.param(make_pod(), SKIP_TEMPLATE, id="nothing to check"),
         pytest.param(make_pod().node_selector(disk="ssd"), SUCCESS, id="no names"),
         pytest.param(
             make_pod().required_node_affinity(fields=[(NAME, "In", ["a"])]),
