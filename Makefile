@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: load run test lint types unit docs simulate assets assets-path test-real bench-real clean help
+.PHONY: load run test lint types unit docs simulate assets assets-path test-real parity bench-real clean help
 .DEFAULT_GOAL := help
 
 help: ## list the targets
@@ -48,6 +48,9 @@ assets-path: $(VENV)/.installed
 
 test-real: $(VENV)/.installed-test ## the tests against a real control plane (make assets first)
 	$(BIN)/pytest -m real
+
+parity: assets $(VENV)/.installed-test ## kube-scheduler and ksched decide the same pods: make parity SEEDS=1000-1049
+	SEEDS="$(SEEDS)" $(BIN)/pytest -m real -s tests/parity
 
 bench-real: assets ## kube-scheduler and ksched in turns: make bench-real BENCH="--nodes 500"
 	$(BIN)/python -m bench $(BENCH)

@@ -180,6 +180,7 @@ class ControlPlane:
         *,
         scheduler_name: str = "default-scheduler",
         verbosity: int = 0,
+        flags: Sequence[str] = (),
         config: Mapping[str, Any] | None = None,
     ) -> ChildProcess:
         """Start the real kube-scheduler; use it as a context manager to end it.
@@ -188,9 +189,9 @@ class ControlPlane:
         the configuration file of one scheduler from another's.
         """
         file = self._scheduler_config(name, "kube-scheduler", scheduler_name, config)
-        flags = ("--config", file, "--secure-port=0", f"-v={verbosity}")
-        command = (self.assets.kube_scheduler, *flags)
-        return ChildProcess(name, command, self.folder / f"{name}.log")
+        fixed = ("--config", file, "--secure-port=0", f"-v={verbosity}")
+        program = self.assets.kube_scheduler
+        return ChildProcess(name, (program, *fixed, *flags), self.folder / f"{name}.log")
 
     def ksched(
         self,

@@ -9,6 +9,7 @@ import random
 from collections.abc import Iterable, Sequence
 from typing import NoReturn
 
+import msgspec
 from msgspec import Struct
 
 from ksched.api.objects import Node, Pod
@@ -24,7 +25,12 @@ from ksched.framework.handle import EventRecorder
 from ksched.framework.plugins.in_tree import IN_TREE
 from ksched.framework.queued_pod import QueuedPodInfo
 from ksched.framework.runtime.guard import PluginFailure
-from ksched.framework.runtime.profiles import FrameworkHandle, Surroundings, build_profiles
+from ksched.framework.runtime.profiles import (
+    FrameworkHandle,
+    Profile,
+    Surroundings,
+    build_profiles,
+)
 from ksched.framework.runtime.registry import Registry, merge
 from ksched.framework.runtime.waiting_pods import WaitingPods
 from ksched.metrics import Metrics
@@ -112,33 +118,36 @@ class Decider:
         """Judge a pod without placing it."""
         info = self.cache.pod_info(pod)
         profile = self.profiles[info.template.spec.scheduler_name]
-        self.cache.update_snapshot()
-        state = CycleState()
-        try:
-            fit = await self.cycle.find_nodes(profile, state, info)
-        except PluginFailure as failed:
-            return Verdict(frozenset(), failed.status.message)
-        if isinstance(fit, Diagnosis):
-            queued = QueuedPodInfo(info, 0.0)
-            self.preemptions.chosen.clear()
-            rejected = await self.cycle.run_post_filter(profile, state, queued, fit)
-            return Verdict(
-                frozenset(),
-                rejected.message,
-                nominated=rejected.nominated_node_name,
-                victims=frozenset(self.preemptions.chosen.get(info.uid, ())),
-            )
-        infos = self.cache.snapshot.table.infos
-        names = [infos[row].name for row in fit.rows]
-        if len(names) == 1:
-            return Verdict(frozenset(names))
-        await profile.pipeline.prioritize_nodes(state, info, fit)
-        by_plugin = await profile.pipeline.scores_by_plugin(state, info, fit)
-        scores = {
-            name: {plugin: int(column[i]) for plugin, column in by_plugin.items()}
-            for i, name in enumerate(names)
-        }
-        return Verdict(frozenset(names), scores=scores)
+        self.preemptions.chosen.clear()
+        verdict = await judge(self.cycle, self.cache, profile, info)
+        victims = frozenset(self.preemptions.chosen.get(info.uid, ()))
+        return msgspec.structs.replace(verdict, victims=victims)
+
+
+async def judge(
+    cycle: SchedulingCycle, cache: SchedulerCache, profile: Profile, pod: PodInfo
+) -> Verdict:
+    """Judge a pod on the cluster of a cache, without placing it."""
+    cache.update_snapshot()
+    state = CycleState()
+    try:
+        fit = await cycle.find_nodes(profile, state, pod)
+    except PluginFailure as failed:
+        return Verdict(frozenset(), failed.status.message)
+    if isinstance(fit, Diagnosis):
+        rejected = await cycle.run_post_filter(profile, state, QueuedPodInfo(pod, 0.0), fit)
+        return Verdict(frozenset(), rejected.message, nominated=rejected.nominated_node_name)
+    infos = cache.snapshot.table.infos
+    names = [infos[row].name for row in fit.rows]
+    if len(names) == 1:
+        return Verdict(frozenset(names))
+    await profile.pipeline.prioritize_nodes(state, pod, fit)
+    by_plugin = await profile.pipeline.scores_by_plugin(state, pod, fit)
+    scores = {
+        name: {plugin: int(column[i]) for plugin, column in by_plugin.items()}
+        for i, name in enumerate(names)
+    }
+    return Verdict(frozenset(names), scores=scores)
 
 
 class Preemptions:

@@ -1,0 +1,262 @@
+"""Random pods with volumes, decided by a real kube-scheduler and by ksched on the same objects.
+
+The cluster of a seed stays; its pods come one after the other, and what a placed pod changed of
+claims and volumes is put back. ``SEEDS=1000-1019`` plays other seeds than those of every run.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Iterator
+from random import Random
+from typing import Any
+
+import msgspec
+import pytest
+
+from ksched.api.decoding import decoder
+from ksched.api.objects import Node, Pod
+from ksched.api.storage import (
+    CSIDriver,
+    CSINode,
+    CSIStorageCapacity,
+    PersistentVolume,
+    PersistentVolumeClaim,
+    StorageClass,
+    VolumeAttachment,
+)
+from ksched.client.resources import NODES, PODS, RESOURCES, Resource
+from ksched.testing.control_plane import ControlPlane
+from ksched.testing.decider import Decider
+from ksched.testing.random_volumes import CLAIMS, RandomVolumes
+
+pytestmark = [pytest.mark.real, pytest.mark.real_time]
+
+NAMES = ("n0", "n1", "n2", "n3")
+NAMESPACE = "alpha"
+PODS_PER_SEED = 10
+SETTLE_SECONDS = 0.3
+"""Each kind of object comes on a watch of its own; the pod's must not overtake the others."""
+
+KINDS: dict[type[Any], Resource] = {
+    kind: RESOURCES[kind]
+    for kind in (
+        StorageClass,
+        CSINode,
+        CSIDriver,
+        CSIStorageCapacity,
+        PersistentVolume,
+        PersistentVolumeClaim,
+        VolumeAttachment,
+    )
+}
+KINDS |= {Node: NODES, Pod: PODS}
+
+
+class Scene:
+    """The objects of one seed, on a real API server."""
+
+    def __init__(self, plane: ControlPlane, seed: int) -> None:
+        self.plane = plane
+        self.random = Random(seed)
+        self.source = RandomVolumes(self.random, NAMES)
+        self.made: list[tuple[type[Any], dict[str, Any]]] = []
+        for name in NAMES:
+            self.create(Node, msgspec.to_builtins(self.source.node(name)))
+        for obj in self._storage():
+            self.create(type(obj), msgspec.to_builtins(obj))
+        for number in range(5):
+            node = self.random.choice(NAMES)
+            self.create(Pod, self.pod(f"running{number}", node))
+
+    def _storage(self) -> Iterator[Any]:
+        source = self.source
+        # Later objects of a name replace earlier ones, as they would in time.
+        makers = (
+            [source.storage_class] * 12
+            + [source.csi_node] * 6
+            + [source.csi_driver] * 3
+            + [source.capacity] * 5
+            + [source.volume] * 24
+            + [lambda name=name: source.claim(name, NAMESPACE) for name in CLAIMS]
+            + [source.attachment] * 3
+        )
+        found: dict[tuple[type[Any], str], Any] = {}
+        for make in makers:
+            obj = make()
+            found[type(obj), obj.metadata.key] = obj
+        yield from found.values()
+
+    def pod(self, name: str, node_name: str = "") -> dict[str, Any]:
+        while True:
+            pod = msgspec.to_builtins(self.source.pod(name, node_name))
+            volumes = pod["spec"]["volumes"]
+            # An API server takes no pod with a disk twice and no volume without a source.
+            if not any("ephemeral" in one for one in volumes):
+                break
+        pod["metadata"]["namespace"] = NAMESPACE
+        for volume in volumes:
+            if len(volume) == 1:
+                volume["emptyDir"] = {}
+        return pod
+
+    # -- the API server -------------------------------------------------------------------------
+
+    def create(self, kind: type[Any], obj: dict[str, Any]) -> dict[str, Any]:
+        meta, resource = obj["metadata"], KINDS[kind]
+        for field in ("resourceVersion", "uid", "deletionTimestamp"):
+            meta.pop(field, None)
+        if meta.get("namespace") == "beta":
+            meta["namespace"] = NAMESPACE
+        obj = {"apiVersion": resource.api_version, "kind": resource.kind, **obj}
+        _make_valid(kind, obj)
+        namespace = meta.get("namespace", "")
+        answer = self.plane.request("POST", resource.path(namespace), obj)
+        assert answer.status == 201, (kind, obj, answer.body)
+        if kind in (PersistentVolume, PersistentVolumeClaim, Node) and obj.get("status"):
+            path = resource.path(namespace, meta["name"], "status")
+            status = {"status": obj["status"]}
+            merge = "application/merge-patch+json"
+            answer = self.plane.request("PATCH", path, status, content_type=merge)
+            assert answer.status == 200, answer.body
+        self.made.append((kind, obj))
+        return dict(answer.body)
+
+    def delete(self, kind: type[Any], obj: dict[str, Any]) -> None:
+        meta = obj["metadata"]
+        path = KINDS[kind].path(meta.get("namespace", ""), meta["name"])
+        # Protection finalizers wait for a controller that is not there.
+        merge, free = "application/merge-patch+json", {"metadata": {"finalizers": None}}
+        self.plane.request("PATCH", path, free, content_type=merge)
+        self.plane.request("DELETE", f"{path}?gracePeriodSeconds=0")
+
+    def objects(self, kind: type[Any]) -> list[Any]:
+        return list(self.plane.request("GET", KINDS[kind].path()).body["items"] or ())
+
+    def clear(self) -> None:
+        for kind in reversed(KINDS):
+            for obj in self.objects(kind):
+                self.delete(kind, obj)
+
+    # -- both sides -----------------------------------------------------------------------------
+
+    async def decide_here(self, pod: dict[str, Any]) -> tuple[frozenset[str], str]:
+        decider = Decider()
+        for kind in KINDS:
+            if kind not in (Node, Pod):
+                for obj in self.objects(kind):
+                    decider.listings.want(kind).put(_decoded(kind, obj))
+        running = [one for one in self.objects(Pod) if one["spec"].get("nodeName")]
+        decider.set_cluster(
+            [_decoded(Node, one) for one in self.objects(Node)],
+            [_decoded(Pod, one) for one in running],
+        )
+        verdict = await decider.decide(_decoded(Pod, pod))
+        return verdict.best, verdict.message
+
+    async def verdict(self, name: str) -> tuple[str, str]:
+        """The node that kube-scheduler chose, bound yet or not, or its message."""
+        path = PODS.path(NAMESPACE, name)
+        for _ in range(200):
+            pod = self.plane.request("GET", path).body
+            chosen = pod["spec"].get("nodeName") or pod["status"].get("nominatedNodeName")
+            if chosen:
+                return chosen, ""
+            for condition in pod["status"].get("conditions") or ():
+                if condition["type"] == "PodScheduled" and condition["status"] == "False":
+                    return "", condition["message"]
+            await asyncio.sleep(0.05)
+        raise AssertionError(f"kube-scheduler did not decide about {name}")
+
+    def restore(self) -> None:
+        """Put back the claims and volumes that a placed pod changed."""
+        for kind in (PersistentVolume, PersistentVolumeClaim):
+            now = {one["metadata"]["name"]: one for one in self.objects(kind)}
+            before, self.made = self.made, [one for one in self.made if one[0] is not kind]
+            for _, obj in (one for one in before if one[0] is kind):
+                known = now[obj["metadata"]["name"]]
+                wanted = obj["metadata"].get("annotations") or {}
+                if (known["metadata"].get("annotations") or {}) == wanted:
+                    self.made.append((kind, obj))
+                else:
+                    self.delete(kind, obj)
+                    self.create(kind, obj)
+
+
+def _decoded(kind: type[Any], obj: dict[str, Any]) -> Any:
+    return decoder(kind)(msgspec.json.encode(obj))
+
+
+def _make_valid(kind: type[Any], obj: dict[str, Any]) -> None:
+    """What an API server insists on and a scheduler does not read."""
+    if kind is PersistentVolume:
+        labels = obj["metadata"]["labels"]
+        obj["metadata"]["labels"] = {key: value.rstrip("_") for key, value in labels.items()}
+        reference = obj["spec"].get("claimRef")
+        if reference is not None:
+            reference["namespace"] = NAMESPACE
+            reference.pop("uid", None)
+        sources = ("csi", "awsElasticBlockStore", "cinder", "azureFile")
+        if not any(source in obj["spec"] for source in sources):
+            obj["spec"]["nfs"] = {"server": "s", "path": "/"}
+    elif kind is CSINode:
+        for driver in obj["spec"].get("drivers", ()):
+            driver |= {"nodeID": "x", "topologyKeys": []}
+            if not driver.get("allocatable"):
+                driver.pop("allocatable", None)
+    elif kind is VolumeAttachment:
+        obj["spec"]["attacher"] = obj["spec"].get("attacher") or "none"
+        obj["spec"]["source"] = obj["spec"].get("source") or {"persistentVolumeName": "none"}
+    elif kind is Pod:
+        for container in obj["spec"]["containers"]:
+            container["image"] = "pause"
+        for volume in obj["spec"]["volumes"]:
+            if "iscsi" in volume:
+                volume["iscsi"] |= {"iqn": "iqn.2026-01.example:i", "targetPortal": "h:1"}
+    elif kind is StorageClass:
+        terms = obj.get("allowedTopologies") or []
+        unique = {str(term): term for term in terms if term.get("matchLabelExpressions")}
+        obj["allowedTopologies"] = list(unique.values())
+
+
+def _wanted(message: str, got: str) -> tuple[str, str]:
+    """Both messages without what DynamicResources adds to one of them."""
+    message = message.replace(" no new claims to deallocate,", "")
+    if message.endswith(". not found"):
+        return message.removesuffix(" not found"), got.split(" preemption: ")[0]
+    return message, got
+
+
+def _seeds() -> list[int]:
+    first, _, last = os.environ.get("SEEDS", "0-11").partition("-")
+    return list(range(int(first), int(last or first) + 1))
+
+
+@pytest.mark.timeout(0)
+async def test_decides_about_volumes_as_kube_scheduler_does(control_plane: ControlPlane) -> None:
+    namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}}
+    control_plane.request("POST", "/api/v1/namespaces", namespace)
+    compared, placed, differing = 0, 0, []
+    with control_plane.kube_scheduler():
+        for seed in _seeds():
+            scene = Scene(control_plane, seed)
+            try:
+                for number in range(PODS_PER_SEED):
+                    name = f"new{number}"
+                    await asyncio.sleep(SETTLE_SECONDS)
+                    stored = scene.create(Pod, scene.pod(name))
+                    best, message = await scene.decide_here(stored)
+                    node, wanted = await scene.verdict(name)
+                    wanted, message = _wanted(wanted, message)
+                    compared, placed = compared + 1, placed + bool(node)
+                    if (node not in best) if node else (wanted != message):
+                        where = f"seed {seed} {name}: {stored['spec']['volumes']}"
+                        got = f"{sorted(best)} {message}"
+                        differing.append(f"{where}\nwanted {node or wanted}\ngot    {got}")
+                    scene.delete(Pod, stored)
+                    scene.restore()
+            finally:
+                scene.clear()
+    print(f"{compared} decisions, {placed} placed, {len(differing)} differ")  # noqa: T201
+    assert not differing, "\n\n".join(differing)
