@@ -12,9 +12,14 @@ import asyncio
 import math
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
+from typing import Final
+
+import anyio
 
 from ksched.errors import Unavailable
 from ksched.transport import JSON, NOT_SENT, Response, StreamResponse, Transport
+
+_LOOK_AGAIN_SECONDS: Final = 0.05
 
 
 def _for_ever() -> float:
@@ -64,11 +69,11 @@ class WriteFence:
 
 
 class _FencedTransport:
-    """A transport that refuses writes when the fence is down.
+    """A transport whose writes wait while they may not be sent.
 
-    The refusal counts as "not sent", which is true, so the caller may try again; by then it has
-    been cancelled. A write may not take longer than the lease holds either: waiting for a
-    connection counts, and a transport sends nothing after a request's time-out.
+    Whoever wants to write without the lease is about to be cancelled, so it waits for that, and
+    nothing is reported as failed that was never tried. A write may not take longer than the lease
+    holds either: waiting for a connection counts, and nothing is sent after a request's time-out.
     """
 
     def __init__(self, transport: Transport, fence: WriteFence) -> None:
@@ -88,14 +93,23 @@ class _FencedTransport:
             return await send(method, path, body, content_type=content_type, timeout=timeout)
         remaining = fence.remaining()
         if remaining <= 0:
-            what = f"{method} {path}: only the leader may write, and this is none"
-            raise Unavailable(0, NOT_SENT, what)
+            remaining = await self._wait(method, path, timeout)
         fence.enter()
         try:
             timeout = min(timeout, remaining)
             return await send(method, path, body, content_type=content_type, timeout=timeout)
         finally:
             fence.leave()
+
+    async def _wait(self, method: str, path: str, timeout: float) -> float:
+        """Wait for the lease to hold again: a renewal may be on its way."""
+        with anyio.move_on_after(timeout):
+            while True:
+                await anyio.sleep(_LOOK_AGAIN_SECONDS)
+                remaining = self._fence.remaining()
+                if remaining > 0:
+                    return remaining
+        raise Unavailable(0, NOT_SENT, f"{method} {path}: not sent, only the leader may write")
 
     def stream(
         self, path: str, *, idle_timeout: float | None = None

@@ -49,20 +49,34 @@ class Wire:
 
 
 @pytest.mark.parametrize("method", WRITES)
-async def test_writes_need_the_lease(method: str) -> None:
-    seconds = 0.0
+async def test_writes_wait_for_the_lease_and_are_then_not_sent(method: str) -> None:
     wire = Wire()
-    transport = WriteFence(lambda: seconds).guard(wire)  # type: ignore[arg-type]
+    transport = WriteFence(lambda: 0.0).guard(wire)  # type: ignore[arg-type]
     with pytest.raises(Unavailable, match="only the leader may write") as refused:
-        await transport.request(method, "/x")
+        await transport.request(method, "/x", timeout=20.0)
+
+    assert asyncio.get_running_loop().time() == 20.0
     assert wire.sent == []
     assert not may_have_happened(refused.value)
 
-    seconds = 7.5
-    await transport.request(method, "/x")
-    await transport.request(method, "/x", timeout=2.0)
 
-    assert wire.sent == [(method, 7.5), (method, 2.0)]
+async def test_a_renewal_in_time_lets_them_pass() -> None:
+    loop = asyncio.get_running_loop()
+    wire = Wire()
+    transport = WriteFence(lambda: 0.0 if loop.time() < 3 else 7.5).guard(wire)  # type: ignore[arg-type]
+    await transport.request("POST", "/x")
+
+    assert 3.0 <= loop.time() < 3.1
+    assert wire.sent == [("POST", 7.5)]
+
+
+async def test_no_write_may_take_longer_than_the_lease_holds() -> None:
+    wire = Wire()
+    transport = WriteFence(lambda: 7.5).guard(wire)  # type: ignore[arg-type]
+    await transport.request("POST", "/x")
+    await transport.request("POST", "/x", timeout=2.0)
+
+    assert wire.sent == [("POST", 7.5), ("POST", 2.0)]
 
 
 async def test_reads_do_not() -> None:
@@ -85,8 +99,7 @@ async def test_closing_waits_for_what_is_on_its_way_and_lets_nothing_more_pass()
         fence.close()
         quiet = tasks.create_task(fence.wait_quiet())
         with pytest.raises(Unavailable):
-            await transport.request("POST", "/y")
-        await asyncio.sleep(1)
+            await transport.request("POST", "/y", timeout=1.0)
         assert not quiet.done()
         wire.answers.set()
         await under_way
