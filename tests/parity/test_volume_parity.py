@@ -141,19 +141,18 @@ class Scene:
 
     # -- both sides -----------------------------------------------------------------------------
 
-    async def decide_here(self, pod: dict[str, Any]) -> tuple[frozenset[str], str]:
+    def decider(self) -> Decider:
+        """ksched on the objects as they are; ask before kube-scheduler changes them."""
         decider = Decider()
         for kind in KINDS:
             if kind not in (Node, Pod):
                 for obj in self.objects(kind):
                     decider.listings.want(kind).put(_decoded(kind, obj))
-        running = [one for one in self.objects(Pod) if one["spec"].get("nodeName")]
         decider.set_cluster(
             [_decoded(Node, one) for one in self.objects(Node)],
-            [_decoded(Pod, one) for one in running],
+            [_decoded(Pod, one) for one in self.objects(Pod)],
         )
-        verdict = await decider.decide(_decoded(Pod, pod))
-        return verdict.best, verdict.message
+        return decider
 
     async def verdict(self, name: str) -> tuple[str, str]:
         """The node that kube-scheduler chose, bound yet or not, or its message."""
@@ -245,10 +244,11 @@ async def test_decides_about_volumes_as_kube_scheduler_does(control_plane: Contr
                 for number in range(PODS_PER_SEED):
                     name = f"new{number}"
                     await asyncio.sleep(SETTLE_SECONDS)
+                    decider = scene.decider()
                     stored = scene.create(Pod, scene.pod(name))
-                    best, message = await scene.decide_here(stored)
-                    node, wanted = await scene.verdict(name)
-                    wanted, message = _wanted(wanted, message)
+                    ours = await decider.decide(_decoded(Pod, stored))
+                    best, (node, wanted) = ours.best, await scene.verdict(name)
+                    wanted, message = _wanted(wanted, ours.message)
                     compared, placed = compared + 1, placed + bool(node)
                     if (node not in best) if node else (wanted != message):
                         where = f"seed {seed} {name}: {stored['spec']['volumes']}"
