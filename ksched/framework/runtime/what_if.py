@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from ksched.cache.columns import Ints, NodeTable
+from ksched.cache.columns import Ints, NodeRows, NodeTable
 from ksched.cache.excerpt import Excerpt
 from ksched.cache.node_info import NodeInfo
 from ksched.cache.pod_info import PodInfo
@@ -32,6 +32,7 @@ class WhatIf:
         self._framework = framework
         self._snapshot = snapshot
         self._work = work
+        self._columns: NodeRows | None = None
         self._followers = frozenset(
             hook.plugin for hook in (*framework.add_pod, *framework.remove_pod)
         )
@@ -55,7 +56,7 @@ class WhatIf:
 
     def filter_node(self, state: CycleState, pod: PodInfo, node: NodeInfo) -> Status:
         """Run the filters on one node, real or changed; the first rejection wins."""
-        nodes = NodeTable.of([node], self._snapshot.table.axis).all()
+        nodes = self._as_columns(node)
         book = CodeBook()
         for entry in self._framework.filters:
             if entry.name in state.skip_filter:
@@ -69,6 +70,14 @@ class WhatIf:
             if codes is not None:
                 return book.status(int(codes[0]))
         return SUCCESS
+
+    def _as_columns(self, node: NodeInfo) -> NodeRows:
+        """A table of one node; a dry run asks about the same one again and again."""
+        if self._columns is None or self._columns.table.infos[0] is not node:
+            self._columns = NodeTable.of([node], self._snapshot.table.axis).all()
+        else:
+            self._columns.table.put_pods(0, node)
+        return self._columns
 
     def add_pod(self, state: CycleState, pod: PodInfo, added: PodInfo, node: NodeInfo) -> None:
         """Put a pod on a copied node, keeping the plugins' state true."""
