@@ -161,6 +161,11 @@ class Metrics(Collector):
             ("result",),
         )
         self._define_preemption()
+        self.volume_scheduling_stage_error = Counter(
+            "scheduler_volume_scheduling_stage_error_total",
+            "Times that volumes could not be judged, promised or bound.",
+            ("operation",),
+        )
         self.event_loop_lag = Histogram(
             "scheduler_event_loop_lag_seconds",
             "How late a sleeping task was woken: others kept the event loop busy that long.",

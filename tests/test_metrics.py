@@ -30,6 +30,7 @@ COUNTERS = [
     ("schedule_attempts_total", {"result", "profile"}),
     ("queue_incoming_pods_total", {"queue", "event"}),
     ("preemption_attempts_total", set()),
+    ("volume_scheduling_stage_error_total", {"operation"}),
 ]
 
 

@@ -10,6 +10,7 @@ from typing import Any, cast
 
 from ksched.cache.listings import Listings
 from ksched.framework import Handle, Snapshot
+from ksched.metrics import Metrics
 from ksched.testing.builders import Builder
 
 
@@ -24,4 +25,5 @@ def listings(*objects: Builder[Any]) -> Listings:
 
 def storage_handle(*objects: Builder[Any], snapshot: Snapshot | None = None) -> Handle:
     """A handle for a plugin that only looks things up."""
-    return cast(Handle, SimpleNamespace(listings=listings(*objects), snapshot=snapshot))
+    parts = SimpleNamespace(listings=listings(*objects), snapshot=snapshot, metrics=Metrics())
+    return cast(Handle, parts)

@@ -155,7 +155,8 @@ class VolumeBinding:
         try:
             codes = self._finder.judge(state.read(self.name, _Attempt).claims, nodes)
         except CannotMatch as problem:
-            return Verdicts(np.ones(len(nodes), np.int16), (error(str(problem)),))
+            failed = self._counted("predicate", error(str(problem)))
+            return Verdicts(np.ones(len(nodes), np.int16), (failed,))
         return Verdicts(codes, _STATUSES)
 
     def filter_epoch(self, state: CycleState, pod: PodInfo) -> object:
@@ -183,12 +184,13 @@ class VolumeBinding:
             code = self._finder.judge(attempt.claims, table.some(np.array([row], np.intp)))[0]
             placement = self._finder.place(attempt.claims, table.infos[row])
         except CannotMatch as problem:
-            return error(str(problem))
+            return self._counted("assume", error(str(problem)))
         if code:
             # An async plugin let the world go on since the node was judged.
-            return error(f"volumes changed meanwhile: {_STATUSES[code - 1].message}")
+            wrong = f"volumes changed meanwhile: {_STATUSES[code - 1].message}"
+            return self._counted("assume", error(wrong))
         attempt.volumes = PodVolumes(placement, node_name)
-        return self._binder.assume(attempt.volumes)
+        return self._counted("assume", self._binder.assume(attempt.volumes))
 
     def unreserve(self, state: CycleState, pod: PodInfo, node_name: str) -> None:
         attempt = state.get(self.name, _Attempt)
@@ -203,7 +205,13 @@ class VolumeBinding:
         attempt = state.get(self.name, _Attempt)
         if attempt is None or attempt.volumes is None:
             return SUCCESS
-        return await self._binder.bind(pod, node_name, attempt.volumes)
+        return self._counted("bind", await self._binder.bind(pod, node_name, attempt.volumes))
+
+    def _counted(self, operation: str, status: Status) -> Status:
+        """Count an operation unless it succeeded."""
+        if not status.is_success:
+            self._handle.metrics.volume_scheduling_stage_error.increment(operation)
+        return status
 
     # -- wake-ups -------------------------------------------------------------------------------
 

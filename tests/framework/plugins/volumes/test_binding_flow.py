@@ -15,6 +15,7 @@ from ksched.apiserver.faults import Fault, Faults, Rule
 from ksched.apiserver.status import StatusError
 from ksched.client.resources import PERSISTENT_VOLUME_CLAIMS, PERSISTENT_VOLUMES
 from ksched.framework import SUCCESS, CycleState, PodInfo, Status, unschedulable
+from ksched.metrics import Metrics
 from ksched.testing import Cluster, FakePlugin, cluster, make_node, make_pod
 from ksched.testing.storage_builders import make_claim, make_storage_class, make_volume
 from ksched.transport import MERGE_PATCH
@@ -154,12 +155,14 @@ def config(seconds: int) -> Any:
 
 
 async def test_a_pod_gives_up_after_the_bind_timeout_and_tries_again() -> None:
-    async with cluster(nodes=NODES[:1], config=config(20)) as c:
+    metrics = Metrics()
+    async with cluster(nodes=NODES[:1], config=config(20), metrics=metrics) as c:
         await c.create(DYNAMIC, make_claim("data", "dynamic"), POD)
         await c.advance(19.9)
         assert c.message("web") == ""
         await c.advance(0.2)
 
+        assert metrics.volume_scheduling_stage_error.value("bind") == 1
         text = 'running PreBind plugin "VolumeBinding": binding volumes: context deadline exceeded'
         assert c.message("web") == text
         condition = c.condition("web")
