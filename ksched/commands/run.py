@@ -17,7 +17,8 @@ Without --kubeconfig (or clientConnection.kubeconfig in the file) the cluster is
 ~/.kube/config or the service account of the pod. Health and metrics: http://127.0.0.1:10259.
 
 signals:
-  SIGTERM, SIGINT   let running bindings finish and exit with 0; a second one exits at once
+  SIGTERM, SIGINT   let bindings that were sent finish, give back the lease and exit with 0; a
+                    second one exits at once
   SIGUSR2           write the queue to the log and compare the cache with the API server
 
 exit codes: 0 asked to stop, 1 failure or lease lost, 2 bad usage or configuration
