@@ -99,6 +99,7 @@ class Replica:
         # Both ways of taking a lost lease are tried.
         self.stands_by = number == 0
         self._plane = plane
+        self._log_began = 0
         self.process = self._start()
 
     def _start(self) -> ChildProcess:
@@ -108,11 +109,12 @@ class Replica:
         return self._plane.ksched(self.name, flags=flags, config=election("ksched"))
 
     def restart(self) -> None:
+        self._log_began = len(self.process.log())
         self.process = self._start()
 
     def is_candidate(self) -> bool:
         """Whether it follows, or leads, since it started or lost its lease."""
-        recent = re.split('"starting ksched"|"leader election lost"', self.process.log())[-1]
+        recent = self.process.log()[self._log_began :].rpartition('"leader election lost"')[2]
         return '"somebody else leads"' in recent or '"became leader"' in recent
 
     def has_led_as(self, identity: str) -> bool:
