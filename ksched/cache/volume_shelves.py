@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from ksched.api.node_selectors import NodeTerms, compile_node_selector
+from ksched.api.node_selectors import NodeTerm, NodeTerms, compile_node_selector
 from ksched.api.quantity import MAX_INT64, NANOS, to_nanos
 from ksched.api.storage import PersistentVolume, VolumeNodeAffinity
 from ksched.cache.columns import LabelColumn, NodeRows
@@ -223,21 +223,17 @@ def facts_of(volume: PersistentVolume) -> VolumeFacts:
 def compile_affinity(affinity: VolumeNodeAffinity | None) -> NodeTerms | None:
     """Compile which nodes can reach a volume; ``None`` for all.
 
-    Only labels are looked at: to a condition on a node's name every node is nameless, as upstream.
+    Only labels are looked at: a condition on a node's name always holds, as upstream.
     """
     if affinity is None or affinity.required is None:
         return None
-    return NodeTerms(
-        tuple(
-            term._replace(
-                requirements=tuple(
-                    wanted._replace(key="") if wanted.is_field else wanted
-                    for wanted in term.requirements
-                )
-            )
-            for term in compile_node_selector(affinity.required).terms
-        )
-    )
+    terms = compile_node_selector(affinity.required).terms
+    return NodeTerms(tuple(map(_without_fields, terms)))
+
+
+def _without_fields(term: NodeTerm) -> NodeTerm:
+    labels = tuple(wanted for wanted in term.requirements if not wanted.is_field)
+    return term._replace(requirements=labels)
 
 
 def _rank(facts: VolumeFacts) -> tuple[int, str]:
@@ -263,6 +259,6 @@ def _label_values(facts: VolumeFacts) -> tuple[str, frozenset[str | None]] | Non
         return None
     wanted = term.requirements[0]
     is_range = wanted.above is not None or wanted.below is not None
-    if wanted.is_field or is_range or not wanted.inside:
+    if is_range or not wanted.inside:
         return None
     return wanted.key, wanted.values

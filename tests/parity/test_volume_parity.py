@@ -92,8 +92,9 @@ class Scene:
         while True:
             pod = msgspec.to_builtins(self.source.pod(name, node_name))
             volumes = pod["spec"]["volumes"]
-            # An API server takes no pod with a disk twice and no volume without a source.
-            if not any("ephemeral" in one for one in volumes):
+            sources = [str({**one, "name": ""}) for one in volumes]
+            # kube-scheduler writes a claim that is named twice twice, and calls that a conflict.
+            if len({*sources}) == len(sources) and not any("ephemeral" in one for one in volumes):
                 break
         pod["metadata"]["namespace"] = NAMESPACE
         for volume in volumes:

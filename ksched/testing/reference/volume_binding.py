@@ -9,7 +9,6 @@ from ksched.api.objects import (
     NodeSelector,
     NodeSelectorRequirement,
     NodeSelectorTerm,
-    ObjectMeta,
 )
 from ksched.api.quantity import parse_quantity
 from ksched.api.storage import (
@@ -196,8 +195,14 @@ def _capacity(volume: PersistentVolume) -> float:
 def _reaches(volume: PersistentVolume, node: Node) -> bool:
     if volume.spec.node_affinity is None or volume.spec.node_affinity.required is None:
         return True
-    nameless = Node(metadata=ObjectMeta(labels=node.metadata.labels))
-    return any_term_matches(volume.spec.node_affinity.required.node_selector_terms, nameless)
+    for term in volume.spec.node_affinity.required.node_selector_terms:
+        # The node's name is not told, and then what a term says of it is not asked.
+        labels_only = NodeSelectorTerm(match_expressions=term.match_expressions)
+        if not term.match_expressions and term.match_fields:
+            return True
+        if any_term_matches([labels_only], node):
+            return True
+    return False
 
 
 def _as_known_on(world: World, volume: PersistentVolume, node: Node) -> PersistentVolume:

@@ -90,7 +90,9 @@ class PodVolumes:
 
     def __init__(self, placement: Placement, node_name: str) -> None:
         self.static = [StaticBinding(claim, volume) for claim, volume in placement.static]
-        self.provisioned = [Provisioning(claim, node_name) for claim in placement.provisioned]
+        # A claim that the pod names twice is written once: the second time would be a conflict.
+        provisioned = {claim.metadata.key: claim for claim in placement.provisioned}
+        self.provisioned = [Provisioning(claim, node_name) for claim in provisioned.values()]
 
 
 class Unbound(Exception):

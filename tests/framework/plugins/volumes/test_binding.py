@@ -45,6 +45,8 @@ NO_ROOM = unresolvable("node(s) did not have enough free storage")
 GONE = unresolvable("node(s) unavailable due to one or more pvc(s) bound to non-existent pv(s)")
 UNBOUND = unresolvable("pod has unbound immediate PersistentVolumeClaims")
 
+NAMED = {"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["n9"]}]}
+
 Statuses = tuple[Status, Status]
 
 
@@ -114,6 +116,16 @@ def fits(name: str = "v", capacity: str = "10Gi") -> Any:
             ),
             both(FAR),
             id="bound, an affinity without terms",
+        ),
+        pytest.param(
+            (
+                BOUND,
+                make_volume("v").merge(
+                    {"spec": {"nodeAffinity": {"required": {"nodeSelectorTerms": [NAMED]}}}}
+                ),
+            ),
+            both(SUCCESS),
+            id="bound, an affinity to a name, which upstream does not look at",
         ),
         pytest.param(
             (

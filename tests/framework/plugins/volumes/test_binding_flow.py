@@ -98,6 +98,16 @@ async def test_a_volume_is_made_for_the_selected_node() -> None:
         assert writes(c) == [("update", path)]
 
 
+async def test_a_claim_that_a_pod_names_twice_is_written_once() -> None:
+    async with cluster(nodes=NODES[:1]) as c, c.volume_controller():
+        claim = {"name": "again", "persistentVolumeClaim": {"claimName": "data"}}
+        await c.create(DYNAMIC, make_claim("data", "dynamic"), POD.volume(claim))
+        await c.settle()
+
+        assert c.bound("web") == "n1"
+        assert len(writes(c)) == 1
+
+
 async def test_a_pod_with_bound_claims_writes_nothing() -> None:
     async with cluster(nodes=NODES) as c:
         await c.create(make_volume("v").on_node("n2"), make_claim("data").bound_to("v"), POD)

@@ -181,7 +181,8 @@ class Life:
         pairs = [(one.claim.metadata.key, one.volume.metadata.name) for one in got]
         assert pairs == [(claim.metadata.key, volume.metadata.name) for claim, volume in matched]
         made = [] if volumes is None else [one.claim for one in volumes.provisioned]
-        assert [one.metadata.key for one in made] == [one.metadata.key for one in provisioned]
+        wanted = dict.fromkeys(one.metadata.key for one in provisioned)
+        assert [one.metadata.key for one in made] == list(wanted)
         promised = [*(one.volume for one in got if one.is_changed), *made]
         for obj in promised:
             self.objects[type(obj)][obj.metadata.key] = obj
