@@ -426,8 +426,10 @@ class Pipeline:
         turn = TimeSlice(self._now)
         for info in nodes.infos:
             score = entry.hook.call(state, pod, info)
-            if not isinstance(score, int) or abs(score) > MAX_RAW_SCORE:
-                raise entry.hook.nonsense(score, f"a whole number up to {MAX_RAW_SCORE}")
+            if not isinstance(score, int):
+                raise entry.hook.nonsense(score, "a whole number")
+            if abs(score) > MAX_RAW_SCORE:
+                raise entry.hook.nonsense(score, f"at most {MAX_RAW_SCORE}")
             scores.append(score)
             if turn.is_over:
                 await turn.give_way()
