@@ -125,10 +125,11 @@ class Elector:
     async def run(self, work: Callable[[], Awaitable[None]]) -> None:
         """Wait for the lock, then do ``work`` while it is held.
 
-        Raises ``LeaseLost`` when the work had to be cancelled. When it ends by itself, or ``run``
-        is cancelled, the lock is given back so that the next candidate may take it at once. It is
-        not given back when it was lost: requests that were sent in time may still be on their way,
-        and what is left of the lease is theirs.
+        Raises ``LeaseLost`` when the work had to be cancelled, and a group with whatever the work
+        raised. When the work ends by itself, or ``run`` is cancelled, the lock is given back so
+        that the next candidate may take it at once. It is not given back when it was lost:
+        requests that were sent in time may still be on their way, and what is left of the lease is
+        theirs.
         """
         try:
             await self._campaign()

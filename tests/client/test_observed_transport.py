@@ -133,3 +133,15 @@ async def test_reflector_tells_a_failure_once_until_it_recovers(caplog):
     levels = [record.levelname for record in failures if record.resource == "nodes"]
     assert levels == 2 * ["WARNING", "DEBUG", "DEBUG", "DEBUG"]
     assert nodes == 3
+
+
+async def test_of_several_transports_only_one_tells(wire, metrics, caplog):
+    quiet = ObservedTransport(wire, SERVER, metrics, tells_outages=False)
+    wire.broken = True
+    with caplog.at_level(logging.DEBUG), pytest.raises(Unavailable):
+        await quiet.request("GET", "/a")
+    wire.broken = False
+    await quiet.request("GET", "/a")
+
+    assert caplog.messages == []
+    assert metrics.rest_client_requests.value("<error>", "GET", HOST) == 1

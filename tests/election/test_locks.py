@@ -12,7 +12,13 @@ from ksched.apiserver.server import ApiServer
 from ksched.client.rest import ApiClient
 from ksched.configuration.model import LeaderElection
 from ksched.configuration.validation import RESOURCE_LOCKS
-from ksched.election.locks import ANNOTATION, ResourceLock, make_identity, make_lock
+from ksched.election.locks import (
+    ANNOTATION,
+    UNKNOWN_LEADER,
+    ResourceLock,
+    make_identity,
+    make_lock,
+)
 from ksched.election.record import NOBODY, LeaderElectionRecord, from_annotation, from_lease
 from ksched.errors import Conflict, InvalidObject, NotFound
 from ksched.testing.virtual_time import VirtualClock
@@ -166,3 +172,26 @@ def test_no_two_processes_have_one_identity() -> None:
     first, second = make_identity("node-1"), make_identity("node-1")
     assert first.startswith("node-1_")
     assert first != second
+
+
+async def test_the_second_object_is_made_when_only_the_first_is_there(site: Site) -> None:
+    await site.lock("endpoints", "old").create(RECORD, 1)
+    both = site.lock("endpointsleases")
+    assert (await both.get(1)).holder_identity == "me"
+
+    await both.update(RECORD, 1)
+
+    assert await site.lock("leases").get(1) == RECORD
+
+
+async def test_a_first_object_that_somebody_left_behind_does_not_stop_the_second(
+    site: Site,
+) -> None:
+    left_behind = msgspec.structs.replace(RECORD, holder_identity="old")
+    await site.lock("endpoints", "old").create(left_behind, 1)
+    both = site.lock("endpointsleases")
+    await both.create(RECORD, 1)
+
+    assert await site.lock("leases").get(1) == RECORD
+    # Held by two different people: by nobody whom one could believe.
+    assert (await both.get(1)).holder_identity == UNKNOWN_LEADER
