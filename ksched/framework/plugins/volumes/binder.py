@@ -34,6 +34,10 @@ from ksched.framework.plugins.volumes.matching import CannotMatch
 LOOK_AGAIN_SECONDS = 1.0
 """Longest time between two looks; changes of the claims and volumes are noticed at once."""
 
+_MODIFIED = (
+    "the object has been modified; please apply your changes to the latest version and try again"
+)
+
 Json = dict[str, Any]
 
 
@@ -141,7 +145,7 @@ class VolumeBinder:
         try:
             await self._write(pod_volumes)
         except ApiError as problem:
-            return error(str(problem))
+            return error(problem.message)
         try:
             await self._wait(pod, node_name, pod_volumes)
         except Unbound as problem:
@@ -257,7 +261,7 @@ def _changed(raw: bytes, version: str, plural: str, change: Callable[[Json], Non
     obj: Json = msgspec.json.decode(raw)
     if obj["metadata"].get("resourceVersion") != version:
         what = f'Operation cannot be fulfilled on {plural} "{obj["metadata"]["name"]}"'
-        raise Conflict(409, "Conflict", f"{what}: the object has been modified")
+        raise Conflict(409, "Conflict", f"{what}: {_MODIFIED}")
     change(obj)
     return msgspec.json.encode(obj)
 

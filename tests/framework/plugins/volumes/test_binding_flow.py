@@ -321,8 +321,9 @@ async def test_a_claim_changed_since_the_decision_is_a_conflict_and_the_pod_trie
         await c.settle()
 
         assert c.message("web") == (
-            'running PreBind plugin "VolumeBinding": 409 Conflict: Operation cannot be fulfilled '
-            'on persistentvolumeclaims "data": the object has been modified'
+            'running PreBind plugin "VolumeBinding": Operation cannot be fulfilled on '
+            'persistentvolumeclaims "data": the object has been modified; please apply your '
+            "changes to the latest version and try again"
         )
         assert writes(c) == []
         await c.advance(30)
