@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: load run test lint types unit docs simulate assets assets-path test-real parity bench-real clean help
+.PHONY: test-contract load run test lint types unit docs simulate assets assets-path test-real parity bench-real clean help
 .DEFAULT_GOAL := help
 
 help: ## list the targets
@@ -45,6 +45,9 @@ assets: $(VENV)/.installed ## etcd, kube-apiserver, kube-scheduler and kubectl i
 
 assets-path: $(VENV)/.installed
 	$(BIN)/python tools/assets.py --path
+
+test-contract: $(VENV)/.installed-test ## the API contract on the embedded and on a real server
+	$(BIN)/pytest -m real tests/contract tests/real/test_control_plane.py
 
 test-real: $(VENV)/.installed-test ## the tests against a real control plane (make assets first)
 	$(BIN)/pytest -m real
