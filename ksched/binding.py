@@ -15,7 +15,7 @@ from ksched.cache.cache import SchedulerCache
 from ksched.cache.pod_info import PodInfo
 from ksched.clock import Clock, stopwatch
 from ksched.cycle import Placed, Rejected, one_node_diagnosis, unreserve_and_forget
-from ksched.errors import ApiError, InvalidObject
+from ksched.errors import ApiError, InvalidObject, NotFound
 from ksched.failures import FailureHandler
 from ksched.framework.cluster_events import ASSIGNED_POD_DELETE
 from ksched.framework.diagnosis import Diagnosis
@@ -40,6 +40,9 @@ MAX_CONCURRENT_BINDS = 32
 """Bind calls on their way at once; pods waiting for permission or volumes do not count."""
 
 LOOK_AGAIN_SECONDS = 5.0
+REFUSED_LOOKS = 10
+"""How often we ask a server that refuses to say. One that has just started knows no roles yet."""
+REFUSED_LOOK_SECONDS = 1.0
 
 ReadPod = Callable[[PodInfo], Awaitable[Pod]]
 """Reads a pod's present state from the API server; raises ``ApiError``."""
@@ -150,18 +153,21 @@ class BindingCycle:
         The pod keeps its place until that is known: given to another pod, a place that is taken
         after all would be given twice.
         """
-        pod = placed.pod
+        pod, refused = placed.pod, 0
         while self._cache.is_assumed(pod.uid):
             try:
                 bound = await self._read_pod(pod)
             except (ApiError, InvalidObject) as problem:
-                if isinstance(problem, ApiError) and problem.is_final:
+                is_refusal = isinstance(problem, ApiError) and problem.is_final
+                refused += is_refusal
+                if isinstance(problem, NotFound) or refused == REFUSED_LOOKS:
                     return False
                 log.warning(
                     "cannot find out whether pod was bound, trying again",
                     extra={"pod": pod.key, "err": str(problem)},
                 )
-                await self._clock.sleep(LOOK_AGAIN_SECONDS)
+                pause = REFUSED_LOOK_SECONDS if is_refusal else LOOK_AGAIN_SECONDS
+                await self._clock.sleep(pause)
                 continue
             return bound.metadata.uid == pod.uid and bound.spec.node_name == placed.node_name
         known = self._cache.get_pod(pod.uid)

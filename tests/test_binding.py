@@ -299,6 +299,43 @@ async def test_a_place_is_kept_while_nobody_can_say_whether_the_bind_happened() 
         checkers.check_books()
 
 
+async def test_a_server_that_knows_no_roles_yet_is_asked_again() -> None:
+    """A crash swallows the answer and the watch, and the new server at first forbids to look."""
+    forbidden = StatusError(403, "Forbidden", "who are you")
+    slow = FakePlugin("Slow", pre_bind=After(5, SUCCESS))
+    async with cluster(nodes=1, plugins=[slow]) as c:
+        checkers = Checkers(c)
+        await c.create(make_pod("web").req(cpu="3"), make_pod("other").req(cpu="3"))
+        await c.advance(1)
+        c.faults.rules += [
+            Rule(Fault(lose_response=True), verb="create", resource="pods/binding"),
+            Rule(Fault(answer=forbidden), verb="get", resource="pods", times=3),
+            Rule(Fault(delay_seconds=60), verb="watch", resource="pods", times=None),
+        ]
+        c.server.drop_watches()
+        await c.advance(8)
+        assert [event.reason for event in c.events("web")] == ["Scheduled"]
+        assert len([audit for audit in c.requests if audit.path.endswith("/web/binding")]) == 1
+        assert c.bound("other") is None
+        checkers.check_books()
+
+
+async def test_a_scheduler_that_may_not_look_gives_the_place_back_in_the_end() -> None:
+    journal: list[Call] = []
+    forbidden = StatusError(403, "Forbidden", "not you")
+    async with cluster(nodes=1, plugins=reservers(journal)) as c:
+        c.faults.rules += [
+            Rule(Fault(answer=forbidden), verb="create", resource="pods/binding"),
+            Rule(Fault(answer=forbidden), verb="get", resource="pods", times=None),
+        ]
+        await c.create(make_pod("web").req(cpu="3"))
+        await c.advance(8)
+        assert undone(journal) == []
+        await c.advance(4)
+        assert undone(journal) == ["B", "A"]
+        assert c.bound("web") == "n1"
+
+
 async def test_a_pod_deleted_between_cycle_and_bind_leaves_nothing_behind() -> None:
     journal: list[Call] = []
     faults = faulty_bind(delay_seconds=1.0)
