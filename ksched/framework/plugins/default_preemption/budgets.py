@@ -21,6 +21,11 @@ class DisruptionBudgets:
         self._of_template: WeakKeyDictionary[PodTemplate, list[PodDisruptionBudget]]
         self._of_template = WeakKeyDictionary()
 
+    @property
+    def generation(self) -> int:
+        """Changes whenever a budget does."""
+        return self._listing.generation
+
     def split(self, pods: Sequence[PodInfo]) -> tuple[list[PodInfo], list[PodInfo]]:
         """Divide pods, in the order in which they would go, into violating ones and others.
 

@@ -16,19 +16,11 @@ import numpy as np
 from msgspec import Struct
 from numpy.typing import NDArray
 
-from ksched.cache.excerpt import (
-    NON_ZERO_CPU,
-    NON_ZERO_MEMORY,
-    POD_COUNT,
-    Excerpt,
-    amounts_of,
-)
-from ksched.cache.pod_info import Demand
+from ksched.cache.excerpt import POD_COUNT, Excerpt
 from ksched.framework import (
     Code,
     CycleState,
     Handle,
-    NodeInfo,
     PodInfo,
     Status,
     error,
@@ -36,7 +28,7 @@ from ksched.framework import (
 )
 from ksched.framework.plugins.default_preemption.budgets import DisruptionBudgets
 from ksched.framework.plugins.default_preemption.candidates import Candidate, by_importance
-from ksched.framework.plugins.default_preemption.evictable import EvictableAmounts
+from ksched.framework.plugins.default_preemption.evictable import Evictable, Turns
 from ksched.framework.time_slices import TimeSlice
 
 Rows = NDArray[np.intp]
@@ -87,7 +79,7 @@ class DryRun:
         state: CycleState,
         pod: PodInfo,
         budgets: DisruptionBudgets,
-        evictable: EvictableAmounts,
+        evictable: Evictable,
     ) -> None:
         self._handle = handle
         self._state = state
@@ -132,11 +124,8 @@ class DryRun:
         nodes.amounts[: freed.shape[0]] -= freed
         return nodes
 
-    def _victims_by_turn(self, info: NodeInfo) -> tuple[list[PodInfo], int]:
-        """Pods below ours in the order of their reprieve; the first so many violate a budget."""
-        lower = [pod for pod in info.pods.values() if pod.priority < self._pod.priority]
-        violating, others = self._budgets.split(by_importance(lower))
-        return violating + others, len(violating)
+    def _turns(self, row: int) -> Turns:
+        return self._evictable.turns(row, self._table.infos[row], self._budgets)
 
     # -- together -------------------------------------------------------------------------------
 
@@ -155,30 +144,32 @@ class DryRun:
                     findings.add(outcome)
 
     async def _reprieve_together(self, rows: Rows) -> list[Candidate | Status]:
-        infos = [self._table.infos[row] for row in rows]
-        turns = [self._victims_by_turn(info) for info in infos]
+        turns = [self._turns(row) for row in rows.tolist()]
         nodes = self._emptied(rows)
         filters = self._handle.amount_filters(self._state, self._pod, nodes)
-        victims: list[list[tuple[int, PodInfo]]] = [[] for _ in infos]
-        by_step = _amounts_by_step([pods for pods, _ in turns], nodes.amounts.shape[0])
+        victims: list[list[tuple[int, PodInfo]]] = [[] for _ in turns]
+        steps = max(len(one.pods) for one in turns)
+        by_step = np.zeros((steps, nodes.amounts.shape[0], len(turns)), np.int64)
+        for column, one in enumerate(turns):
+            by_step[: len(one.pods), : one.amounts.shape[1], column] = one.amounts
         for step, added in enumerate(by_step):
             nodes.amounts += added
             is_too_much = filters.judge() != 0
             nodes.amounts -= added * is_too_much
             for column in np.flatnonzero(is_too_much).tolist():
-                victims[column].append((step, turns[column][0][step]))
+                victims[column].append((step, turns[column].pods[step]))
             if self._turn.is_over:
                 await self._turn.give_way()
         return [
-            self._outcome(info.name, found, num_violating)
-            for info, found, (_, num_violating) in zip(infos, victims, turns, strict=True)
+            self._outcome(name, found, one.num_violating)
+            for name, found, one in zip(nodes.rows, victims, turns, strict=True)
         ]
 
     # -- one by one -----------------------------------------------------------------------------
 
     async def _try_one_by_one(self, rows: Rows, findings: Findings) -> None:
         for row in rows.tolist():
-            outcome = await self._select_victims_on_node(self._table.infos[row])
+            outcome = await self._select_victims_on_node(row)
             if isinstance(outcome, Status):
                 findings.reject(outcome)
             else:
@@ -186,12 +177,12 @@ class DryRun:
             if findings.is_enough:
                 break
 
-    async def _select_victims_on_node(self, info: NodeInfo) -> Candidate | Status:
+    async def _select_victims_on_node(self, row: int) -> Candidate | Status:
         """Remove all, take back what fits (default_preemption.go: SelectVictimsOnNode, v1.36)."""
         handle, pod = self._handle, self._pod
-        node, state = info.clone(), self._state.clone()
-        by_turn, num_violating = self._victims_by_turn(info)
-        for victim in by_turn:
+        node, state = self._table.infos[row].clone(), self._state.clone()
+        turns = self._turns(row)
+        for victim in turns.pods:
             status = handle.remove_pod(state, pod, victim, node)
             if not status.is_success:
                 return status
@@ -199,7 +190,7 @@ class DryRun:
         if not status.is_success:
             return status
         victims: list[tuple[int, PodInfo]] = []
-        for turn, one in enumerate(by_turn):
+        for turn, one in enumerate(turns.pods):
             status = handle.add_pod(state, pod, one, node)
             if status.is_success:
                 status = handle.run_filters_with_nominated_pods(state, pod, node)
@@ -211,7 +202,7 @@ class DryRun:
                     return status
             if self._turn.is_over:
                 await self._turn.give_way()
-        return self._outcome(info.name, victims, num_violating)
+        return self._outcome(node.name, victims, turns.num_violating)
 
     def _outcome(
         self, node_name: str, victims: Sequence[tuple[int, PodInfo]], num_violating: int
@@ -220,22 +211,3 @@ class DryRun:
             return error(f'expected at least one victim pod on node "{node_name}"')
         pods = by_importance(pod for _, pod in victims)
         return Candidate(node_name, tuple(pods), sum(turn < num_violating for turn, _ in victims))
-
-
-def _amounts_by_step(turns: Sequence[Sequence[PodInfo]], lines: int) -> NDArray[np.int64]:
-    """What the nodes take back in each step: a matrix of amounts, zero where nothing is left."""
-    steps, columns, amounts = [], [], []
-    known: dict[Demand, list[int]] = {}
-    for column, pods in enumerate(turns):
-        for step, pod in enumerate(pods):
-            dense = known.get(pod.demand)
-            if dense is None or pod.non_zero != (dense[NON_ZERO_CPU], dense[NON_ZERO_MEMORY]):
-                dense = known[pod.demand] = [0] * lines
-                for line, amount in amounts_of(pod):
-                    dense[line] = amount
-            steps.append(step)
-            columns.append(column)
-            amounts.append(dense)
-    by_step = np.zeros((max(steps) + 1, len(turns), lines), np.int64)
-    by_step[steps, columns] = amounts
-    return by_step.transpose(0, 2, 1)

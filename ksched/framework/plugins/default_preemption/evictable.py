@@ -1,27 +1,47 @@
-"""What the pods below a priority take of each node, as columns."""
+"""What the pods below a priority take of each node, and in which order they might stay."""
 
 from __future__ import annotations
 
 from collections import OrderedDict
+from collections.abc import Mapping
+from typing import NamedTuple
 
 import numpy as np
 
-from ksched.cache.columns import NodeTable
+from ksched.cache.columns import Ints, NodeTable
 from ksched.cache.excerpt import REQUESTED, amounts_of
-from ksched.cache.node_info import NodeInfo
+from ksched.framework import NodeInfo, PodInfo
+from ksched.framework.plugins.default_preemption.budgets import DisruptionBudgets
+from ksched.framework.plugins.default_preemption.candidates import by_importance
 from ksched.framework.time_slices import TimeSlice
 
 PRIORITIES_KEPT = 8
+TURNS_KEPT = 512
 
 
-class EvictableAmounts:
-    """Amounts that evicting every pod below a priority would free, by row of the node table."""
+class Turns(NamedTuple):
+    """The pods below a priority on one node in the order of their reprieve."""
+
+    pods: tuple[PodInfo, ...]
+    num_violating: int
+    """The first so many violate a budget if they go."""
+    amounts: Ints
+    """What they take, a line per pod and a column per line of ``Excerpt.amounts``."""
+    everybody: Mapping[str, PodInfo]
+    """All pods of the node, to know it by: a node that changed is another object."""
+    generation: int
+    """Of the budgets."""
+
+
+class Evictable:
+    """The pods below a priority, by row of the node table."""
 
     def __init__(self, priority: int) -> None:
         self._priority = priority
+        self._turns: dict[int, Turns] = {}
         self._position = -1
         self.amounts = np.zeros((REQUESTED, 0), np.int64)
-        """Lines as in ``Excerpt.amounts``; a line that is missing is zero."""
+        """What they take together. Lines as in ``Excerpt.amounts``; a missing one is zero."""
 
     async def catch_up(self, table: NodeTable, turn: TimeSlice) -> None:
         """Count again the rows that changed. The table must stay as it is meanwhile."""
@@ -37,6 +57,30 @@ class EvictableAmounts:
             if turn.is_over:
                 await turn.give_way()
         self._position = position
+
+    def turns(self, row: int, info: NodeInfo, budgets: DisruptionBudgets) -> Turns:
+        """Who may be put back on a node, and when; call after ``catch_up``."""
+        kept = self._turns.get(row)
+        if (
+            kept is None
+            or kept.everybody is not info.pods
+            or kept.generation != budgets.generation
+            or kept.amounts.shape[1] != self.amounts.shape[0]
+        ):
+            if len(self._turns) >= TURNS_KEPT:
+                self._turns.clear()
+            kept = self._turns[row] = self._take_turns(info, budgets)
+        return kept
+
+    def _take_turns(self, info: NodeInfo, budgets: DisruptionBudgets) -> Turns:
+        lower = [pod for pod in info.pods.values() if pod.priority < self._priority]
+        violating, others = budgets.split(by_importance(lower))
+        pods = (*violating, *others)
+        amounts = np.zeros((len(pods), self.amounts.shape[0]), np.int64)
+        for turn, pod in enumerate(pods):
+            for line, amount in amounts_of(pod):
+                amounts[turn, line] = amount
+        return Turns(pods, len(violating), amounts, info.pods, budgets.generation)
 
     def _count(self, row: int, info: NodeInfo) -> None:
         amounts = [0] * self.amounts.shape[0]
@@ -60,10 +104,10 @@ class EvictableByPriority:
     """Columns for the priorities that preempted last."""
 
     def __init__(self) -> None:
-        self._kept: OrderedDict[int, EvictableAmounts] = OrderedDict()
+        self._kept: OrderedDict[int, Evictable] = OrderedDict()
 
-    def below(self, priority: int) -> EvictableAmounts:
-        kept = self._kept.setdefault(priority, EvictableAmounts(priority))
+    def below(self, priority: int) -> Evictable:
+        kept = self._kept.setdefault(priority, Evictable(priority))
         self._kept.move_to_end(priority)
         if len(self._kept) > PRIORITIES_KEPT:
             self._kept.popitem(last=False)
