@@ -14,11 +14,17 @@ from typing import Any
 
 import pytest
 import uvloop
+from hypothesis import settings
 
 from ksched.testing.assets import Assets, AssetsMissing
 from ksched.testing.child_process import ChildProcess
 from ksched.testing.control_plane import ControlPlane, free_ports
 from ksched.testing.virtual_time import VirtualLoop
+
+
+# How long an example takes says more about the machine than about the code.
+settings.register_profile("ksched", deadline=None)
+settings.load_profile("ksched")
 
 
 def pytest_asyncio_loop_factories(
