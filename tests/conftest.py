@@ -21,7 +21,6 @@ from ksched.testing.child_process import ChildProcess
 from ksched.testing.control_plane import ControlPlane, free_ports
 from ksched.testing.virtual_time import VirtualLoop
 
-
 # How long an example takes says more about the machine than about the code.
 settings.register_profile("ksched", deadline=None)
 settings.load_profile("ksched")
