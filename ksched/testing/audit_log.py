@@ -9,6 +9,8 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from ksched.testing.control_plane import KSCHED
+
 POLICY = {
     "apiVersion": "audit.k8s.io/v1",
     "kind": "Policy",
@@ -25,9 +27,12 @@ POLICY = {
             "namespaces": ["kube-system"],
             "resources": [{"group": "coordination.k8s.io", "resources": ["leases"]}],
         },
+        {"level": "Metadata", "users": [KSCHED.name]},
         {"level": "None"},
     ],
 }
+
+_FORBIDDEN = 403
 
 
 class Bind(NamedTuple):
@@ -53,6 +58,14 @@ class LeaseWrite(NamedTuple):
     holder: str
 
 
+class Refusal(NamedTuple):
+    """Something that ksched asked for and may not do."""
+
+    at: float
+    verb: str
+    path: str
+
+
 class AuditLog:
     """Written by a kube-apiserver that was started with ``flags``."""
 
@@ -63,6 +76,7 @@ class AuditLog:
         self._policy.write_text(json.dumps(POLICY))
         self._binds: list[Bind] = []
         self._writes: list[LeaseWrite] = []
+        self._refusals: list[Refusal] = []
         self._read_to = 0
 
     @property
@@ -78,6 +92,11 @@ class AuditLog:
         """All successful writes of the lease, in the order in which they took effect."""
         self._read()
         return sorted(self._writes, key=lambda write: write.ended)
+
+    def refusals(self) -> list[Refusal]:
+        """What ksched was forbidden to do."""
+        self._read()
+        return self._refusals
 
     def problems(self) -> list[str]:
         """Everything that must not happen, however the schedulers are treated."""
@@ -102,13 +121,21 @@ class AuditLog:
     def _take(self, entry: dict[str, Any]) -> None:
         began, ended = map(_seconds, (entry["requestReceivedTimestamp"], entry["stageTimestamp"]))
         source, code = entry["sourceIPs"][0], entry["responseStatus"]["code"]
-        about = entry["objectRef"]
-        if about["resource"] == "pods":
+        about = entry.get("objectRef", {})
+        if code == _FORBIDDEN:
+            self._refusals.append(Refusal(ended, entry["verb"], entry["requestURI"]))
+        elif about.get("subresource") == "binding":
             user = entry["user"]["username"]
             self._binds.append(Bind(began, ended, source, user, about["name"], code))
-        elif code < 300 and entry["requestObject"]["metadata"]["name"] == self._lease:
+        elif code < 300 and _lease_name(entry) == self._lease:
             holder = entry["requestObject"]["spec"].get("holderIdentity") or ""
             self._writes.append(LeaseWrite(began, ended, source, holder))
+
+
+def _lease_name(entry: dict[str, Any]) -> str | None:
+    """The lease that was written, if one was: only then the log has the object."""
+    written: dict[str, Any] | None = entry.get("requestObject")
+    return written["metadata"]["name"] if written else None
 
 
 def _bound_twice(binds: list[Bind]) -> Iterator[str]:

@@ -21,7 +21,7 @@ def stamp(second: float) -> str:
 
 def bind(source: str, pod: str, began: float, ended: float, code: int = 201) -> dict[str, Any]:
     return {
-        "objectRef": {"resource": "pods", "name": pod},
+        "objectRef": {"resource": "pods", "subresource": "binding", "name": pod},
         "user": {"username": "ksched"},
         "sourceIPs": [source],
         "requestReceivedTimestamp": stamp(began),
@@ -125,3 +125,12 @@ def test_half_a_line_is_read_when_it_is_whole(log: Log, tmp_path: Path) -> None:
     path.write_text(text)
 
     assert audit.lease_writes()[1] == LeaseWrite(1e9 + 2, 1e9 + 3, A, A)
+
+
+def test_what_is_forbidden_is_told(log: Log) -> None:
+    asked = {"verb": "list", "requestURI": "/api/v1/secrets"}
+    no_object = {key: value for key, value in bind(A, "", 2, 3).items() if key != "objectRef"}
+    audit = log({**bind(A, "", 0, 1, code=403), **asked}, no_object)
+
+    assert audit.refusals() == [(1e9 + 1, "list", "/api/v1/secrets")]
+    assert audit.binds() == []
