@@ -127,7 +127,8 @@ async def test_client_may_be_used_after_it_was_closed(connect, echo) -> None:
 async def test_only_a_leader_gives_orders(connect, echo) -> None:
     lease = 10.0
     fence = WriteFence(lambda: lease)
-    client = connect(extender(urlPrefix=f"http://127.0.0.1:{echo.port}"), guard=fence.guard)
+    config = extender(urlPrefix=f"http://127.0.0.1:{echo.port}", httpTimeout="200ms")
+    client = connect(config, guard=fence.guard)
     assert await client.order("bind", b"1") == b"1"
     lease = 0.0
 
