@@ -68,6 +68,10 @@ class VirtualLoop(asyncio.SelectorEventLoop):
     def time(self) -> float:
         return self._virtual.now
 
+    def keep_busy(self, seconds: float) -> None:
+        """Let time pass while nobody may run, as a frozen process or a call that blocks does."""
+        self._virtual.now += seconds
+
     async def idle(self) -> None:
         """Wait until nothing more can happen at this virtual instant; the clock stands still."""
         waiter = self.create_future()

@@ -143,7 +143,7 @@ class Site:
         """Time passes and nobody may run: a stopped process, a plugin that never yields."""
         loop = asyncio.get_running_loop()
         assert isinstance(loop, VirtualLoop)
-        loop._virtual.now += seconds
+        loop.keep_busy(seconds)
 
     def binders(self) -> Counter[str]:
         """How many pods each replica has bound; a pod that was bound twice fails the test."""

@@ -190,7 +190,7 @@ class ElectionScript:
         """Something keeps the event loop; or the process is stopped and goes on later."""
         loop = asyncio.get_running_loop()
         assert isinstance(loop, VirtualLoop)
-        loop._virtual.now += float(seconds)
+        loop.keep_busy(float(seconds))
 
     def do_wall(self, name: str, seconds: str) -> None:
         self.candidates[name].clock.offset += float(seconds)

@@ -207,7 +207,7 @@ class World:
                 assert isinstance(loop, VirtualLoop)
                 seconds = self.rng.choice((1.0, 12.0, 20.0))
                 self.blocked.append((self.now, seconds))
-                loop._virtual.now += seconds
+                loop.keep_busy(seconds)
 
     # -- judgement --------------------------------------------------------------------------------
 

@@ -71,3 +71,14 @@ async def test_a_timer_a_trifle_ahead_of_another_does_not_set_it_off() -> None:
     trifle = 2**-40
     waits = [asyncio.sleep(60 - trifle), *(wait_for(60.0) for _ in range(3))]
     assert await asyncio.gather(*waits) == [None, 1, 1, 1]
+
+
+async def test_timers_that_came_due_while_busy_fire_afterwards() -> None:
+    loop = asyncio.get_running_loop()
+    woken = asyncio.create_task(asyncio.sleep(3, "late"))
+    await asyncio.sleep(1)
+    loop.keep_busy(20)
+
+    assert loop.time() == 21.0
+    assert await woken == "late"
+    assert loop.time() == 21.0
