@@ -17,6 +17,36 @@ from ksched.testing.seeds import asked_seeds
 
 pytestmark = [pytest.mark.real, pytest.mark.real_time]
 
+SEEDS = 15
+REASONS = {
+    "Insufficient cpu",
+    "Insufficient memory",
+    "Insufficient ephemeral-storage",
+    "Insufficient example.com/gpu",
+    "Insufficient hugepages-2Mi",
+    "Too many pods",
+    "node(s) were unschedulable",
+    "node(s) had untolerated taint(s)",
+    "node(s) didn't match Pod's node affinity/selector",
+    "node(s) didn't have free ports for the requested pod ports",
+    "node(s) didn't match pod topology spread constraints",
+    "node(s) didn't match pod topology spread constraints (missing required label)",
+    "node(s) didn't match pod affinity rules",
+    "node(s) didn't match pod anti-affinity rules",
+    "node(s) didn't satisfy existing pods anti-affinity rules",
+    "not eligible due to preemptionPolicy=Never",
+    "No preemption victims found for incoming pod",
+    "Preemption is not helpful for scheduling",
+}
+SCORING_PLUGINS = {
+    "TaintToleration",
+    "NodeAffinity",
+    "NodeResourcesFit",
+    "NodeResourcesBalancedAllocation",
+    "PodTopologySpread",
+    "InterPodAffinity",
+    "ImageLocality",
+}
 RBAC = Path(__file__).parents[2] / "config" / "rbac.yaml"
 
 
@@ -34,10 +64,15 @@ async def test_decides_as_kube_scheduler_does(control_plane: ControlPlane) -> No
     control_plane.kubectl("apply", "-f", str(RBAC))
     reports = []
     async with Arena.running(control_plane) as arena:
-        for seed in asked_seeds(15):
+        for seed in asked_seeds(SEEDS):
             reports.append(await Scenario.play(arena, seed))
             print(summary(reports[-1:]))  # noqa: T201  a long run should show where it is
     print(summary(reports))  # noqa: T201
 
     found = [text for report in reports for text in report.disagreements]
     assert not found, "\n\n".join([summary(reports), *found])
+    if len(reports) >= SEEDS:
+        # Agreement says something only about what came up.
+        messages = " ".join(message for report in reports for message in report.messages)
+        assert {reason for reason in REASONS if reason not in messages} == set()
+        assert {plugin for report in reports for plugin in report.telling} >= SCORING_PLUGINS

@@ -113,7 +113,7 @@ class RandomManifests(Chance):
             labels[HOSTNAME] = name if self.sometimes(93) else "twin"
         if self.sometimes(90):
             labels[ZONE] = self.one_of(("a", "b", "c", "") if self.sometimes(20) else ("a", "b"))
-        allocatable = {"pods": self.one_of(("110", "110", "110", "5", "1", "0"))}
+        allocatable = {"pods": self.one_of(("0", "1", "5")) if self.sometimes(12) else "110"}
         for resource, amounts in _CAPACITIES.items():
             if self.sometimes(95 if resource in ("cpu", "memory") else 60):
                 # Small nodes matter, but a pod should often have a choice.
@@ -121,7 +121,7 @@ class RandomManifests(Chance):
         return {
             "metadata": {"name": name, "labels": labels},
             "spec": {"unschedulable": True, **self._taints()}
-            if self.sometimes(12)
+            if self.sometimes(10)
             else self._taints(),
             "status": {
                 "allocatable": allocatable,
@@ -141,7 +141,7 @@ class RandomManifests(Chance):
         return {**node, part: other[part]}
 
     def _taints(self) -> Json:
-        if self.sometimes(65):
+        if self.sometimes(75):
             return {}
         taints: dict[tuple[str, str], Json] = {}
         for _ in range(self.random.randint(1, 2)):
@@ -157,13 +157,13 @@ class RandomManifests(Chance):
             "metadata": {
                 "name": name,
                 "namespace": self.one_of(NAMESPACES),
-                "labels": self._some_pod_labels(0, 3),
+                "labels": self._some_pod_labels(0 if self.sometimes(10) else 1, 3),
             },
             "spec": {"containers": [{"name": "c0", "image": self.one_of(_IMAGE_NAMES)}]},
         }
         if self.sometimes():
             pod["spec"]["priorityClassName"] = NEVER_PREEMPTING
-        count = self.random.randint(0, min(at_most_parts, len(self._parts)))
+        count = min(self.random.randint(0, at_most_parts), len(self._parts))
         for part in self.random.sample(self._parts, count):
             part(self, pod)
         return pod
@@ -281,7 +281,7 @@ def with_node_affinity(source: RandomManifests, pod: Json) -> None:
         terms = source.several(term, at_least=1, at_most=3)
         affinity[_REQUIRED] = {"nodeSelectorTerms": terms}
     if source.sometimes(60):
-        affinity[_PREFERRED] = source.several(preferred, at_most=3)
+        affinity[_PREFERRED] = source.several(preferred, at_least=1, at_most=3)
     pod["spec"].setdefault("affinity", {})["nodeAffinity"] = affinity
 
 
@@ -346,7 +346,8 @@ def with_pod_affinity(source: RandomManifests, pod: Json) -> None:
             make = lambda: _pod_term(source)  # noqa: E731
             rules[_REQUIRED] = source.several(make, at_least=1, at_most=2)
         if source.sometimes(60):
-            rules[_PREFERRED] = source.several(lambda: _weighted_term(source), at_most=2)
+            make_weighted = lambda: _weighted_term(source)  # noqa: E731
+            rules[_PREFERRED] = source.several(make_weighted, at_least=1, at_most=2)
         pod["spec"].setdefault("affinity", {})[kind] = rules
 
 
@@ -393,8 +394,11 @@ POD_PARTS: Final[tuple[PodPart, ...]] = (
     with_node_affinity,
     with_tolerations,
     with_ports,
+    with_owner,
+    # What the pods of a cluster are to each other decides most rarely, so it comes more often.
+    with_spread,
     with_spread,
     with_pod_affinity,
-    with_owner,
+    with_pod_affinity,
 )
 """What pods of a parity run may be made of."""

@@ -19,7 +19,7 @@ PRIORITY_CLASSES = Resource(
     "scheduling.k8s.io", "v1", "priorityclasses", "PriorityClass", namespaced=False
 )
 
-_NODES, _RUNNING_PODS = (3, 10), (0, 25)
+_NODES, _RUNNING_PODS = (3, 10), (0, 40)
 
 
 @dataclass
@@ -30,12 +30,20 @@ class Report:
     bound: int = 0
     rejected: int = 0
     disagreements: list[str] = field(default_factory=list)
+    messages: list[str] = field(default_factory=list)
+    """Why pods were rejected, in kube-scheduler's words."""
+    telling: set[str] = field(default_factory=set)
+    """The plugins of kube-scheduler that scored some nodes higher than others."""
 
     def add(self, number: int, pod: Json, theirs: Outcome, ours: Outcome) -> None:
         if theirs.node:
             self.bound += 1
+            seen = [set(by_plugin.items()) for by_plugin in theirs.scores.values()]
+            if seen:
+                self.telling |= {plugin for plugin, _ in set.union(*seen) - set.intersection(*seen)}
         else:
             self.rejected += 1
+            self.messages.append(theirs.message)
         if found := differences(theirs, ours):
             lines = [
                 f"seed {self.seed}, decision {number}: {found[0]}",

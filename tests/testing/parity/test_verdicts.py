@@ -85,7 +85,10 @@ def test_a_difference_tells_seed_pod_verdicts_and_scores() -> None:
         4, {"metadata": {"name": "web"}}, Outcome("n1", scores=AHEAD), Outcome("n2", scores=TIED)
     )
 
-    assert (report.decisions, report.bound) == (2, 2)
+    report.add(5, {}, Outcome(message=NO_ROOM), Outcome(message=NO_ROOM))
+
+    assert (report.decisions, report.bound, report.messages) == (3, 2, [NO_ROOM])
+    assert report.telling == {"Fit"}
     [text] = report.disagreements
     assert text.splitlines() == [
         "seed 17, decision 4: n2 is not among the best: n1",
