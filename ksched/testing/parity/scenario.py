@@ -38,9 +38,9 @@ class Report:
     def add(self, number: int, pod: Json, theirs: Outcome, ours: Outcome) -> None:
         if theirs.node:
             self.bound += 1
-            seen = [set(by_plugin.items()) for by_plugin in theirs.scores.values()]
-            if seen:
-                self.telling |= {plugin for plugin, _ in set.union(*seen) - set.intersection(*seen)}
+            for by_plugin in theirs.scores.values():
+                first = next(iter(theirs.scores.values()))
+                self.telling |= {plugin for plugin, _ in by_plugin.items() ^ first.items()}
         else:
             self.rejected += 1
             self.messages.append(theirs.message)
