@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: test-contract load run test lint types unit docs simulate assets assets-path test-real parity bench-real clean help
+.PHONY: test-contract load run test lint types unit explore docs simulate assets assets-path test-real parity bench-real clean help
 .DEFAULT_GOAL := help
 
 help: ## list the targets
@@ -36,6 +36,9 @@ unit: $(VENV)/.installed-test
 
 simulate: $(VENV)/.installed-test ## clusters live through bad weather: make simulate SEEDS=100
 	KSCHED_SIMULATION_FIRST=$$(date +%s) KSCHED_SIMULATION_SEEDS=$(or $(SEEDS),20) $(BIN)/pytest -n auto tests/simulation
+
+explore: $(VENV)/.installed-test ## the property tests with examples nobody has seen yet
+	KSCHED_EXAMPLES=explore $(BIN)/pytest -n auto -m "not real"
 
 docs: $(VENV)/.installed ## docs/plugins from the docstrings of the plugins
 	$(BIN)/python tools/plugin_docs.py

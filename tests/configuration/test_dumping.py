@@ -101,7 +101,8 @@ def test_a_file_that_cannot_be_written_is_named(tmp_path: Path) -> None:
 NAMES = st.from_regex(r"[a-z]([a-z0-9]{0,5})", fullmatch=True)
 TEXTS = st.text(st.characters(codec="utf-8", exclude_categories=("Cc", "Cs")), max_size=8)
 PERCENT = st.integers(0, 100)
-SECONDS = st.integers(1, 10**12).map(lambda nanoseconds: nanoseconds / 10**9)
+NANOSECONDS = st.integers(1, 10**12)
+SECONDS = NANOSECONDS.map(lambda nanoseconds: nanoseconds / 10**9)
 POINTS = st.builds(UtilizationShapePoint, utilization=PERCENT, score=st.integers(0, 10))
 SHAPES = st.lists(POINTS, min_size=1, max_size=4, unique_by=lambda point: point.utilization).map(
     lambda points: tuple(sorted(points, key=lambda point: point.utilization))
@@ -161,7 +162,8 @@ ARGS = {
     "DynamicResources": st.builds(
         DynamicResourcesArgs,
         filter_timeout_seconds=SECONDS,
-        binding_timeout_seconds=SECONDS.map(lambda seconds: seconds + 1),
+        # Added as integers: a sum of floats need not be the float nearest to any nanosecond.
+        binding_timeout_seconds=NANOSECONDS.map(lambda ns: (10**9 + ns) / 10**9),
     ),
     "InterPodAffinity": st.builds(InterPodAffinityArgs, hard_pod_affinity_weight=PERCENT),
     "NodeAffinity": st.builds(NodeAffinityArgs, added_affinity=st.none() | AFFINITIES),
