@@ -38,6 +38,12 @@ ANY_ADDRESS = "0.0.0.0"
 _FIXED_RESOURCES = frozenset(("cpu", "memory", "ephemeral-storage"))
 
 
+class PodShape:
+    """A template but for labels and controller, which most plugins do not look at."""
+
+    __slots__ = ("__weakref__",)
+
+
 class PodTemplate:
     """What plugins may know of a pod, shared by all pods that are equal in it."""
 
@@ -48,9 +54,11 @@ class PodTemplate:
         labels: Labels,
         spec: PodSpec,
         controller: OwnerReference | None,
+        shape: PodShape,
         axis: ResourceAxis,
     ) -> None:
         self.number = number
+        self.shape = shape
         self.namespace = namespace
         self.labels = labels
         self.spec = spec
@@ -196,6 +204,7 @@ class TemplateRegistry:
     def __init__(self, axis: ResourceAxis) -> None:
         self.axis = axis
         self._templates: WeakValueDictionary[bytes, PodTemplate] = WeakValueDictionary()
+        self._shapes: WeakValueDictionary[bytes, PodShape] = WeakValueDictionary()
         self._encode = msgspec.msgpack.Encoder(order="deterministic").encode
         self._made = 0
 
@@ -226,14 +235,22 @@ class TemplateRegistry:
         template = self._templates.get(key)
         if template is None:
             self._made += 1
+            shape = self._shape(meta.namespace, spec)
             try:
                 template = PodTemplate(
-                    self._made, meta.namespace, meta.labels, spec, controller, self.axis
+                    self._made, meta.namespace, meta.labels, spec, controller, shape, self.axis
                 )
             except ValueError as problem:
                 raise InvalidObject("Pod", meta.key, str(problem)) from problem
             self._templates[key] = template
         return template
+
+    def _shape(self, namespace: str, spec: PodSpec) -> PodShape:
+        key = self._encode((namespace, spec))
+        shape = self._shapes.get(key)
+        if shape is None:
+            shape = self._shapes[key] = PodShape()
+        return shape
 
     def __len__(self) -> int:
         return len(self._templates)

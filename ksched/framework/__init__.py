@@ -30,6 +30,7 @@ from ksched.framework.interface import (
 from ksched.framework.normalizing import default_normalize
 from ksched.framework.queued_pod import QueuedPodInfo
 from ksched.framework.status import (
+    PASS_TEMPLATE,
     SKIP,
     SKIP_TEMPLATE,
     SUCCESS,
@@ -46,6 +47,7 @@ from ksched.framework.verdicts import Scope, Verdicts
 __all__ = [
     "MAX_NODE_SCORE",
     "MIN_NODE_SCORE",
+    "PASS_TEMPLATE",
     "SKIP",
     "SKIP_TEMPLATE",
     "SUCCESS",

@@ -107,6 +107,12 @@ class ColumnarFilterPlugin(Plugin, Protocol):
     Or ``filter_changes(state, pod, mark)``, which returns a new mark and the rows whose answer may
     have changed since the mark it was given (``None`` for all rows; the first mark is ``None``):
     the runtime then keeps the answers and asks again about these rows, and about changed nodes.
+
+    Kept answers are shared by pods that differ in nothing the plugins look at. A plugin whose kept
+    verdicts and scores read neither labels nor controller of the pod says so: ``reads_labels`` is
+    False. One that reads them may define ``filter_group(state, pod)``, asked unless PreFilter
+    skipped it: pods with the same spec and the same group get the same verdicts. One plugin that
+    does neither has everything kept template by template.
     """
 
     filter_scope: ClassVar[Scope]

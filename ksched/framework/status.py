@@ -70,6 +70,8 @@ SKIP = Status(Code.SKIP)
 SKIP_TEMPLATE = Status(Code.SKIP, ("has no business with any pod of the template",))
 """SKIP for this pod and for every other of its template: PreFilter and PreScore plugins that
 answer so are not asked about them again."""
+PASS_TEMPLATE = Status(Code.SUCCESS, ("has nothing to prepare for any pod of the template",))
+"""SUCCESS likewise, by plugins that leave nothing in the cycle state."""
 
 
 def unschedulable(*reasons: str) -> Status:

@@ -24,8 +24,8 @@ from ksched.api.objects import NodeAffinity as NodeAffinitySpec
 from ksched.configuration.plugin_args import NodeAffinityArgs
 from ksched.errors import ConfigError
 from ksched.framework import (
+    PASS_TEMPLATE,
     SKIP_TEMPLATE,
-    SUCCESS,
     Action,
     ClusterEvent,
     ClusterEventWithHint,
@@ -71,6 +71,7 @@ class NodeAffinity:
     """
 
     name: ClassVar[str] = names.NODE_AFFINITY
+    reads_labels: ClassVar[bool] = False
     filter_scope: ClassVar[Scope] = Scope.NODE
     score_scope: ClassVar[Scope] = Scope.NODE
 
@@ -89,7 +90,7 @@ class NodeAffinity:
             self._complain(pod, problems)
         node_names = _only_node_names(pod.template)
         if node_names is None:
-            return SUCCESS
+            return PASS_TEMPLATE
         return PreFilterResult(node_names=node_names) if node_names else CONFLICT
 
     def _complain(self, pod: PodInfo, problems: str) -> None:
@@ -114,7 +115,9 @@ class NodeAffinity:
             preferred = _preferred(pod.template)
         except InvalidSelector as problem:
             return error(str(problem))
-        return SKIP_TEMPLATE if preferred is None and self._added_preferred is None else SUCCESS
+        if preferred is None and self._added_preferred is None:
+            return SKIP_TEMPLATE
+        return PASS_TEMPLATE
 
     def score_nodes(self, state: CycleState, pod: PodInfo, nodes: NodeRows) -> NDArray[np.int64]:
         scores = np.zeros(len(nodes), np.int64)

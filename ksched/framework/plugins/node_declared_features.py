@@ -9,8 +9,8 @@ import numpy as np
 
 from ksched.api.objects import Node, Pod, PodSpec
 from ksched.framework import (
+    PASS_TEMPLATE,
     SKIP_TEMPLATE,
-    SUCCESS,
     Action,
     ClusterEvent,
     ClusterEventWithHint,
@@ -44,10 +44,11 @@ class NodeDeclaredFeatures:
     """
 
     name: ClassVar[str] = names.NODE_DECLARED_FEATURES
+    reads_labels: ClassVar[bool] = False
     filter_scope: ClassVar[Scope] = Scope.NODE
 
     def pre_filter(self, state: CycleState, pod: PodInfo, snapshot: Snapshot) -> Status:
-        return SUCCESS if _required(pod.template) else SKIP_TEMPLATE
+        return PASS_TEMPLATE if _required(pod.template) else SKIP_TEMPLATE
 
     def filter_nodes(self, state: CycleState, pod: PodInfo, nodes: NodeRows) -> Verdicts:
         required = _required(pod.template)

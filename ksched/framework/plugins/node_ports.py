@@ -11,8 +11,8 @@ from ksched.api.objects import Pod
 from ksched.cache.node_info import ports_conflict
 from ksched.cache.pod_info import host_ports_of
 from ksched.framework import (
+    PASS_TEMPLATE,
     SKIP_TEMPLATE,
-    SUCCESS,
     Action,
     ClusterEvent,
     ClusterEventWithHint,
@@ -41,10 +41,11 @@ class NodePorts:
     """
 
     name: ClassVar[str] = names.NODE_PORTS
+    reads_labels: ClassVar[bool] = False
     filter_scope: ClassVar[Scope] = Scope.ROW
 
     def pre_filter(self, state: CycleState, pod: PodInfo, snapshot: Snapshot) -> Status:
-        return SUCCESS if pod.template.host_ports else SKIP_TEMPLATE
+        return PASS_TEMPLATE if pod.template.host_ports else SKIP_TEMPLATE
 
     def filter_nodes(self, state: CycleState, pod: PodInfo, nodes: NodeRows) -> Verdicts:
         wanted = pod.template.host_ports

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from ksched.api.objects import Node, Pod
 from ksched.api.tolerations import count_intolerable_prefer_no_schedule, find_untolerated
 from ksched.framework import (
-    SUCCESS,
+    PASS_TEMPLATE,
     Action,
     ClusterEvent,
     ClusterEventWithHint,
@@ -40,6 +40,7 @@ class TaintToleration:
     """
 
     name: ClassVar[str] = names.TAINT_TOLERATION
+    reads_labels: ClassVar[bool] = False
     filter_scope: ClassVar[Scope] = Scope.NODE
     score_scope: ClassVar[Scope] = Scope.NODE
 
@@ -52,7 +53,7 @@ class TaintToleration:
 
     def pre_score(self, state: CycleState, pod: PodInfo, nodes: NodeRows) -> Status:
         """Never skips: without any taint every node gets the full score."""
-        return SUCCESS
+        return PASS_TEMPLATE
 
     def score_nodes(self, state: CycleState, pod: PodInfo, nodes: NodeRows) -> NDArray[np.int64]:
         tolerations = pod.template.spec.tolerations

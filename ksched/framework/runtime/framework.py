@@ -39,6 +39,9 @@ SYNCHRONOUS = (
     "add_pod",
     "remove_pod",
     "filter_nodes",
+    "filter_changes",
+    "filter_epoch",
+    "filter_group",
     "filter",
     "pre_score",
     "score_nodes",
@@ -93,8 +96,21 @@ class Framework:
         }
         self.bind = self._hooks("bind", "Bind")
         self.post_bind = self._hooks("postBind", "PostBind")
+        self.groups = self._groups()
         self.add_pod = self._extensions("add_pod", "PreFilterExtensionAddPod")
         self.remove_pod = self._extensions("remove_pod", "PreFilterExtensionRemovePod")
+
+    def _groups(self) -> list[Hook] | None:
+        """How plugins with kept answers sort pods of one shape; ``None``: by template."""
+        kept = [entry.name for entry in self.filters if entry.is_kept]
+        kept += [entry.name for entry in self.scores if entry.is_kept]
+        groups = []
+        for plugin in map(self.plugins.__getitem__, dict.fromkeys(kept)):
+            if hasattr(plugin, "filter_group"):
+                groups.append(Hook(plugin, plugin.filter_group, "Filter"))
+            elif getattr(plugin, "reads_labels", True):
+                return None
+        return groups
 
     def _hooks(self, point: str, label: str) -> list[Hook]:
         hooks = []

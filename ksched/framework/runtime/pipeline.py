@@ -8,14 +8,14 @@ let the event loop run in between; the snapshot does not change meanwhile.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Mapping, Set
+from collections.abc import Callable, Hashable, Mapping, Set
 
 import numpy as np
 from msgspec import Struct
 
 from ksched.cache.columns import NodeRows, NodeTable
 from ksched.cache.excerpt import Excerpt
-from ksched.cache.pod_info import PodInfo, PodTemplate
+from ksched.cache.pod_info import PodInfo
 from ksched.cache.snapshot import Snapshot
 from ksched.framework.cycle_state import CycleState
 from ksched.framework.diagnosis import Diagnosis, NodeStatuses, count_reasons, rejectors
@@ -26,7 +26,14 @@ from ksched.framework.runtime.framework import Framework
 from ksched.framework.runtime.profile_metrics import ProfileMetrics
 from ksched.framework.runtime.score_columns import ScoreColumns, ScoreEntry, Scores
 from ksched.framework.runtime.what_if import WhatIf, refused
-from ksched.framework.status import SKIP_TEMPLATE, SUCCESS, Code, Status, unresolvable
+from ksched.framework.status import (
+    PASS_TEMPLATE,
+    SKIP_TEMPLATE,
+    SUCCESS,
+    Code,
+    Status,
+    unresolvable,
+)
 from ksched.framework.time_slices import TimeSlice
 from ksched.framework.verdicts import Verdicts
 from ksched.queue.nominator import ExpectedPods
@@ -34,14 +41,14 @@ from ksched.queue.nominator import ExpectedPods
 MAX_RAW_SCORE = 2**53
 """What a score may be before it is normalised; weights and sums must stay within an int64."""
 
-KEPT_TEMPLATES = 1024
+KEPT_GROUPS = 1024
 
 KEPT_BYTES = 48 << 20
-"""Memory for kept columns of all templates of a profile."""
+"""Memory for all kept columns of a profile."""
 
 
-class TemplateColumns:
-    """Everything kept for one template."""
+class KeptColumns:
+    """Everything kept for pods that the plugins of a profile cannot tell apart."""
 
     __slots__ = ("filters", "scores")
 
@@ -95,7 +102,7 @@ class Feasibility(Struct, frozen=True):
     evaluated: int
     codes: Codes
     book: CodeBook
-    columns: TemplateColumns | None = None
+    columns: KeptColumns | None = None
     is_kept: bool = False
     diagnosis: Diagnosis | None = None
     """Why there are no rows, if there are none."""
@@ -117,7 +124,7 @@ class Pipeline:
         self.work = Work()
         self.what_if = WhatIf(framework, snapshot, self.work)
         self._now = now
-        self._columns: OrderedDict[PodTemplate, TemplateColumns] = OrderedDict()
+        self._columns: OrderedDict[Hashable, KeptColumns] = OrderedDict()
 
     # -- pre_filter -----------------------------------------------------------------------------
 
@@ -134,9 +141,12 @@ class Pipeline:
             result = hook.call(state, pod, self.snapshot)
             if hook.is_async:
                 result = await hook.finish(result)
-            if result is SKIP_TEMPLATE:
+            if result is SUCCESS:
+                continue
+            if result is PASS_TEMPLATE or result is SKIP_TEMPLATE:
                 askers.pre_filter.remove(hook)
-                askers.skip_filter.add(hook.plugin)
+                if result is SKIP_TEMPLATE:
+                    askers.skip_filter.add(hook.plugin)
             if isinstance(result, PreFilterResult):
                 if result.node_names is not None:
                     if not isinstance(result.node_names, Set):
@@ -166,7 +176,7 @@ class Pipeline:
         self.work.cycles += 1
         if search.only is not None:
             return await self._fit_directly(state, pod, search, search.only)
-        columns = self.columns(pod)
+        columns = self.columns(state, pod)
         filters = columns.filters
         filters.catch_up(state, pod)
         asked = self._asked_every_cycle(state)
@@ -203,11 +213,15 @@ class Pipeline:
         """What a kept rejection hangs on besides kept verdicts; ``None`` if it cannot be kept."""
         if search.nominated or any(entry.epoch is None for entry in asked):
             return None
-        return tuple(entry.epoch.call(state, pod) for entry in asked if entry.epoch)
+        if not asked:
+            return ()
+        # What is kept is shared by templates which these plugins may well tell apart.
+        epochs = [entry.epoch.call(state, pod) for entry in asked if entry.epoch]
+        return (pod.template, *epochs)
 
     async def _fit_now(
         self,
-        columns: TemplateColumns,
+        columns: KeptColumns,
         asked: list[FilterEntry],
         state: CycleState,
         pod: PodInfo,
@@ -223,7 +237,7 @@ class Pipeline:
 
     async def _fit_some(
         self,
-        columns: TemplateColumns,
+        columns: KeptColumns,
         asked: list[FilterEntry],
         state: CycleState,
         pod: PodInfo,
@@ -400,10 +414,14 @@ class Pipeline:
         askers = self._askers(pod)
         state.skip_score |= askers.skip_score
         for hook in list(askers.pre_score):
-            status = hook.status(result := hook.call(state, pod, nodes))
-            if result is SKIP_TEMPLATE:
+            result = hook.call(state, pod, nodes)
+            if result is SUCCESS:
+                continue
+            if result is PASS_TEMPLATE or result is SKIP_TEMPLATE:
                 askers.pre_score.remove(hook)
-                askers.skip_score.add(hook.plugin)
+                if result is SKIP_TEMPLATE:
+                    askers.skip_score.add(hook.plugin)
+            status = hook.status(result)
             if status.is_skip:
                 state.skip_score.add(hook.plugin)
             elif not status.is_success:
@@ -443,19 +461,31 @@ class Pipeline:
             askers = pod.template.facts[self] = _Askers(self.framework)
         return askers
 
-    def columns(self, pod: PodInfo) -> TemplateColumns:
-        """What is kept for the pod's template; the template unused for longest makes room."""
-        columns = self._columns.get(pod.template)
+    def columns(self, state: CycleState, pod: PodInfo) -> KeptColumns:
+        """What is kept for pods like this one; what was unused for longest makes room."""
+        key = self._key(state, pod)
+        columns = self._columns.get(key)
         if columns is None:
-            columns = TemplateColumns(self.framework, self.snapshot, self.work)
-            self._columns[pod.template] = columns
+            columns = KeptColumns(self.framework, self.snapshot, self.work)
+            self._columns[key] = columns
             per_node = 8 * (len(self.framework.scores) + 5)
             room = KEPT_BYTES // (per_node * max(len(self.snapshot), 1))
-            while len(self._columns) > min(max(room, 8), KEPT_TEMPLATES):
+            while len(self._columns) > min(max(room, 8), KEPT_GROUPS):
                 self._columns.popitem(last=False)
         else:
-            self._columns.move_to_end(pod.template)
+            self._columns.move_to_end(key)
         return columns
+
+    def _key(self, state: CycleState, pod: PodInfo) -> Hashable:
+        """Pods with equal keys get equal answers from every plugin whose answers are kept."""
+        groups = self.framework.groups
+        if groups is None:
+            return pod.template
+        skipped = state.skip_filter
+        return (
+            pod.template.shape,
+            *[None if one.plugin in skipped else one.call(state, pod) for one in groups],
+        )
 
 
 def _among(rows: Rows, nominated: Mapping[int, ExpectedPods]) -> Mapping[int, ExpectedPods]:

@@ -9,6 +9,7 @@ import pytest
 from ksched.configuration.plugin_args import NodeAffinityArgs
 from ksched.errors import ConfigError
 from ksched.framework import (
+    PASS_TEMPLATE,
     SKIP_TEMPLATE,
     SUCCESS,
     Action,
@@ -128,7 +129,7 @@ def test_a_pod_goes_where_its_affinity_allows(pod: PodBuilder, status: Status) -
     ("pod", "answer"),
     [
         pytest.param(make_pod(), SKIP_TEMPLATE, id="nothing to check"),
-        pytest.param(make_pod().node_selector(disk="ssd"), SUCCESS, id="no names"),
+        pytest.param(make_pod().node_selector(disk="ssd"), PASS_TEMPLATE, id="no names"),
         pytest.param(
             make_pod().required_node_affinity(fields=[(NAME, "In", ["a"])]),
             PreFilterResult(node_names=frozenset("a")),
@@ -145,12 +146,12 @@ def test_a_pod_goes_where_its_affinity_allows(pod: PodBuilder, status: Status) -
             make_pod()
             .required_node_affinity(fields=[(NAME, "In", ["a"])])
             .required_node_affinity(("disk", "Exists")),
-            SUCCESS,
+            PASS_TEMPLATE,
             id="one term without a name",
         ),
         pytest.param(
             make_pod().required_node_affinity(fields=[(NAME, "NotIn", ["a"])]),
-            SUCCESS,
+            PASS_TEMPLATE,
             id="names to avoid do not narrow",
         ),
         pytest.param(

@@ -1,8 +1,8 @@
-"""A plugin that has no business with a template is asked once about it, not once a pod."""
+"""A plugin that has nothing to do for a template is asked once about it, not once a pod."""
 
 from __future__ import annotations
 
-from ksched.framework import SKIP, SKIP_TEMPLATE
+from ksched.framework import PASS_TEMPLATE, SKIP, SKIP_TEMPLATE
 from ksched.testing import FakePlugin, cluster, make_pod
 
 
@@ -25,3 +25,12 @@ async def test_a_plugin_that_skips_a_pod_is_asked_about_the_next() -> None:
         await c.settle()
         assert len(plugin.calls("pre_filter")) == 3
         assert plugin.calls("filter") == []
+
+
+async def test_a_plugin_that_passes_a_template_still_filters_its_pods() -> None:
+    plugin = FakePlugin("Ready", pre_filter=PASS_TEMPLATE, filter=None, pre_score=PASS_TEMPLATE)
+    async with cluster(nodes=1, plugins=[plugin]) as c:
+        await c.create(*(make_pod(f"web-{number}").label(app="web") for number in range(3)))
+        await c.settle()
+        assert len(plugin.calls("pre_filter")) == 1
+        assert len(plugin.calls("filter")) == 3

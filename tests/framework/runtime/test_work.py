@@ -55,6 +55,32 @@ def test_ten_thousand_identical_pods_ask_about_fewer_than_five_rows_each(decider
     assert (work_of(decider).rows - before) / 10_000 < 5
 
 
+def test_pods_that_differ_in_labels_share_what_is_kept(decider: Decider) -> None:
+    pod = make_pod("shared").req(cpu="70m", memory="300Mi")
+    assert isinstance(attempt(decider, pod.label(app="a0"), "shared-first"), Placed)
+    before = work_of(decider).rows
+    for number in range(1, 100):
+        labelled = pod.label(app=f"a{number}")
+        assert isinstance(attempt(decider, labelled, f"shared-{number}"), Placed)
+    assert (work_of(decider).rows - before) / 100 < 5
+
+
+def test_pods_that_a_term_tells_apart_by_their_labels_share_nothing(decider: Decider) -> None:
+    apart = make_pod("apart").label(app="loner").pod_anti_affinity("zone", {"app": "meant"})
+    where = attempt(decider, apart, "apart")
+    assert isinstance(where, Placed)
+    row = decider.cache.snapshot.table.rows[where.node_name]
+    zone = decider.cache.snapshot.table.infos[row].labels["zone"]
+    pod = make_pod("kin").req(cpu="60m")
+    for number in range(50):
+        kept_out = attempt(decider, pod.label(app="meant"), f"meant-{number}")
+        free = attempt(decider, pod.label(app="other"), f"other-{number}")
+        assert isinstance(kept_out, Placed)
+        assert isinstance(free, Placed)
+        assert kept_out.feasible_nodes == NODES - NODES // 10, f"not in {zone}"
+        assert free.feasible_nodes == NODES
+
+
 async def test_a_template_that_fits_nowhere_costs_no_row_until_something_relevant_changes(
     decider: Decider,
 ) -> None:

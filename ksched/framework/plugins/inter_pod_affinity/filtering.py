@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from typing import NamedTuple
 
 import numpy as np
 
@@ -102,12 +103,14 @@ class RequiredAffinity:
 
     def __init__(
         self,
+        incoming: IncomingTemplate,
         kept: RequiredTerms,
         affinity: PairCounts,
         anti_affinity: PairCounts,
         existing: PairCounts,
     ) -> None:
-        self._kept = kept
+        self._incoming = incoming
+        self.kept = kept
         self._affinity = affinity
         self._anti_affinity = anti_affinity
         self._existing = existing
@@ -115,28 +118,33 @@ class RequiredAffinity:
 
     def clone(self) -> RequiredAffinity:
         copy = RequiredAffinity(
-            self._kept, self._affinity.clone(), self._anti_affinity.clone(), self._existing.clone()
+            self._incoming,
+            self.kept,
+            self._affinity.clone(),
+            self._anti_affinity.clone(),
+            self._existing.clone(),
         )
         copy._is_changed = self._is_changed
         return copy
 
     def update(self, other: PodTemplate, node: NodeInfo, more: int) -> None:
         """Count a pod that a dry run adds or removes."""
-        kept, labels, ledger = self._kept, node.labels, self._kept.ledger
+        incoming, labels, ledger = self._incoming, node.labels, self.kept.ledger
+        own = self.kept.own
         for term in terms_of(other).required_anti_affinity:
-            if term.matches(kept.template, kept.namespace_labels):
+            if term.matches(incoming.template, incoming.namespace_labels):
                 self._existing.change(term.topology_key, labels, more, ledger)
-        if kept.affinity_terms and kept.wants(other):
+        if own.affinity and own.wants(other):
             for key in self._affinity.by_key:
                 self._affinity.change(key, labels, more, ledger)
-        for own in kept.anti_affinity_terms:
-            if own.matches(other.namespace, other.labels):
-                self._anti_affinity.change(own.topology_key, labels, more, ledger)
+        for apart in own.anti_affinity:
+            if apart.matches(other.namespace, other.labels):
+                self._anti_affinity.change(apart.topology_key, labels, more, ledger)
         self._is_changed = True
 
     def verdicts(self, nodes: NodeRows) -> Verdicts:
         codes: Codes | None = None
-        by_key = self.judge() if self._is_changed else self._kept.codes_by_key()
+        by_key = self.judge() if self._is_changed else self.kept.codes_by_key()
         for counter, by_domain in by_key.values():
             found = by_domain.take(counter.ids(nodes))
             codes = found if codes is None else np.minimum(codes, found)
@@ -147,12 +155,12 @@ class RequiredAffinity:
 
     def changes_since(self, mark: object) -> tuple[object, Ids | None]:
         """A mark of the present verdicts, and the rows that changed since an earlier one."""
-        return changes_since(self._kept.verdicts, mark)
+        return changes_since(self.kept.verdicts, mark)
 
     @property
     def is_first(self) -> bool:
         """The first of pods that want to be together may go anywhere its labels are."""
-        return self._kept.wants_itself and self._affinity.is_empty
+        return self.kept.own.wants_itself and self._affinity.is_empty
 
     def judge(self) -> CodesByKey:
         """By key what is wrong with each domain; a smaller code owns the reason."""
@@ -179,56 +187,113 @@ def _codes(found: CodesByKey, key: str, pairs: PairCounts) -> Codes:
     return found[key][1]
 
 
-class RequiredTerms:
-    """What is kept for one incoming template: its required terms and the terms that mean it."""
+class OwnTerms(NamedTuple):
+    """The required terms of an incoming pod, with the namespaces by name."""
+
+    affinity: tuple[ResolvedTerm, ...] = ()
+    anti_affinity: tuple[ResolvedTerm, ...] = ()
+    wants_itself: bool = False
+
+    def wants(self, other: PodTemplate) -> bool:
+        """Whether a pod satisfies all required affinity terms at once."""
+        return all(term.matches(other.namespace, other.labels) for term in self.affinity)
+
+
+class IncomingTemplate:
+    """Which required terms matter to the pods of one template: its own, and those that mean it."""
 
     def __init__(
         self,
         template: PodTemplate,
-        ledger: PodLedger,
         index: TermIndex[AffinityTerm],
         namespaces: Listing[Namespace],
     ) -> None:
         self.template = template
-        self.ledger = ledger
         self._index = index
         self._namespaces = namespaces
         terms = terms_of(template)
-        self._own = (terms.required_affinity, terms.required_anti_affinity)
-        self._has_own = bool(self._own[0] or self._own[1])
-        self._depends_on_namespaces = depends_on_namespaces((*self._own[0], *self._own[1]))
+        self._terms = (terms.required_affinity, terms.required_anti_affinity)
+        self._depends_on_namespaces = depends_on_namespaces((*self._terms[0], *self._terms[1]))
         self._namespaces_generation = -1
-        self.affinity_terms: tuple[ResolvedTerm, ...] = ()
-        self.anti_affinity_terms: tuple[ResolvedTerm, ...] = ()
-        self.wants_itself = False
-        self._affinity: ByKey = {}
-        self._anti_affinity: ByKey = {}
+        self.own = OwnTerms()
         self.namespace_labels: Labels = {}
         self._matched: MatchedTerms[AffinityTerm] | None = None
         self._matched_version = -1
-        self._existing: ByKey = {}
-        self._counters: tuple[DomainCounts, ...] = ()
+        self.existing: tuple[AffinityTerm, ...] = ()
+        """Terms of pods in the cluster that mean this template."""
+        self.kept: RequiredTerms | None = None
+
+    def catch_up(self) -> bool:
+        """Look at new terms and namespaces; tells whether ``own`` or ``existing`` changed."""
+        is_resolved, is_matched = self._resolve(), self._match()
+        return is_resolved or is_matched
+
+    def _resolve(self) -> bool:
+        generation = self._namespaces.generation if self._depends_on_namespaces else 0
+        if generation == self._namespaces_generation:
+            return False
+        self._namespaces_generation = generation
+        affinity, anti_affinity = (
+            tuple(dict.fromkeys(resolve(term, self._namespaces) for term in terms))
+            for terms in self._terms
+        )
+        own = OwnTerms(affinity, anti_affinity)
+        self.own = own._replace(wants_itself=bool(affinity) and own.wants(self.template))
+        return True
+
+    def _match(self) -> bool:
+        labels = labels_of_namespace(self._namespaces, self.template.namespace)
+        matched = self._matched
+        if matched is None or labels != self.namespace_labels:
+            self.namespace_labels = labels
+            template = self.template
+            matched = self._matched = MatchedTerms(
+                self._index, lambda term: term.matches(template, labels)
+            )
+            self._matched_version = -1
+        terms = matched.catch_up()
+        if matched.version == self._matched_version:
+            return False
+        self._matched_version = matched.version
+        self.existing = tuple(terms)
+        return True
+
+
+class RequiredTerms:
+    """Verdicts that follow from some terms; shared by the templates to which the same matter."""
+
+    def __init__(
+        self, own: OwnTerms, existing: tuple[AffinityTerm, ...], ledger: PodLedger
+    ) -> None:
+        self.own = own
+        self.ledger = ledger
+        pods = pods_meant_by(own.affinity, ledger)
+        self._affinity = _by_key(
+            ledger.domain_counts(pods, term.topology_key) for term in own.affinity
+        )
+        self._anti_affinity = _by_key(
+            ledger.domain_counts(pods_meant_by((term,), ledger), term.topology_key)
+            for term in own.anti_affinity
+        )
+        self._existing = _by_key(_carriers(term, ledger) for term in existing)
+        groups = (self._affinity, self._anti_affinity, self._existing)
+        counters = [one for group in groups for found in group.values() for one in found]
+        self._counters = tuple(dict.fromkeys(counters))
+        self._pairs = (PairCounts(groups[0]), PairCounts(groups[1]), PairCounts(groups[2]))
         self._read: dict[DomainCounts, int] = {}
         """Position in the log of each counter when the verdicts were made."""
         self._is_first = False
-        self._pairs = (PairCounts({}), PairCounts({}), PairCounts({}))
         self.verdicts: dict[str, DomainVerdicts] = {}
         """What is wrong with the domains of each key, as of the last ``catch_up``."""
 
-    def wants(self, other: PodTemplate) -> bool:
-        """Whether a pod satisfies all required affinity terms at once."""
-        return all(term.matches(other.namespace, other.labels) for term in self.affinity_terms)
-
-    def catch_up(self) -> RequiredAffinity | None:
+    def catch_up(self, incoming: IncomingTemplate) -> RequiredAffinity | None:
         """Counts as they are now; ``None`` if nothing could reject a node."""
-        is_resolved, is_matched = self._resolve(), self._match()
-        if is_resolved or is_matched:
-            self._gather_counters()
         for counter in self._counters:
             counter.catch_up()
-        if not self._has_own and not any(counter.total for counter in self._counters):
+        has_own = self.own.affinity or self.own.anti_affinity
+        if not has_own and not any(counter.total for counter in self._counters):
             return None
-        now = RequiredAffinity(self, *self._pairs)
+        now = RequiredAffinity(incoming, self, *self._pairs)
         self._judge(now)
         return now
 
@@ -281,54 +346,6 @@ class RequiredTerms:
 
     def codes_by_key(self) -> CodesByKey:
         return {key: (one.domains, one.codes) for key, one in self.verdicts.items()}
-
-    def _gather_counters(self) -> None:
-        groups = (self._affinity, self._anti_affinity, self._existing)
-        counters = [one for group in groups for found in group.values() for one in found]
-        self._counters = tuple(dict.fromkeys(counters))
-        self._pairs = (PairCounts(groups[0]), PairCounts(groups[1]), PairCounts(groups[2]))
-        # Forgetting what was read of all of them makes the next verdicts new from scratch.
-        self._read = {}
-
-    def _resolve(self) -> bool:
-        """Name the namespaces of the own terms; tells whether anything may have changed."""
-        generation = self._namespaces.generation if self._depends_on_namespaces else 0
-        if generation == self._namespaces_generation:
-            return False
-        self._namespaces_generation = generation
-        affinity, anti_affinity = (
-            tuple(dict.fromkeys(resolve(term, self._namespaces) for term in terms))
-            for terms in self._own
-        )
-        self.affinity_terms, self.anti_affinity_terms = affinity, anti_affinity
-        self.wants_itself = bool(affinity) and self.wants(self.template)
-        pods = pods_meant_by(affinity, self.ledger)
-        self._affinity = _by_key(
-            self.ledger.domain_counts(pods, term.topology_key) for term in affinity
-        )
-        self._anti_affinity = _by_key(
-            self.ledger.domain_counts(pods_meant_by((term,), self.ledger), term.topology_key)
-            for term in anti_affinity
-        )
-        return True
-
-    def _match(self) -> bool:
-        """Find the terms of others that mean this template; tells whether they changed."""
-        labels = labels_of_namespace(self._namespaces, self.template.namespace)
-        matched = self._matched
-        if matched is None or labels != self.namespace_labels:
-            self.namespace_labels = labels
-            template = self.template
-            matched = self._matched = MatchedTerms(
-                self._index, lambda term: term.matches(template, labels)
-            )
-            self._matched_version = -1
-        terms = matched.catch_up()
-        if matched.version == self._matched_version:
-            return False
-        self._matched_version = matched.version
-        self._existing = _by_key(_carriers(term, self.ledger) for term in terms)
-        return True
 
 
 def _carriers(term: AffinityTerm, ledger: PodLedger) -> DomainCounts:

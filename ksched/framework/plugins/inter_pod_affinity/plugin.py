@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from typing import ClassVar
+from weakref import WeakValueDictionary
 
 from ksched.api.label_selectors import aggregate
 from ksched.api.objects import Labels, Namespace, Node, Pod
@@ -34,6 +35,7 @@ from ksched.framework import (
 )
 from ksched.framework.plugins import names
 from ksched.framework.plugins.inter_pod_affinity.filtering import (
+    IncomingTemplate,
     RequiredAffinity,
     RequiredTerms,
     carried_anti_affinity,
@@ -80,7 +82,8 @@ class InterPodAffinity:
     def __init__(self, args: InterPodAffinityArgs | None, listings: Listings) -> None:
         self._args = args or InterPodAffinityArgs()
         self._namespaces = listings.want(Namespace)
-        self._required: PerTemplate[RequiredTerms] = PerTemplate()
+        self._incoming: PerTemplate[IncomingTemplate] = PerTemplate()
+        self._required: WeakValueDictionary[Hashable, RequiredTerms] = WeakValueDictionary()
         self._preferred: PerTemplate[PreferredTerms] = PerTemplate()
         self._indexes: tuple[PodLedger, TermIndex[AffinityTerm], CarriedTerms] | None = None
 
@@ -105,15 +108,24 @@ class InterPodAffinity:
         index.catch_up()
         if not index and not terms.required_affinity and not terms.required_anti_affinity:
             return SKIP
-        kept = self._required.get(ledger, template)
-        if kept is None:
-            kept = RequiredTerms(template, ledger, index, self._namespaces)
-            self._required.put(template, kept)
-        affinity = kept.catch_up()
+        incoming = self._incoming.get(ledger, template)
+        if incoming is None:
+            incoming = IncomingTemplate(template, index, self._namespaces)
+            self._incoming.put(template, incoming)
+        if incoming.catch_up() or incoming.kept is None:
+            incoming.kept = self._required_terms(incoming, ledger)
+        affinity = incoming.kept.catch_up(incoming)
         if affinity is None:
             return SKIP
         state.write(self.name, affinity)
         return SUCCESS
+
+    def _required_terms(self, incoming: IncomingTemplate, ledger: PodLedger) -> RequiredTerms:
+        key = (incoming.own, incoming.existing)
+        kept = self._required.get(key)
+        if kept is None or kept.ledger is not ledger:
+            kept = self._required[key] = RequiredTerms(incoming.own, incoming.existing, ledger)
+        return kept
 
     def add_pod(self, state: CycleState, pod: PodInfo, added: PodInfo, node: NodeInfo) -> Status:
         state.read(self.name, RequiredAffinity).update(added.template, node, 1)
@@ -132,6 +144,9 @@ class InterPodAffinity:
         self, state: CycleState, pod: PodInfo, mark: object
     ) -> tuple[object, Ids | None]:
         return state.read(self.name, RequiredAffinity).changes_since(mark)
+
+    def filter_group(self, state: CycleState, pod: PodInfo) -> RequiredTerms:
+        return state.read(self.name, RequiredAffinity).kept
 
     # -- score ----------------------------------------------------------------------------------
 

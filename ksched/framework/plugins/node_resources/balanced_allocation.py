@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 from ksched.configuration.plugin_args import NodeResourcesBalancedAllocationArgs
 from ksched.framework import (
     MAX_NODE_SCORE,
+    PASS_TEMPLATE,
     SKIP_TEMPLATE,
-    SUCCESS,
     CycleState,
     NodeRows,
     PodInfo,
@@ -40,6 +40,7 @@ class NodeResourcesBalancedAllocation:
     """
 
     name: ClassVar[str] = names.NODE_RESOURCES_BALANCED_ALLOCATION
+    reads_labels: ClassVar[bool] = False
     score_scope: ClassVar[Scope] = Scope.RESOURCES
 
     def __init__(self, args: NodeResourcesBalancedAllocationArgs | None = None) -> None:
@@ -47,7 +48,7 @@ class NodeResourcesBalancedAllocation:
         self._asked = template_fact(lambda template: Asked.scored(weights, template.requests))
 
     def pre_score(self, state: CycleState, pod: PodInfo, nodes: NodeRows) -> Status:
-        return SUCCESS if self._asked(pod.template).amounts.any() else SKIP_TEMPLATE
+        return PASS_TEMPLATE if self._asked(pod.template).amounts.any() else SKIP_TEMPLATE
 
     def score_nodes(self, state: CycleState, pod: PodInfo, nodes: NodeRows) -> Ints:
         asked = self._asked(pod.template)

@@ -25,7 +25,7 @@ from ksched.api.pod_resources import (
 )
 from ksched.configuration.plugin_args import NodeResourcesFitArgs
 from ksched.framework import (
-    SUCCESS,
+    PASS_TEMPLATE,
     Action,
     ClusterEvent,
     ClusterEventWithHint,
@@ -69,6 +69,7 @@ class NodeResourcesFit:
     """
 
     name: ClassVar[str] = names.NODE_RESOURCES_FIT
+    reads_labels: ClassVar[bool] = False
     filter_scope: ClassVar[Scope] = Scope.RESOURCES
     score_scope: ClassVar[Scope] = Scope.RESOURCES
 
@@ -88,7 +89,7 @@ class NodeResourcesFit:
 
     def pre_filter(self, state: CycleState, pod: PodInfo, snapshot: Snapshot) -> Status:
         """Never skips: even a pod that asks for nothing is one pod more."""
-        return SUCCESS
+        return PASS_TEMPLATE
 
     def filter_nodes(self, state: CycleState, pod: PodInfo, nodes: NodeRows) -> Verdicts:
         asked = self._checked(pod.template)
@@ -105,7 +106,7 @@ class NodeResourcesFit:
 
     def pre_score(self, state: CycleState, pod: PodInfo, nodes: NodeRows) -> Status:
         """Never skips: a pod that asks for nothing is rated with defaults."""
-        return SUCCESS
+        return PASS_TEMPLATE
 
     def score_nodes(self, state: CycleState, pod: PodInfo, nodes: NodeRows) -> Ints:
         scored = self._scored(pod.template)

@@ -29,7 +29,7 @@ class HardSpread:
     def __init__(
         self, tracked: tuple[TrackedConstraint, ...], changes: dict[tuple[int, int], int]
     ) -> None:
-        self._tracked = tracked
+        self.tracked = tracked
         self._changes = changes
         """More or fewer pods by constraint and domain."""
 
@@ -41,7 +41,7 @@ class HardSpread:
         return cls(tracked, {})
 
     def clone(self) -> HardSpread:
-        return HardSpread(self._tracked, dict(self._changes))
+        return HardSpread(self.tracked, dict(self._changes))
 
     def update(self, pod: PodInfo, other: PodInfo, node: NodeInfo, more: int) -> None:
         """Count a pod that a dry run adds or removes; one being deleted counts here, as upstream.
@@ -50,14 +50,14 @@ class HardSpread:
         """
         if other.namespace != pod.namespace or node.node is None:
             return
-        for index, one in enumerate(self._tracked):
+        for index, one in enumerate(self.tracked):
             if one.constraint.selector.matches(other.labels) and one.inclusion.includes(node.node):
                 at = (index, one.domains.find(node.labels[one.constraint.topology_key]))
                 self._changes[at] = self._changes.get(at, 0) + more
 
     def verdicts(self, nodes: NodeRows) -> Verdicts:
         codes: Codes | None = None
-        for index, one in enumerate(self._tracked):
+        for index, one in enumerate(self.tracked):
             found = self._codes_by_domain(index).take(one.domains.ids(nodes))
             # The first constraint that rejects a node gives the reason.
             codes = found if codes is None else np.where(codes, codes, found)
@@ -65,10 +65,10 @@ class HardSpread:
 
     def changes_since(self, mark: object) -> tuple[object, Ids | None]:
         """A mark of the present verdicts, and the rows that changed since an earlier one."""
-        return changes_since({n: one.verdicts for n, one in enumerate(self._tracked)}, mark)
+        return changes_since({n: one.verdicts for n, one in enumerate(self.tracked)}, mark)
 
     def _codes_by_domain(self, index: int) -> Codes:
-        one = self._tracked[index]
+        one = self.tracked[index]
         if not self._changes:
             return one.verdicts.codes
         counts = one.domains.counts.copy()

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from typing import ClassVar
+from weakref import WeakValueDictionary
 
 from ksched.api.label_selectors import InvalidSelector
 from ksched.api.objects import Node, Pod
@@ -11,6 +12,7 @@ from ksched.cache.columns import NodeTable
 from ksched.cache.domain_counts import Ids, Ints
 from ksched.cache.listings import Listings
 from ksched.cache.per_template import PerTemplate
+from ksched.cache.pod_counts import PodLedger
 from ksched.configuration.plugin_args import PodTopologySpreadArgs
 from ksched.framework import (
     SKIP,
@@ -82,6 +84,7 @@ class PodTopologySpread:
             DO_NOT_SCHEDULE: PerTemplate(),
             SCHEDULE_ANYWAY: PerTemplate(),
         }
+        self._shared: WeakValueDictionary[Hashable, _Kept] = WeakValueDictionary()
 
     # -- constraints ----------------------------------------------------------------------------
 
@@ -108,11 +111,26 @@ class PodTopologySpread:
         kept = self._kept[action].get(table.ledger, template)
         if kept is None or kept.constraints != constraints:
             require_all = action == DO_NOT_SCHEDULE or self._requires_all_keys(template)
-            tracked = track(constraints, template, table.ledger, require_all_keys=require_all)
-            kept = _Kept(constraints, tracked)
+            kept = self._shared_kept(constraints, template, table.ledger, require_all)
             self._kept[action].put(template, kept)
         for one in kept.tracked:
             one.domains.catch_up()
+        return kept
+
+    def _shared_kept(
+        self,
+        constraints: tuple[Constraint, ...],
+        template: PodTemplate,
+        ledger: PodLedger,
+        require_all_keys: bool,
+    ) -> _Kept:
+        """What is kept for all templates that the constraints cannot tell apart."""
+        counts_itself = tuple(one.selector.matches(template.labels) for one in constraints)
+        key = (template.shape, constraints, counts_itself, require_all_keys)
+        kept = self._shared.get(key)
+        if kept is None or kept.ledger is not ledger:
+            tracked = track(constraints, template, ledger, require_all_keys=require_all_keys)
+            kept = self._shared[key] = _Kept(constraints, tracked, ledger)
         return kept
 
     def _requires_all_keys(self, template: PodTemplate) -> bool:
@@ -149,6 +167,9 @@ class PodTopologySpread:
         self, state: CycleState, pod: PodInfo, mark: object
     ) -> tuple[object, Ids | None]:
         return state.read(self.name, HardSpread).changes_since(mark)
+
+    def filter_group(self, state: CycleState, pod: PodInfo) -> Hashable:
+        return state.read(self.name, HardSpread).tracked
 
     # -- score ----------------------------------------------------------------------------------
 
@@ -229,14 +250,18 @@ class PodTopologySpread:
 
 
 class _Kept:
-    """Constraints of a template with their counters, and the last use of soft ones."""
+    """Constraints with their counters, and the last use of soft ones."""
 
-    __slots__ = ("constraints", "soft", "tracked")
+    __slots__ = ("__weakref__", "constraints", "ledger", "soft", "tracked")
 
     def __init__(
-        self, constraints: tuple[Constraint, ...], tracked: tuple[TrackedConstraint, ...]
+        self,
+        constraints: tuple[Constraint, ...],
+        tracked: tuple[TrackedConstraint, ...],
+        ledger: PodLedger,
     ) -> None:
         self.constraints = constraints
+        self.ledger = ledger
         self.tracked = tracked
         self.soft: SoftSpread | None = None
 
