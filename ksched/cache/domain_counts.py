@@ -96,7 +96,7 @@ class DomainCounts:
         return known
 
     def rows_in(self, domains: Ids) -> Ids:
-        """The rows of some domains, ascending."""
+        """The rows of some domains, in no particular order."""
         layout, order, starts = self._rows_by_domain
         if layout != self.layout:
             ids = self.all_ids
@@ -104,7 +104,7 @@ class DomainCounts:
             starts = np.searchsorted(ids[order], np.arange(len(self.counts) + 1))
             self._rows_by_domain = (self.layout, order, starts)
         found = [order[starts[domain] : starts[domain + 1]] for domain in domains.tolist()]
-        return found[0] if len(found) == 1 else np.sort(np.concatenate(found))
+        return found[0] if len(found) == 1 else np.concatenate(found)
 
     @property
     def domains(self) -> int:

@@ -30,6 +30,9 @@ FEW = 16
 
 MEMO_LIMIT = 4096
 
+FLIPS_LIMIT = 64
+"""How many changes of the feasible set are remembered; who missed more looks at all rows."""
+
 
 class FilterEntry:
     """A filter plugin in its place of the calling order."""
@@ -74,12 +77,14 @@ class Work:
 class _Column:
     """The first rejection of every row by some filters that are asked together."""
 
-    __slots__ = ("codes", "entries", "mark", "scope")
+    __slots__ = ("codes", "entries", "has_rejected", "mark", "scope")
 
     def __init__(self, scope: Scope, entries: list[FilterEntry], count: int) -> None:
         self.scope = scope
         self.entries = entries
         self.codes = np.zeros(count, np.int32)
+        self.has_rejected = False
+        """Whether any row was ever rejected; most often none, and the column need not be read."""
         self.mark: object = None
         """Up to where a plugin's own log was read."""
 
@@ -102,7 +107,9 @@ class FilterColumns:
         self._codes = np.zeros(0, np.int32)
         self._feasible: Rows | None = None
         self.version = 0
-        """Changes whenever the set of feasible rows does."""
+        """Grows whenever the set of feasible rows changes."""
+        self._flips: list[Rows] = []
+        """The rows by which it changed, one piece for each of the last versions."""
         self.rejection: Diagnosis | None = None
         """Why the last attempt found no node, while that is still true."""
         self.rejection_epochs: tuple[object, ...] = ()
@@ -148,7 +155,7 @@ class FilterColumns:
         # Until everything was asked nothing is known, also if a plugin raises on the way.
         self._node_position = self._row_position = -1
         self._codes = np.zeros(count, np.int32)
-        self._changed()
+        self._changed(None)
         self._by_amounts.clear()
         active = [entry for entry in self._entries if entry.name not in skipped]
         self._columns = []
@@ -167,12 +174,22 @@ class FilterColumns:
             for column in self._columns:
                 column.codes = np.concatenate([column.codes, more])
         self._count = count
-        self._changed()
+        self._changed(None)
 
-    def _changed(self) -> None:
+    def _changed(self, flipped: Rows | None) -> None:
+        """Note that the feasible set changed, and by which rows unless (None) by too many."""
         self.version += 1
         self._feasible = None
         self.rejection = None
+        if flipped is None or len(self._flips) == FLIPS_LIMIT:
+            self._flips.clear()
+        if flipped is not None:
+            self._flips.append(flipped)
+
+    def flipped_since(self, version: int) -> list[Rows] | None:
+        """Rows that became feasible or ceased to be since; ``None`` if that is too long ago."""
+        missed = self.version - version
+        return self._flips[-missed:] if missed <= len(self._flips) else None
 
     # -- asking ---------------------------------------------------------------------------------
 
@@ -229,7 +246,11 @@ class FilterColumns:
             if codes is not None:
                 result = codes if result is None else self.book.first(result, codes)
         where: Rows | slice = slice(0, self._count) if rows is None else rows
-        column.codes[where] = 0 if result is None else result
+        if result is not None:
+            column.has_rejected = True
+            column.codes[where] = result
+        elif column.has_rejected:
+            column.codes[where] = 0
 
     def _ask_about_amounts(
         self, column: _Column, state: CycleState, pod: PodInfo, rows: Rows
@@ -241,7 +262,7 @@ class FilterColumns:
             code = known.get(infos[row].amounts)
             if code is None:
                 new.append(row)
-            else:
+            elif column.has_rejected:
                 target[row] = code
         if not new:
             return
@@ -254,45 +275,52 @@ class FilterColumns:
     # -- combining ------------------------------------------------------------------------------
 
     def _combine_some(self, rows: Rows) -> None:
-        if len(rows) <= FEW:
-            for row in rows.tolist():
-                self._combine(row)
+        rejecting = [column.codes for column in self._columns if column.has_rejected]
+        if not rejecting:
             return
-        self._take_over(rows, self._first_of([column.codes[rows] for column in self._columns]))
-
-    def _combine(self, row: int) -> None:
-        before = self._codes[row]
-        after = 0
-        for column in self._columns:
-            code = int(column.codes[row])
-            if code and (not after or self.book.rank(code) < self.book.rank(after)):
-                after = code
-        if before != after:
-            self._codes[row] = after
-            self.rejection = None
-            if not before or not after:
-                self._changed()
+        if len(rows) > FEW:
+            self._take_over(rows, self._first_of([codes[rows] for codes in rejecting]))
+            return
+        flipped = []
+        for row in rows.tolist():
+            before, after = int(self._codes[row]), 0
+            for codes in rejecting:
+                code = int(codes[row])
+                if code and (not after or self.book.rank(code) < self.book.rank(after)):
+                    after = code
+            if before != after:
+                self._codes[row] = after
+                self.rejection = None
+                if not before or not after:
+                    flipped.append(row)
+        if flipped:
+            self._changed(np.array(flipped, np.intp))
 
     def _combine_all(self) -> None:
-        codes = [column.codes[: self._count] for column in self._columns]
-        self._take_over(slice(0, self._count), self._first_of(codes))
+        rejecting = [column for column in self._columns if column.has_rejected]
+        if rejecting:
+            codes = [column.codes[: self._count] for column in rejecting]
+            self._take_over(slice(0, self._count), self._first_of(codes))
 
-    def _first_of(self, columns: list[Codes]) -> Codes | int:
+    def _first_of(self, columns: list[Codes]) -> Codes:
         """Per row the code of lowest rank."""
-        rejecting = [codes for codes in columns if codes.any()]
-        if not rejecting:
-            return 0
-        first = rejecting[0]
-        for codes in rejecting[1:]:
+        first = columns[0]
+        for codes in columns[1:]:
             first = self.book.first(first, codes)
         return first
 
-    def _take_over(self, where: Rows | slice, after: Codes | int) -> None:
+    def _take_over(self, where: Rows | slice, after: Codes) -> None:
         before = self._codes[where]
-        if (before == after).all():
+        differs = before != after
+        if not differs.any():
             return
-        flips = ((before == 0) != (np.asarray(after) == 0)).any()
-        self._codes[where] = after
         self.rejection = None
-        if flips:
-            self._changed()
+        flips = (before == 0) != (after == 0)
+        self._codes[where] = after
+        if isinstance(where, slice):
+            if flips.any():
+                self._changed(None)
+        else:
+            flipped = where[flips]
+            if len(flipped):
+                self._changed(flipped)

@@ -157,15 +157,31 @@ class ScoreColumns:
 
     def best(self, state: CycleState, pod: PodInfo) -> Scores:
         """Totals of all rows, -1 where a kept verdict rejects; for the kept feasible set."""
-        version = self._filters.version
-        if self._total is None or self._total_version != version:
-            feasible = self._filters.feasible
+        version, total = self._filters.version, self._total
+        if total is None:
+            flips = None
+        elif self._total_version == version:
+            return total
+        else:
+            # Nothing to normalise again where all nodes have the same raw scores.
+            flips = self._filters.flipped_since(self._total_version) if self._is_level() else None
+        if total is None or flips is None:
+            total = self._total = self._total_anew(state, pod)
+        else:
+            for rows in flips:
+                self._add_up_many(total, rows)
+        self._total_version = version
+        return total
+
+    def _total_anew(self, state: CycleState, pod: PodInfo) -> Scores:
+        feasible = self._filters.feasible
+        if self._is_level():
+            level = self._normalize(state, pod, feasible[:1])
+            self._normalized = np.full(self._count, level[0] if len(level) else 0, np.int64)
+        else:
             self._normalized = np.zeros(self._count, np.int64)
             self._normalized[feasible] = self._normalize(state, pod, feasible)
-            total = self._fixed + self._normalized
-            self._total = np.where(self._filters.codes == 0, total, -1)
-            self._total_version = version
-        return self._total
+        return np.where(self._filters.codes == 0, self._fixed + self._normalized, -1)
 
     def totals(self, state: CycleState, pod: PodInfo, rows: Rows) -> Scores:
         """Totals of some rows, normalised among themselves."""
@@ -250,16 +266,20 @@ class ScoreColumns:
     # -- totals ---------------------------------------------------------------------------------
 
     def _add_up(self, rows: Rows | None) -> None:
-        """Refresh the totals of changed rows; a changed feasible set makes them anew anyway."""
+        """Refresh the totals of changed rows."""
         total = self._total
-        if total is None or rows is None or self._total_version != self._filters.version:
+        if total is None or rows is None:
             return
         codes = self._filters.codes
         if len(rows) > FEW:
-            total[rows] = np.where(codes[rows] == 0, self._fixed[rows] + self._normalized[rows], -1)
+            self._add_up_many(total, rows)
             return
         for row in rows.tolist():
             total[row] = -1 if codes[row] else self._fixed[row] + self._normalized[row]
+
+    def _add_up_many(self, total: Scores, rows: Rows) -> None:
+        scores = self._fixed[rows] + self._normalized[rows]
+        total[rows] = np.where(self._filters.codes[rows] == 0, scores, -1)
 
     def _normalize(self, state: CycleState, pod: PodInfo, rows: Rows) -> Scores:
         total = np.zeros(len(rows), np.int64)
@@ -271,6 +291,12 @@ class ScoreColumns:
             nodes = NodeRows(self._snapshot.table, some)
             total += entry.finish(state, pod, nodes, self._raw[entry.name][some])
         return total
+
+    def _is_level(self) -> bool:
+        """Whether normalising adds the same to all nodes, whichever of them are feasible."""
+        return all(
+            self._is_uniform(entry.name) for entry in self._active if entry.normalize is not None
+        )
 
     def _is_uniform(self, name: str) -> bool:
         """Whether all nodes have the same raw score."""
