@@ -45,11 +45,13 @@ def assets() -> Assets:
         pytest.skip(str(error))
 
 
-@pytest.fixture(scope="session")
+# Starting one takes four seconds, which is less than anybody needs to find out what another file
+# left behind.
+@pytest.fixture(scope="module")
 def control_plane(
     assets: Assets, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[ControlPlane]:
-    """One real control plane for the whole run; tests leave no nodes and no pods behind."""
+    """A real control plane for the tests of one file, which leave no nodes and no pods behind."""
     with ControlPlane.running(tmp_path_factory.mktemp("control-plane"), assets) as plane:
         yield plane
 

@@ -197,7 +197,7 @@ async def _real(plane: ControlPlane) -> AsyncIterator[Api]:
 
 @pytest.fixture(params=["embedded", pytest.param("real", marks=pytest.mark.real)])
 async def api(request: pytest.FixtureRequest) -> AsyncIterator[Api]:
-    """An API server to test; the real one is the session's, so everything is left clean."""
+    """An API server to test; the real one is the file's, so everything is left clean."""
     if request.param == "embedded":
         serving = _embedded()
     else:
