@@ -174,12 +174,11 @@ class SchedulingCycle:
 
     def _nominated_rows(self, pod: PodInfo) -> dict[int, ExpectedPods]:
         """Rows where pods at least as important are expected, with those pods."""
+        expected = self._nominator.expected_with(pod)
+        if not expected:
+            return {}
         rows = self._cache.snapshot.table.rows
-        return {
-            rows[node_name]: others
-            for node_name, others in self._nominator.expected_with(pod).items()
-            if node_name in rows
-        }
+        return {rows[name]: others for name, others in expected.items() if name in rows}
 
     async def _on_nominated_node(
         self,
@@ -350,7 +349,7 @@ def one_node_diagnosis(status: Status) -> Diagnosis | None:
 
 def select_host(rows: Rows | None, totals: Scores, rng: random.Random) -> int:
     """The row of the highest total; ties are broken evenly at random."""
-    best = np.flatnonzero(totals == totals.max())
+    best = (totals == totals.max()).nonzero()[0]
     choice = int(best[rng.randrange(len(best))]) if len(best) > 1 else int(best[0])
     return choice if rows is None else int(rows[choice])
 

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import numpy as np
-from numpy.typing import NDArray
-
 
 class ChangeLog:
     """A bounded list of row numbers.
@@ -42,12 +39,7 @@ class ChangeLog:
         start = position - self._dropped
         return self._rows[start:] if start >= 0 else None
 
-    def since(self, position: int) -> NDArray[np.intp] | None:
+    def since(self, position: int) -> list[int] | None:
         """Distinct rows changed after ``position``; ``None`` if that is too long ago to tell."""
-        start = position - self._dropped
-        if start < 0:
-            return None
-        tail = self._rows[start:]
-        if len(tail) <= 1:
-            return np.array(tail, np.intp)
-        return np.array(sorted(set(tail)), np.intp)
+        tail = self.tail(position)
+        return tail if tail is None or len(tail) <= 1 else sorted(set(tail))

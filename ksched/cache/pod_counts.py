@@ -57,6 +57,8 @@ class PodLedger:
         self._seen: list[_OnRow] = []
         self.stamp = (-1, 0)
         """Of the table when it was last looked at: position of its log, number of rows."""
+        self.affinity_changes = 0
+        """How often a pod with inter-pod affinity came or went."""
         self._limit = limit
         self._log: list[PodChange] = []
         self._dropped = 0
@@ -144,10 +146,12 @@ class PodLedger:
             for template, more in _differences(before[0], running):
                 _count(self.running, template, row, more)
                 self._log.append((row, template, more, 0))
+                self.affinity_changes += template.has_pod_affinity
         if terminating or before[1]:
             for template, more in _differences(before[1], terminating):
                 _count(self.terminating, template, row, more)
                 self._log.append((row, template, 0, more))
+                self.affinity_changes += template.has_pod_affinity
 
 
 def _differences(before: dict[K, int], after: dict[K, int]) -> list[tuple[K, int]]:

@@ -25,6 +25,9 @@ Rows = NDArray[np.intp]
 
 KEPT_SCOPES = (Scope.NODE, Scope.RESOURCES, Scope.ROW)
 
+# Members of an enumeration are looked up slowly, and these are asked for in every cycle.
+_NODE, _RESOURCES, _CLUSTER = Scope.NODE, Scope.RESOURCES, Scope.CLUSTER
+
 FEW = 16
 """Up to this many changed rows are handled one by one: an array operation costs as much."""
 
@@ -142,8 +145,11 @@ class FilterColumns:
         else:
             if count != self._count:
                 self._resize(count)
-            # A row past the end belonged to a node that was removed since.
-            marks = self._renew(state, pod, node_rows[node_rows < count], rows[rows < count])
+            if rows and rows[-1] >= count:
+                # A row past the end belonged to a node that was removed since.
+                node_rows = [row for row in node_rows if row < count]
+                rows = [row for row in rows if row < count]
+            marks = self._renew(state, pod, node_rows, rows)
         # Only now: a plugin that raised must find the same rows to do at the next attempt.
         self._node_position, self._row_position = table.node_log.position, table.row_log.position
         for column, mark in zip(self._columns, marks, strict=True):
@@ -193,33 +199,39 @@ class FilterColumns:
 
     # -- asking ---------------------------------------------------------------------------------
 
-    def _renew(self, state: CycleState, pod: PodInfo, node_rows: Rows, rows: Rows) -> list[object]:
+    def _renew(
+        self, state: CycleState, pod: PodInfo, node_rows: list[int], rows: list[int]
+    ) -> list[object]:
         """Ask about changed rows and return the new marks of the columns."""
         marks: list[object] = []
         for column in self._columns:
             mark: object = None
-            if column.scope is Scope.CLUSTER:
+            scope = column.scope
+            if scope is _CLUSTER:
                 mark = self._renew_by_plugin(column, state, pod, node_rows)
-            elif column.scope is Scope.RESOURCES:
+            elif scope is _RESOURCES:
                 self._ask_about_amounts(column, state, pod, rows)
-            else:
-                self._ask(column, state, pod, node_rows if column.scope is Scope.NODE else rows)
+            elif changed := node_rows if scope is _NODE else rows:
+                self._ask(column, state, pod, np.array(changed, np.intp))
             marks.append(mark)
-        self._combine_some(rows)
+        if rows:
+            self._combine_some(rows)
         return marks
 
     def _renew_by_plugin(
-        self, column: _Column, state: CycleState, pod: PodInfo, node_rows: Rows
+        self, column: _Column, state: CycleState, pod: PodInfo, node_rows: list[int]
     ) -> object:
         """Ask about rows that the plugin names, and those whose node changed."""
         mark, changed = self._changes(column, state, pod)
-        if changed is not None and len(node_rows):
-            changed = np.union1d(changed, node_rows)
-        self._ask(column, state, pod, changed)
         if changed is None:
+            self._ask(column, state, pod, None)
             self._combine_all()
-        else:
-            self._combine_some(changed)
+            return mark
+        if node_rows:
+            changed = np.union1d(changed, node_rows)
+        if len(changed):
+            self._ask(column, state, pod, changed)
+            self._combine_some(changed.tolist() if len(changed) <= FEW else changed)
         return mark
 
     def _changes(
@@ -235,8 +247,6 @@ class FilterColumns:
 
     def _ask(self, column: _Column, state: CycleState, pod: PodInfo, rows: Rows | None) -> None:
         """Renew the verdicts of one column, for some rows or (None) for all."""
-        if rows is not None and not len(rows):
-            return
         nodes = NodeRows(self._table, rows)
         result: Codes | None = None
         for entry in column.entries:
@@ -253,12 +263,12 @@ class FilterColumns:
             column.codes[where] = 0
 
     def _ask_about_amounts(
-        self, column: _Column, state: CycleState, pod: PodInfo, rows: Rows
+        self, column: _Column, state: CycleState, pod: PodInfo, rows: list[int]
     ) -> None:
         known, infos = self._by_amounts, self._table.infos
         target = column.codes
         new = []
-        for row in rows.tolist():
+        for row in rows:
             code = known.get(infos[row].amounts)
             if code is None:
                 new.append(row)
@@ -274,15 +284,16 @@ class FilterColumns:
 
     # -- combining ------------------------------------------------------------------------------
 
-    def _combine_some(self, rows: Rows) -> None:
+    def _combine_some(self, rows: Rows | list[int]) -> None:
         rejecting = [column.codes for column in self._columns if column.has_rejected]
         if not rejecting:
             return
         if len(rows) > FEW:
-            self._take_over(rows, self._first_of([codes[rows] for codes in rejecting]))
+            many = np.asarray(rows, np.intp)
+            self._take_over(many, self._first_of([codes[many] for codes in rejecting]))
             return
         flipped = []
-        for row in rows.tolist():
+        for row in rows:
             before, after = int(self._codes[row]), 0
             for codes in rejecting:
                 code = int(codes[row])

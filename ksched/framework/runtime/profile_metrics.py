@@ -32,8 +32,9 @@ class ProfileMetrics:
 
     def end(self, code: Code = _SUCCESS) -> None:
         """Record the point that was begun, if it was not ended yet."""
-        if self._point:
-            self.record(self._point, code, self._began)
+        point = self._point
+        if point:
+            self.record(point, code, self._began)
             self._point = ""
 
     def record(self, point: str, code: Code, began: float) -> None:

@@ -115,6 +115,9 @@ class ScoreColumns:
         self._epochs: dict[str, object] = {}
         self._count = 0
         self._active: list[ScoreEntry] = []
+        self._by_node: list[ScoreEntry] = []
+        self._by_resources: list[ScoreEntry] = []
+        self._by_row: list[ScoreEntry] = []
         self._by_amounts: dict[Amounts, list[int]] = {}
         self._raw: dict[str, Scores] = {}
         self._uniform: dict[str, bool] = {}
@@ -140,19 +143,25 @@ class ScoreColumns:
             or len(rows) > count // 2
         ):
             self._reset(skipped, count)
-            node_rows = rows = None
+            self._renew_outdated(state, pod)
+            for entry in self._active:
+                if entry.epoch is None:
+                    self._renew(entry, state, pod, None)
         else:
-            # A row past the end belonged to a node that came and went since.
-            node_rows, rows = node_rows[node_rows < count], rows[rows < count]
-        by_amounts = []
-        for entry in self._active:
-            if entry.scope is Scope.RESOURCES and rows is not None:
-                by_amounts.append(entry)
-            else:
-                self._renew(entry, state, pod, node_rows if entry.scope is Scope.NODE else rows)
-        if by_amounts and rows is not None:
-            self._renew_by_amounts(by_amounts, state, pod, rows)
-        self._add_up(rows)
+            if rows and rows[-1] >= count:
+                # A row past the end belonged to a node that came and went since.
+                node_rows = [row for row in node_rows if row < count]
+                rows = [row for row in rows if row < count]
+            self._renew_outdated(state, pod)
+            if node_rows:
+                for entry in self._by_node:
+                    self._renew(entry, state, pod, np.array(node_rows, np.intp))
+            if rows:
+                for entry in self._by_row:
+                    self._renew(entry, state, pod, np.array(rows, np.intp))
+                if self._by_resources:
+                    self._renew_by_amounts(self._by_resources, state, pod, rows)
+                self._add_up(rows)
         self._node_position, self._row_position = table.node_log.position, table.row_log.position
 
     def best(self, state: CycleState, pod: PodInfo) -> Scores:
@@ -201,7 +210,11 @@ class ScoreColumns:
         # Until everything was asked nothing is known, also if a plugin raises on the way.
         self._node_position = self._row_position = -1
         self._active = [entry for entry in self._entries if entry.name not in skipped]
+        self._by_node, self._by_resources, self._by_row = (
+            [entry for entry in self._active if entry.scope is scope] for scope in KEPT_SCOPES
+        )
         self._raw = {entry.name: np.zeros(count, np.int64) for entry in self._active}
+        self._epochs.clear()
         self._uniform.clear()
         self._by_amounts.clear()
         self._fixed = np.zeros(count, np.int64)
@@ -211,15 +224,9 @@ class ScoreColumns:
 
     def _renew(self, entry: ScoreEntry, state: CycleState, pod: PodInfo, rows: Rows | None) -> None:
         """Ask for raw scores, of some rows or (None) of all."""
-        epoch = None if entry.epoch is None else entry.epoch.call(self._snapshot)
-        if epoch != self._epochs.get(entry.name):
-            rows = None
-        if rows is not None and not len(rows):
-            return
         nodes = NodeRows(self._snapshot.table, rows)
         self._work.rows_scored += len(nodes)
         scores = entry.ask(state, pod, nodes)
-        self._epochs[entry.name] = epoch
         where: Rows | slice = slice(None) if rows is None else rows
         raw = self._raw[entry.name]
         if entry.normalize is None:
@@ -232,13 +239,22 @@ class ScoreColumns:
             self._uniform.pop(entry.name, None)
         raw[where] = scores
 
+    def _renew_outdated(self, state: CycleState, pod: PodInfo) -> None:
+        """Ask for all scores where more than the rows in the log may have changed."""
+        for entry in self._active:
+            if entry.epoch is not None:
+                epoch = entry.epoch.call(self._snapshot)
+                if entry.name not in self._epochs or epoch != self._epochs[entry.name]:
+                    self._renew(entry, state, pod, None)
+                    self._epochs[entry.name] = epoch
+
     def _renew_by_amounts(
-        self, entries: list[ScoreEntry], state: CycleState, pod: PodInfo, rows: Rows
+        self, entries: list[ScoreEntry], state: CycleState, pod: PodInfo, rows: list[int]
     ) -> None:
         """Look scores up by the amounts on a node; ask only about amounts never seen before."""
         known, infos = self._by_amounts, self._snapshot.table.infos
         new = []
-        for row in rows.tolist():
+        for row in rows:
             scores = known.get(infos[row].amounts)
             if scores is None:
                 new.append(row)
@@ -265,16 +281,16 @@ class ScoreColumns:
 
     # -- totals ---------------------------------------------------------------------------------
 
-    def _add_up(self, rows: Rows | None) -> None:
+    def _add_up(self, rows: list[int]) -> None:
         """Refresh the totals of changed rows."""
         total = self._total
-        if total is None or rows is None:
+        if total is None:
             return
         codes = self._filters.codes
         if len(rows) > FEW:
-            self._add_up_many(total, rows)
+            self._add_up_many(total, np.array(rows, np.intp))
             return
-        for row in rows.tolist():
+        for row in rows:
             total[row] = -1 if codes[row] else self._fixed[row] + self._normalized[row]
 
     def _add_up_many(self, total: Scores, rows: Rows) -> None:

@@ -48,7 +48,7 @@ class Evictable:
         changed = table.row_log.since(self._position)
         position = table.row_log.position
         self._reserve(REQUESTED + len(table.axis), len(table))
-        rows = range(len(table)) if changed is None else changed.tolist()
+        rows = range(len(table)) if changed is None else changed
         # Rows counted twice are right; rows that a cancelled attempt left out would stay wrong.
         for row in rows:
             # A row past the end belonged to a node that was removed since.

@@ -152,6 +152,7 @@ class TermIndex(Generic[T]):
         self._ledger = ledger
         self._carried = carried
         self._position = -1
+        self._affinity_changes = -1
         self._carriers: dict[PodTemplate, tuple[T, ...]] = {}
         self._templates: dict[T, int] = {}
         self.added: list[T] = []
@@ -168,10 +169,11 @@ class TermIndex(Generic[T]):
     def catch_up(self) -> None:
         ledger = self._ledger
         ledger.catch_up()
-        if ledger.position == self._position:
+        if ledger.affinity_changes == self._affinity_changes:
             return
         changes = ledger.since(self._position)
         self._position = ledger.position
+        self._affinity_changes = ledger.affinity_changes
         if changes is None:
             self._start_over()
             return

@@ -16,6 +16,7 @@ from ksched.cache.pod_counts import PodLedger
 from ksched.configuration.plugin_args import PodTopologySpreadArgs
 from ksched.framework import (
     SKIP,
+    SKIP_TEMPLATE,
     SUCCESS,
     Action,
     ClusterEvent,
@@ -100,6 +101,11 @@ class PodTopologySpread:
             return ()
         return tuple(constraint._replace(selector=selector) for constraint in defaults)
 
+    def _skip(self, template: PodTemplate, action: str) -> Status:
+        """Defaults come and go with services; a pod's own constraints stay as they are."""
+        has_defaults = self._defaults[action] and not template.spec.topology_spread_constraints
+        return SKIP if has_defaults else SKIP_TEMPLATE
+
     def _caught_up(
         self,
         constraints: tuple[Constraint, ...],
@@ -145,7 +151,7 @@ class PodTopologySpread:
         except InvalidSelector as problem:
             return error(f"obtaining pod's hard topology spread constraints: {problem}")
         if not constraints:
-            return SKIP
+            return self._skip(pod.template, DO_NOT_SCHEDULE)
         kept = self._caught_up(constraints, pod.template, snapshot.table, DO_NOT_SCHEDULE)
         state.write(self.name, HardSpread.now(kept.tracked))
         return SUCCESS
@@ -182,7 +188,7 @@ class PodTopologySpread:
                 f"obtaining pod's soft topology spread constraints: {problem}"
             )
         if not constraints:
-            return SKIP
+            return self._skip(pod.template, SCHEDULE_ANYWAY)
         kept = self._caught_up(constraints, pod.template, nodes.table, SCHEDULE_ANYWAY)
         if kept.soft is None or not kept.soft.is_for(nodes):
             requires_all = self._requires_all_keys(pod.template)

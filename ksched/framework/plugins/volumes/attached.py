@@ -149,10 +149,10 @@ class AttachedVolumes:
             return
         size = len(table)
         on_nodes = {table.rows[name] for name in nodes if name in table.rows}
-        for row in {*node_rows.tolist(), *on_nodes}:
+        for row in {*node_rows, *on_nodes}:
             if row < size:
                 self._limit(row)
-        touched = {row for row in rows.tolist() if row < size and self._may_differ(row)}
+        touched = {row for row in rows if row < size and self._may_differ(row)}
         for row in users | on_nodes | touched:
             self._recount(row)
 
