@@ -32,7 +32,7 @@ from ksched.framework.runtime.extenders import NO_EXTENDERS, Extenders, failed_e
 from ksched.framework.runtime.filter_columns import Rows
 from ksched.framework.runtime.guard import Hook, PluginFailure
 from ksched.framework.runtime.lifecycle import run_permit, run_reserve, run_unreserve
-from ksched.framework.runtime.pipeline import Feasibility, Search
+from ksched.framework.runtime.pipeline import EVERYWHERE, Feasibility, Search
 from ksched.framework.runtime.profiles import Profile
 from ksched.framework.runtime.score_columns import Scores
 from ksched.framework.runtime.waiting_pods import WaitingPods
@@ -133,33 +133,43 @@ class SchedulingCycle:
         fit = await self._on_nominated_node(profile, state, pod, nominated)
         if fit is not None:
             return fit
-        rows = snapshot.table.rows
-        only, absent = None, SUCCESS
-        if names is not None:
-            only = np.array(sorted(rows[name] for name in names if name in rows), np.intp)
-            absent = unresolvable(
-                f"node(s) didn't satisfy plugin(s) [{' '.join(sorted(narrowing))}]"
-            )
-        considered = len(snapshot) if only is None else len(only)
-        limit = num_feasible_nodes_to_find(profile.percentage_of_nodes_to_score, considered)
-        search = Search(
-            only=only,
-            absent=absent,
-            nominated=nominated,
-            limit=limit if limit < considered and only is None else None,
-            start=profile.next_start_node_index % max(considered, 1),
-        )
+        search = self._search(profile, names, narrowing, nominated)
         profile.metrics.begin("Filter")
         fit = await pipeline.find_nodes_that_fit(state, pod, search)
         profile.metrics.end()
         if search.limit is not None:
             profile.next_start_node_index = (search.start + fit.evaluated) % len(snapshot)
-        fit = await self._extenders.filter(pod, fit, snapshot)
+        if len(self._extenders):
+            fit = await self._extenders.filter(pod, fit, snapshot)
         if fit.diagnosis is None:
             return fit
         # Nodes that were not even looked at wait for the plugins that ruled them out.
         plugins = fit.diagnosis.unschedulable_plugins.union(narrowing)
         return replace(fit.diagnosis, unschedulable_plugins=plugins) if narrowing else fit.diagnosis
+
+    def _search(
+        self,
+        profile: Profile,
+        names: frozenset[str] | None,
+        narrowing: list[str],
+        nominated: Mapping[int, ExpectedPods],
+    ) -> Search:
+        """Where to look, after PreFilter."""
+        snapshot = self._cache.snapshot
+        if names is not None:
+            rows = snapshot.table.rows
+            plugins = " ".join(sorted(narrowing))
+            return Search(
+                only=np.array(sorted(rows[name] for name in names if name in rows), np.intp),
+                absent=unresolvable(f"node(s) didn't satisfy plugin(s) [{plugins}]"),
+                nominated=nominated,
+            )
+        considered = len(snapshot)
+        limit = num_feasible_nodes_to_find(profile.percentage_of_nodes_to_score, considered)
+        if limit == considered:
+            return Search(nominated=nominated) if nominated else EVERYWHERE
+        start = profile.next_start_node_index % considered
+        return Search(nominated=nominated, limit=limit, start=start)
 
     def _rejected_by_pre_filter(self, status: Status, narrowing: list[str]) -> Diagnosis:
         """All nodes get the status; upstream prints it once instead of counting."""
@@ -217,9 +227,10 @@ class SchedulingCycle:
         if len(fit.rows) == 1 or not has_scores:
             return infos[int(fit.rows[self._rng.randrange(len(fit.rows))])].name
         rows, totals = await profile.pipeline.prioritize_nodes(state, pod, fit)
-        more = await self._extenders.prioritize(pod, fit.rows, self._cache.snapshot)
-        if more is not None:
-            rows, totals = fit.rows, (totals[fit.rows] if rows is None else totals) + more
+        if self._extenders.have_scores:
+            more = await self._extenders.prioritize(pod, fit.rows, self._cache.snapshot)
+            if more is not None:
+                rows, totals = fit.rows, (totals[fit.rows] if rows is None else totals) + more
         return infos[select_host(rows, totals, self._rng)].name
 
     # -- post_filter ----------------------------------------------------------------------------

@@ -10,28 +10,28 @@ class ChangeLog:
     fell behind the bound is told to look at everything.
     """
 
-    __slots__ = ("_dropped", "_rows", "limit")
+    __slots__ = ("_dropped", "_rows", "limit", "position")
 
     def __init__(self, limit: int = 4096) -> None:
         self.limit = limit
         self._rows: list[int] = []
         self._dropped = 0
-
-    @property
-    def position(self) -> int:
+        self.position = 0
         """The position after the newest entry."""
-        return self._dropped + len(self._rows)
 
     def append(self, row: int) -> None:
-        self._rows.append(row)
-        if len(self._rows) > 2 * self.limit:
-            surplus = len(self._rows) - self.limit
-            del self._rows[:surplus]
+        self.position += 1
+        rows = self._rows
+        rows.append(row)
+        if len(rows) > 2 * self.limit:
+            surplus = len(rows) - self.limit
+            del rows[:surplus]
             self._dropped += surplus
 
     def forget(self) -> None:
         """Send every reader to look at everything: more changed than the log can tell."""
-        self._dropped += len(self._rows) + 1
+        self.position += 1
+        self._dropped = self.position
         self._rows.clear()
 
     def tail(self, position: int) -> list[int] | None:

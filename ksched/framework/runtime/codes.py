@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -14,6 +16,8 @@ Codes = NDArray[np.int32]
 NO_RANK = 1 << 14
 """Rank of code 0: later than every plugin."""
 
+_NOTHING: tuple[None, Codes] = (None, np.zeros(0, np.int32))
+
 
 class CodeBook:
     """Numbers for (plugin position, status) pairs; 0 stands for feasible.
@@ -22,13 +26,15 @@ class CodeBook:
     node, because upstream stops at the first plugin that rejects.
     """
 
-    __slots__ = ("_numbers", "_rank_list", "_ranks", "statuses")
+    __slots__ = ("_numbers", "_rank_list", "_ranks", "_translations", "statuses")
 
     def __init__(self) -> None:
         self.statuses: list[Status] = []
         self._rank_list = [NO_RANK]
         self._ranks = np.array(self._rank_list, np.int16)
         self._numbers: dict[tuple[int, Status], int] = {}
+        self._translations: dict[int, tuple[Sequence[Status] | None, Codes]] = {}
+        """By rank the last statuses of a plugin, most often a constant of its, and their codes."""
 
     def fork(self) -> CodeBook:
         """A copy to which one attempt may add codes that are not worth keeping."""
@@ -62,20 +68,28 @@ class CodeBook:
         """Turn a plugin's verdicts into codes of this book; ``None`` if it rejects nothing."""
         if not isinstance(verdicts, Verdicts) or not _are_codes(verdicts.codes, count):
             raise hook.nonsense(verdicts, f"Verdicts for {count} nodes")
-        codes = verdicts.codes
+        codes, statuses = verdicts.codes, verdicts.statuses
         if not codes.any():
             return None
-        if codes.min() < 0 or codes.max() > len(verdicts.statuses):
-            raise hook.nonsense(codes, f"codes of {len(verdicts.statuses)} statuses")
+        if codes.min() < 0 or codes.max() > len(statuses):
+            raise hook.nonsense(codes, f"codes of {len(statuses)} statuses")
+        known, translation = self._translations.get(rank, _NOTHING)
+        if known is not statuses:
+            translation = self._translation(hook, rank, statuses)
+            if isinstance(statuses, tuple):
+                self._translations[rank] = (statuses, translation)
+        numbers: Codes = translation.take(codes)
+        if numbers.min() < 0:
+            wrong = next(code for code in codes.tolist() if translation[code] < 0)
+            raise PluginFailure(_as_error(hook, hook.status(statuses[wrong - 1])))
+        return numbers
+
+    def _translation(self, hook: Hook, rank: int, statuses: Sequence[Status]) -> Codes:
+        """By code of a plugin the code of this book; -1 for what a filter may not answer."""
         numbers = [0]
-        for code, status in enumerate(map(hook.status, verdicts.statuses), 1):
-            if status.is_rejected:
-                numbers.append(self.number(rank, status))
-            elif (codes == code).any():
-                raise PluginFailure(_as_error(hook, status))
-            else:
-                numbers.append(0)
-        return np.array(numbers, np.int32)[codes]
+        for status in map(hook.status, statuses):
+            numbers.append(self.number(rank, status) if status.is_rejected else -1)
+        return np.array(numbers, np.int32)
 
     def first(self, one: Codes, other: Codes) -> Codes:
         """Per node the code of lower rank."""

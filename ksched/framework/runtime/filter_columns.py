@@ -111,7 +111,7 @@ class FilterColumns:
         self._feasible: Rows | None = None
         self.version = 0
         """Grows whenever the set of feasible rows changes."""
-        self._flips: list[Rows] = []
+        self._flips: list[Rows | list[int]] = []
         """The rows by which it changed, one piece for each of the last versions."""
         self.rejection: Diagnosis | None = None
         """Why the last attempt found no node, while that is still true."""
@@ -182,7 +182,7 @@ class FilterColumns:
         self._count = count
         self._changed(None)
 
-    def _changed(self, flipped: Rows | None) -> None:
+    def _changed(self, flipped: Rows | list[int] | None) -> None:
         """Note that the feasible set changed, and by which rows unless (None) by too many."""
         self.version += 1
         self._feasible = None
@@ -192,7 +192,7 @@ class FilterColumns:
         if flipped is not None:
             self._flips.append(flipped)
 
-    def flipped_since(self, version: int) -> list[Rows] | None:
+    def flipped_since(self, version: int) -> list[Rows | list[int]] | None:
         """Rows that became feasible or ceased to be since; ``None`` if that is too long ago."""
         missed = self.version - version
         return self._flips[-missed:] if missed <= len(self._flips) else None
@@ -305,7 +305,7 @@ class FilterColumns:
                 if not before or not after:
                     flipped.append(row)
         if flipped:
-            self._changed(np.array(flipped, np.intp))
+            self._changed(flipped)
 
     def _combine_all(self) -> None:
         rejecting = [column for column in self._columns if column.has_rejected]

@@ -161,7 +161,8 @@ class ScoreColumns:
                     self._renew(entry, state, pod, np.array(rows, np.intp))
                 if self._by_resources:
                     self._renew_by_amounts(self._by_resources, state, pod, rows)
-                self._add_up(rows)
+                if self._total is not None:
+                    self._add_up(self._total, rows)
         self._node_position, self._row_position = table.node_log.position, table.row_log.position
 
     def best(self, state: CycleState, pod: PodInfo) -> Scores:
@@ -178,7 +179,7 @@ class ScoreColumns:
             total = self._total = self._total_anew(state, pod)
         else:
             for rows in flips:
-                self._add_up_many(total, rows)
+                self._add_up(total, rows)
         self._total_version = version
         return total
 
@@ -281,21 +282,16 @@ class ScoreColumns:
 
     # -- totals ---------------------------------------------------------------------------------
 
-    def _add_up(self, rows: list[int]) -> None:
+    def _add_up(self, total: Scores, rows: Rows | list[int]) -> None:
         """Refresh the totals of changed rows."""
-        total = self._total
-        if total is None:
-            return
         codes = self._filters.codes
         if len(rows) > FEW:
-            self._add_up_many(total, np.array(rows, np.intp))
+            many = np.asarray(rows, np.intp)
+            scores = self._fixed[many] + self._normalized[many]
+            total[many] = np.where(codes[many] == 0, scores, -1)
             return
         for row in rows:
             total[row] = -1 if codes[row] else self._fixed[row] + self._normalized[row]
-
-    def _add_up_many(self, total: Scores, rows: Rows) -> None:
-        scores = self._fixed[rows] + self._normalized[rows]
-        total[rows] = np.where(self._filters.codes[rows] == 0, scores, -1)
 
     def _normalize(self, state: CycleState, pod: PodInfo, rows: Rows) -> Scores:
         total = np.zeros(len(rows), np.int64)
