@@ -53,7 +53,13 @@ VERSION = "ksched.__version__"  # anybody may say who we are
 
 # Plugins do not import each other, only what is made for several of them; the registry knows all.
 PLUGINS = "ksched.framework.plugins"
-SHARED_BY_PLUGINS = {"default_selector", "domain_verdicts", "names", "node_matching"}
+SHARED_BY_PLUGINS = {
+    "default_selector",
+    "domain_scores",
+    "domain_verdicts",
+    "names",
+    "node_matching",
+}
 PLUGIN_REGISTRY = "in_tree"
 
 BANNED = {

@@ -65,6 +65,7 @@ class DomainCounts:
         self._counted: list[int] = []
         self._ids: Ids = np.zeros(0, np.intp)
         self._known_ids: tuple[Ids | None, int, Ids] = (None, 0, self._ids)
+        self._present: tuple[Ids, Ids] = (self._ids, self._ids)
         self._rows_by_domain: tuple[int, Ids, Ids] = (-1, self._ids, self._ids)
         self._summary: tuple[int, int] | None = None
 
@@ -94,6 +95,14 @@ class DomainCounts:
             known = self._ids.take(rows)
             self._known_ids = (rows, self.layout, known)
         return known
+
+    def present(self, ids: Ids) -> Ids:
+        """The distinct domains among the answer of ``ids``, ascending."""
+        known, present = self._present
+        if known is not ids:
+            present = np.bincount(ids, minlength=len(self.counts)).nonzero()[0]
+            self._present = (ids, present)
+        return present
 
     def rows_in(self, domains: Ids) -> Ids:
         """The rows of some domains, in no particular order."""

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterator
 from typing import TYPE_CHECKING, TypeVar
-from weakref import WeakValueDictionary
+from weakref import WeakKeyDictionary, WeakValueDictionary
 
 import numpy as np
 from numpy.typing import NDArray
@@ -188,6 +188,8 @@ class PodCounts:
         self.ledger = ledger
         self._matches = matches
         self._include_terminating = include_terminating
+        self._weights: WeakKeyDictionary[PodTemplate, int] = WeakKeyDictionary()
+        """What was answered of templates seen before; these answers never change."""
         self.log = ChangeLog()
         self._position = -1
         self._stamp = (-1, 0)
@@ -213,10 +215,14 @@ class PodCounts:
             self._start_over()
             return
         self._reserve()
-        matches, include_terminating = self._matches, self._include_terminating
+        include_terminating, weights = self._include_terminating, self._weights
         for row, template, running, terminating in changes:
             more = running + terminating if include_terminating else running
-            weight = matches(template) if more else 0
+            if not more:
+                continue
+            weight = weights.get(template)
+            if weight is None:
+                weight = weights[template] = self._matches(template)
             if weight:
                 self._counts[row] += weight * more
                 self.log.append(row)

@@ -42,7 +42,7 @@ from ksched.framework.status import (
     unschedulable,
     wait,
 )
-from ksched.framework.verdicts import Scope, Verdicts
+from ksched.framework.verdicts import ClassScores, Scope, Verdicts
 
 __all__ = [
     "MAX_NODE_SCORE",
@@ -53,6 +53,7 @@ __all__ = [
     "SUCCESS",
     "Action",
     "ClassColumn",
+    "ClassScores",
     "ClusterEvent",
     "ClusterEventWithHint",
     "Code",

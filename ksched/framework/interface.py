@@ -24,7 +24,7 @@ from ksched.framework.cluster_events import ClusterEventWithHint
 from ksched.framework.cycle_state import CycleState
 from ksched.framework.queued_pod import QueuedPodInfo
 from ksched.framework.status import SUCCESS, Status
-from ksched.framework.verdicts import Scope, Verdicts
+from ksched.framework.verdicts import ClassScores, Scope, Verdicts
 
 if TYPE_CHECKING:
     from ksched.cache.snapshot import Snapshot
@@ -151,14 +151,15 @@ class ColumnarScorePlugin(Plugin, Protocol):
     """Rates many nodes at once; ``score_scope`` as ``filter_scope``.
 
     With scope NODE a plugin may define ``score_epoch(snapshot)``: kept scores are dropped when the
-    value it returns changes.
+    value it returns changes. Where the nodes fall into a few classes it can rate these instead
+    (``ClassScores``).
     """
 
     score_scope: ClassVar[Scope]
 
     def score_nodes(
         self, state: CycleState, pod: PodInfo, nodes: NodeRows
-    ) -> NDArray[np.int64]: ...
+    ) -> NDArray[np.int64] | ClassScores: ...
 
 
 class ScoreExtensions(Protocol):

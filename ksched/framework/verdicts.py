@@ -1,4 +1,4 @@
-"""The answer of a columnar filter: one small number per node, and what the numbers mean."""
+"""The answers of columnar plugins: for many nodes at once, and how long they hold."""
 
 from __future__ import annotations
 
@@ -58,3 +58,32 @@ class Verdicts:
             for status in statuses
         ]
         return cls(np.array(codes, np.int16), tuple(table))
+
+
+class ClassScores:
+    """Scores of nodes that fall into few classes, zones for instance: one for each class.
+
+    ``values[k]`` is the score of class ``present[k]``; ``ids[i]`` is the class of node i, and every
+    one of them is present. Classes are numbered below ``count``. A plugin that rates by class
+    normalises ``values``, whatever the nodes.
+    """
+
+    __slots__ = ("count", "ids", "present", "values")
+
+    def __init__(
+        self,
+        values: NDArray[np.int64],
+        present: NDArray[np.intp],
+        ids: NDArray[np.intp],
+        count: int,
+    ) -> None:
+        self.values = values
+        self.present = present
+        self.ids = ids
+        self.count = count
+
+    def by_node(self, values: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Spread values of the classes out over the nodes."""
+        table = np.zeros(self.count, np.int64)
+        table[self.present] = values
+        return table.take(self.ids)

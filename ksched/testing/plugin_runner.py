@@ -20,6 +20,7 @@ from ksched.cache.pod_info import PodInfo, TemplateRegistry
 from ksched.cache.snapshot import Snapshot
 from ksched.framework import (
     SUCCESS,
+    ClassScores,
     ClusterEvent,
     CycleState,
     PreFilterResult,
@@ -93,8 +94,10 @@ class PluginBench:
             scores = plugin.score_nodes(state, info, nodes)
         else:
             scores = np.array([plugin.score(state, info, node) for node in nodes.infos], np.int64)
+        rated = scores.values if isinstance(scores, ClassScores) else scores
         if hasattr(plugin, "normalize"):
-            scores = plugin.normalize(state, info, nodes, scores)
+            rated = plugin.normalize(state, info, nodes, rated)
+        scores = scores.by_node(rated) if isinstance(scores, ClassScores) else rated
         return dict(zip(nodes.names, scores.tolist(), strict=True))
 
     def _pre_filter(

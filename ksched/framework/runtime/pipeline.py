@@ -1,14 +1,13 @@
 """The scheduling half of a cycle: from a pod and a snapshot to the feasible nodes and their scores.
 
-Columnar plugins answer for all nodes at once and most answers are kept per template (see
-``filter_columns``, ``score_columns``). Only async PreFilters and per-node plugins over many nodes
-let the event loop run in between; the snapshot does not change meanwhile.
+Columnar plugins answer for all nodes at once and most answers are kept between cycles (see
+``kept``, ``filter_columns``, ``score_columns``). Only async PreFilters and per-node plugins over
+many nodes let the event loop run in between; the snapshot does not change meanwhile.
 """
 
 from __future__ import annotations
 
-from collections import OrderedDict
-from collections.abc import Callable, Hashable, Mapping, Set
+from collections.abc import Callable, Mapping, Set
 
 import numpy as np
 from msgspec import Struct
@@ -21,10 +20,11 @@ from ksched.framework.cycle_state import CycleState
 from ksched.framework.diagnosis import Diagnosis, NodeStatuses, count_reasons, rejectors
 from ksched.framework.interface import PreFilterResult
 from ksched.framework.runtime.codes import CodeBook, Codes
-from ksched.framework.runtime.filter_columns import FilterColumns, FilterEntry, Rows, Work
+from ksched.framework.runtime.filter_columns import FilterEntry, Rows, Work
 from ksched.framework.runtime.framework import Framework
+from ksched.framework.runtime.kept import Kept, KeptColumns
 from ksched.framework.runtime.profile_metrics import ProfileMetrics
-from ksched.framework.runtime.score_columns import ScoreColumns, ScoreEntry, Scores
+from ksched.framework.runtime.score_columns import ScoreEntry, Scores
 from ksched.framework.runtime.what_if import WhatIf, refused
 from ksched.framework.status import (
     PASS_TEMPLATE,
@@ -40,35 +40,6 @@ from ksched.queue.nominator import ExpectedPods
 
 MAX_RAW_SCORE = 2**53
 """What a score may be before it is normalised; weights and sums must stay within an int64."""
-
-KEPT_GROUPS = 1024
-
-KEPT_BYTES = 48 << 20
-"""Memory for all kept columns of a profile."""
-
-
-class KeptColumns:
-    """Everything kept for pods that the plugins of a profile cannot tell apart."""
-
-    __slots__ = ("filters", "scores")
-
-    def __init__(self, framework: Framework, snapshot: Snapshot, work: Work) -> None:
-        kept_filters = [entry for entry in framework.filters if entry.is_kept]
-        kept_scores = [entry for entry in framework.scores if entry.is_kept]
-        self.filters = FilterColumns(kept_filters, snapshot.table, work)
-        self.scores = ScoreColumns(kept_scores, snapshot, self.filters, work)
-
-
-class _Askers:
-    """The PreFilter and PreScore plugins that have not waved a template through for good."""
-
-    __slots__ = ("pre_filter", "pre_score", "skip_filter", "skip_score")
-
-    def __init__(self, framework: Framework) -> None:
-        self.pre_filter = list(framework.pre_filter)
-        self.pre_score = list(framework.pre_score)
-        self.skip_filter: set[str] = set()
-        self.skip_score: set[str] = set()
 
 
 class Search(Struct, frozen=True):
@@ -124,7 +95,7 @@ class Pipeline:
         self.work = Work()
         self.what_if = WhatIf(framework, snapshot, self.work)
         self._now = now
-        self._columns: OrderedDict[Hashable, KeptColumns] = OrderedDict()
+        self._kept = Kept(framework, snapshot, self.work)
 
     # -- pre_filter -----------------------------------------------------------------------------
 
@@ -135,7 +106,7 @@ class Pipeline:
         rejected: Status | None = None
         nodes: frozenset[str] | None = None
         narrowing: list[str] = []
-        askers = self._askers(pod)
+        askers = self._kept.askers(pod)
         state.skip_filter |= askers.skip_filter
         for hook in list(askers.pre_filter):
             result = hook.call(state, pod, self.snapshot)
@@ -176,7 +147,7 @@ class Pipeline:
         self.work.cycles += 1
         if search.only is not None:
             return await self._fit_directly(state, pod, search, search.only)
-        columns = self.columns(state, pod)
+        columns = self._kept.columns(state, pod)
         filters = columns.filters
         filters.catch_up(state, pod)
         asked = self._asked_every_cycle(state)
@@ -411,7 +382,7 @@ class Pipeline:
         ]
 
     def _run_pre_score(self, state: CycleState, pod: PodInfo, nodes: NodeRows) -> None:
-        askers = self._askers(pod)
+        askers = self._kept.askers(pod)
         state.skip_score |= askers.skip_score
         for hook in list(askers.pre_score):
             result = hook.call(state, pod, nodes)
@@ -432,9 +403,8 @@ class Pipeline:
     ) -> Scores:
         self.work.rows_scored += len(nodes)
         if entry.is_columnar:
-            raw = entry.ask(state, pod, nodes)
-        else:
-            raw = await self._score_one_by_one(entry, state, pod, nodes)
+            return entry.rate(state, pod, nodes)
+        raw = await self._score_one_by_one(entry, state, pod, nodes)
         return entry.finish(state, pod, nodes, raw)
 
     async def _score_one_by_one(
@@ -452,40 +422,6 @@ class Pipeline:
             if turn.is_over:
                 await turn.give_way()
         return np.array(scores, np.int64)
-
-    # -- kept columns ---------------------------------------------------------------------------
-
-    def _askers(self, pod: PodInfo) -> _Askers:
-        askers: _Askers | None = pod.template.facts.get(self)
-        if askers is None:
-            askers = pod.template.facts[self] = _Askers(self.framework)
-        return askers
-
-    def columns(self, state: CycleState, pod: PodInfo) -> KeptColumns:
-        """What is kept for pods like this one; what was unused for longest makes room."""
-        key = self._key(state, pod)
-        columns = self._columns.get(key)
-        if columns is None:
-            columns = KeptColumns(self.framework, self.snapshot, self.work)
-            self._columns[key] = columns
-            per_node = 8 * (len(self.framework.scores) + 5)
-            room = KEPT_BYTES // (per_node * max(len(self.snapshot), 1))
-            while len(self._columns) > min(max(room, 8), KEPT_GROUPS):
-                self._columns.popitem(last=False)
-        else:
-            self._columns.move_to_end(key)
-        return columns
-
-    def _key(self, state: CycleState, pod: PodInfo) -> Hashable:
-        """Pods with equal keys get equal answers from every plugin whose answers are kept."""
-        groups = self.framework.groups
-        if groups is None:
-            return pod.template
-        skipped = state.skip_filter
-        return (
-            pod.template.shape,
-            *[None if one.plugin in skipped else one.call(state, pod) for one in groups],
-        )
 
 
 def _among(rows: Rows, nominated: Mapping[int, ExpectedPods]) -> Mapping[int, ExpectedPods]:

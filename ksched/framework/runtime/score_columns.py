@@ -25,7 +25,7 @@ from ksched.framework.runtime.filter_columns import (
     Work,
 )
 from ksched.framework.runtime.guard import Hook, failure
-from ksched.framework.verdicts import Scope
+from ksched.framework.verdicts import ClassScores, Scope
 
 Scores = NDArray[np.int64]
 
@@ -65,14 +65,18 @@ class ScoreEntry:
     def ask(self, state: CycleState, pod: PodInfo, nodes: NodeRows) -> Scores:
         """Raw scores of some nodes from a columnar plugin."""
         scores = self.hook.call(state, pod, nodes)
-        if not isinstance(scores, np.ndarray) or scores.shape != (len(nodes),):
-            raise self.hook.nonsense(scores, f"an array of {len(nodes)} scores")
+        if isinstance(scores, ClassScores):
+            return scores.by_node(scores.values)
+        return self._checked(scores, len(nodes))
+
+    def _checked(self, scores: object, count: int) -> Scores:
+        if not isinstance(scores, np.ndarray) or scores.shape != (count,):
+            raise self.hook.nonsense(scores, f"an array of {count} scores")
         if scores.dtype != np.int64:
             if scores.dtype.kind not in "iub":
                 raise self.hook.nonsense(scores.dtype, "whole numbers")
             return scores.astype(np.int64)
-        raw: Scores = scores
-        return raw
+        return scores
 
     def finish(self, state: CycleState, pod: PodInfo, nodes: NodeRows, raw: Scores) -> Scores:
         """Normalise, check the range, apply the weight."""
@@ -83,6 +87,13 @@ class ScoreEntry:
                 raise self.normalize.nonsense(scores, f"an array of {len(raw)} scores")
         self.check(scores)
         return scores * self.weight
+
+    def rate(self, state: CycleState, pod: PodInfo, nodes: NodeRows) -> Scores:
+        """Final scores of some nodes, weighted, from a columnar plugin."""
+        scores = self.hook.call(state, pod, nodes)
+        if isinstance(scores, ClassScores):
+            return scores.by_node(self.finish(state, pod, nodes, scores.values))
+        return self.finish(state, pod, nodes, self._checked(scores, len(nodes)))
 
     def check(self, scores: Scores) -> None:
         if not len(scores):

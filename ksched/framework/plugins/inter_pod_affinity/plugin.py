@@ -17,6 +17,7 @@ from ksched.framework import (
     SKIP,
     SUCCESS,
     Action,
+    ClassScores,
     ClusterEvent,
     ClusterEventWithHint,
     CycleState,
@@ -173,7 +174,7 @@ class InterPodAffinity:
         state.write(_SCORES, affinity)
         return SUCCESS
 
-    def score_nodes(self, state: CycleState, pod: PodInfo, nodes: NodeRows) -> Ints:
+    def score_nodes(self, state: CycleState, pod: PodInfo, nodes: NodeRows) -> Ints | ClassScores:
         return state.read(_SCORES, PreferredAffinity).score(nodes)
 
     def normalize(self, state: CycleState, pod: PodInfo, nodes: NodeRows, scores: Ints) -> Ints:

@@ -11,7 +11,8 @@ from ksched.api.objects import Labels, Namespace
 from ksched.cache.domain_counts import ABSENT, DomainCounts, Ints
 from ksched.cache.listings import Listing
 from ksched.cache.pod_counts import PodLedger
-from ksched.framework import MAX_NODE_SCORE, NodeRows, PodTemplate, template_fact
+from ksched.framework import MAX_NODE_SCORE, ClassScores, NodeRows, PodTemplate, template_fact
+from ksched.framework.plugins.domain_scores import score_domains
 from ksched.framework.plugins.inter_pod_affinity.filtering import pods_meant_by
 from ksched.framework.plugins.inter_pod_affinity.terms import (
     AffinityTerm,
@@ -80,7 +81,7 @@ class PreferredAffinity:
     def __init__(self, factors: Factors) -> None:
         self._factors = factors
 
-    def score(self, nodes: NodeRows) -> Ints:
+    def score(self, nodes: NodeRows) -> Ints | ClassScores:
         by_key: dict[str, tuple[DomainCounts, Ints]] = {}
         for factor, counter in self._factors:
             known = by_key.get(counter.topology_key)
@@ -89,9 +90,13 @@ class PreferredAffinity:
                 counter,
                 weighted if known is None else known[1] + weighted,
             )
+        for _, by_domain in by_key.values():
+            by_domain[ABSENT] = 0
+        if len(by_key) == 1:
+            ((counter, by_domain),) = by_key.values()
+            return score_domains(by_domain, counter, counter.ids(nodes))
         scores = np.zeros(len(nodes), np.int64)
         for counter, by_domain in by_key.values():
-            by_domain[ABSENT] = 0
             scores += by_domain.take(counter.ids(nodes))
         return scores
 

@@ -19,6 +19,7 @@ from ksched.framework import (
     SKIP_TEMPLATE,
     SUCCESS,
     Action,
+    ClassScores,
     ClusterEvent,
     ClusterEventWithHint,
     CycleState,
@@ -196,7 +197,7 @@ class PodTopologySpread:
         state.write(_SCORES, kept.soft)
         return SUCCESS
 
-    def score_nodes(self, state: CycleState, pod: PodInfo, nodes: NodeRows) -> Ints:
+    def score_nodes(self, state: CycleState, pod: PodInfo, nodes: NodeRows) -> Ints | ClassScores:
         return state.read(_SCORES, SoftSpread).score(nodes)
 
     def normalize(self, state: CycleState, pod: PodInfo, nodes: NodeRows, scores: Ints) -> Ints:

@@ -8,7 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ksched.cache.domain_counts import ABSENT, Bools, Ints
-from ksched.framework import MAX_NODE_SCORE, NodeRows
+from ksched.framework import MAX_NODE_SCORE, ClassScores, NodeRows
+from ksched.framework.plugins.domain_scores import score_domains
 from ksched.framework.plugins.pod_topology_spread.constraints import HOSTNAME, TrackedConstraint
 
 Floats = NDArray[np.float64]
@@ -58,9 +59,12 @@ class SoftSpread:
                 size -= 1
         return math.log(size + 2)
 
-    def score(self, nodes: NodeRows) -> Ints:
+    def score(self, nodes: NodeRows) -> Ints | ClassScores:
         if len(self._tracked) == 1 and self._tracked[0].constraint.topology_key != HOSTNAME:
-            return rounded(self._by_domain(0)).take(self._ids[0])
+            by_domain, domains = rounded(self._by_domain(0)), self._tracked[0].domains
+            if self._ignored is None:
+                return score_domains(by_domain, domains, self._ids[0])
+            return by_domain.take(self._ids[0])
         total = np.zeros(len(nodes))
         for index, one in enumerate(self._tracked):
             if one.constraint.topology_key == HOSTNAME:
