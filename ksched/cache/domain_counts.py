@@ -29,6 +29,9 @@ ABSENT = 0
 FEW = 64
 """Up to this many domains Python adds up faster than NumPy."""
 
+MANY = 64
+"""From this many changes on, and more in large clusters, counting anew is quicker."""
+
 _layouts = count(1)
 
 
@@ -136,9 +139,35 @@ class DomainCounts:
         pods = self.pods
         pods.catch_up()
         stamp = pods.ledger.stamp
-        if stamp == self._stamp:
+        if stamp is self._stamp:
             return
-        table, log = self._table, pods.log
+        if not self._recount(stamp[1]):
+            self._look_again(stamp[1])
+        self._pods_position = pods.log.position
+        self._stamp = stamp
+
+    def _recount(self, size: int) -> bool:
+        """Take over new numbers of pods, if the nodes are what they were."""
+        recounted = self.pods.log.tail(self._pods_position)
+        if (
+            self._table.node_log.position != self._node_position
+            or size != len(self._domain_of)
+            or recounted is None
+            or len(recounted) > MANY
+        ):
+            return False
+        counted, inside, domain_of = self._counted, self._inside, self._domain_of
+        for row in recounted:
+            if row < size:
+                more = self.pods.count(row) - counted[row]
+                counted[row] += more
+                if more and inside[row]:
+                    self._add(domain_of[row], 0, more)
+        return True
+
+    def _look_again(self, size: int) -> None:
+        """Catch up after changes of nodes too."""
+        table, log = self._table, self.pods.log
         vocabulary = table.label_column(self.topology_key).vocabulary
         moved = table.node_log.tail(self._node_position)
         recounted = log.tail(self._pods_position)
@@ -146,19 +175,17 @@ class DomainCounts:
             moved is None
             or recounted is None
             or vocabulary is not self._vocabulary
-            or len(moved) + len(recounted) > 64 + stamp[1] // 8
+            or len(moved) + len(recounted) > MANY + size // 8
         ):
             self._start_over()
         else:
-            if moved or stamp[1] != len(self._domain_of):
+            if moved or size != len(self._domain_of):
                 self._move(moved)
             for row in recounted:
-                if row < stamp[1]:
+                if row < size:
                     self._put(row, self._domain_of[row], self._inside[row])
         self._node_position = table.node_log.position
-        self._pods_position = log.position
         self._vocabulary = vocabulary
-        self._stamp = stamp
 
     def _move(self, moved: list[int]) -> None:
         """Look again at nodes that changed, came or went."""

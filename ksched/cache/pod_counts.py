@@ -56,7 +56,8 @@ class PodLedger:
         self.terminating: dict[PodTemplate, dict[int, int]] = {}
         self._seen: list[_OnRow] = []
         self.stamp = (-1, 0)
-        """Of the table when it was last looked at: position of its log, number of rows."""
+        """Of the table when it was last looked at: position of its log, number of rows. Another
+        object after every change, so that readers need not compare."""
         self.affinity_changes = 0
         """How often a pod with inter-pod affinity came or went."""
         self._limit = limit
@@ -119,10 +120,10 @@ class PodLedger:
         table, seen = self.table, self._seen
         infos, log = table.infos, table.row_log
         size = len(infos)
-        stamp = (log.position, size)
-        if stamp == self.stamp:
+        position, seen_size = self.stamp
+        if log.position == position and size == seen_size:
             return
-        dirty = log.tail(self.stamp[0])
+        dirty = log.tail(position)
         # The log does not name rows that were cut off at the end.
         for row in range(size, len(seen)):
             self._note(row, seen[row], _NOTHING)
@@ -134,7 +135,7 @@ class PodLedger:
                 now = (info.running, info.terminating)
                 self._note(row, seen[row], now)
                 seen[row] = now
-        self.stamp = stamp
+        self.stamp = (log.position, size)
         if len(self._log) > 2 * self._limit:
             surplus = len(self._log) - self._limit
             del self._log[:surplus]
@@ -207,7 +208,7 @@ class PodCounts:
     def catch_up(self) -> None:
         ledger = self.ledger
         ledger.catch_up()
-        if ledger.stamp == self._stamp:
+        if ledger.stamp is self._stamp:
             return
         changes = ledger.since(self._position)
         self._position, self._stamp = ledger.position, ledger.stamp
@@ -229,7 +230,7 @@ class PodCounts:
 
     def _reserve(self) -> None:
         # As large as the table's own columns, which never shrink: every logged row is inside.
-        capacity = self.ledger.table.pod_count.shape[0]
+        capacity = len(self.ledger.table.pod_count)
         if capacity > len(self._counts):
             grown = np.zeros(capacity, np.int64)
             grown[: len(self._counts)] = self._counts

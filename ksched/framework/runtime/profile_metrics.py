@@ -34,18 +34,21 @@ class ProfileMetrics:
         """Record the point that was begun, if it was not ended yet."""
         point = self._point
         if point:
-            self.record(point, code, self._began)
             self._point = ""
+            self._series(point, code).observe(stopwatch() - self._began)
 
     def record(self, point: str, code: Code, began: float) -> None:
         """Record a point that took from ``began`` (on the stopwatch) until now."""
-        seconds = stopwatch() - began
-        series = self._succeeded.get(point) if code is _SUCCESS else None
+        self._series(point, code).observe(stopwatch() - began)
+
+    def _series(self, point: str, code: Code) -> Distribution:
+        if code is not _SUCCESS:
+            return self._durations.of(point, code.value, self._profile)
+        series = self._succeeded.get(point)
         if series is None:
             series = self._durations.of(point, code.value, self._profile)
-            if code is _SUCCESS:
-                self._succeeded[point] = series
-        series.observe(seconds)
+            self._succeeded[point] = series
+        return series
 
     def permit_waited(self, code: Code, seconds: float) -> None:
         """Record how long a pod was held at Permit, and how that ended."""
