@@ -27,9 +27,16 @@ from ksched.errors import KschedError, NotFound
 from ksched.scheduler import Scheduler
 from ksched.testing.control_plane import ControlPlane, scheduler_config
 from ksched.testing.decider import judge
+from ksched.testing.parity.influences import (
+    FIELDS,
+    PLUGINS,
+    Influences,
+    of_others,
+    profiles_to_compare,
+)
 from ksched.testing.parity.kube_scheduler_log import ScoreLog, Scores
 from ksched.testing.parity.manifests import Json
-from ksched.testing.parity.verdicts import Outcome
+from ksched.testing.parity.verdicts import Decision, Outcome
 from ksched.transport import MERGE_PATCH
 
 KUBE_SCHEDULER, KSCHED = "arena-kube-scheduler", "arena-ksched"
@@ -102,6 +109,7 @@ class Arena:
             random.Random(0),
             scheduler.extenders,
         )
+        self._influences = Influences(self._cycle, scheduler.cache, scheduler.profiles, PLUGINS)
         self._epoch = 0
 
     @classmethod
@@ -115,8 +123,9 @@ class Arena:
         )
         client, pods = ApiClient(admin, clock), Pods()
         reflector = Reflector(client, PODS, decode_pod, pods, clock)
-        settings = json.dumps(scheduler_config(plane.kubeconfig("ksched"), KSCHED))
-        scheduler = Scheduler(own, load_config(settings), clock=clock, seed=0)
+        settings = scheduler_config(plane.kubeconfig("ksched"), KSCHED)
+        settings["profiles"] += profiles_to_compare(PLUGINS)
+        scheduler = Scheduler(own, load_config(json.dumps(settings)), clock=clock, seed=0)
         theirs = plane.kube_scheduler(
             KUBE_SCHEDULER, scheduler_name=KUBE_SCHEDULER, verbosity=10, flags=_FLAGS
         )
@@ -204,17 +213,20 @@ class Arena:
 
     # -- decisions ------------------------------------------------------------------------------
 
-    async def decide(self, pod: Json) -> tuple[Outcome, Outcome]:
+    async def decide(self, pod: Json) -> Decision:
         """Have both schedulers decide a pod, kube-scheduler first; it is gone afterwards."""
         decided, theirs = await self._decided_by(KUBE_SCHEDULER, pod)
         scores, _ = self._score_log.take(_key(decided))
         await self._remove(decided)
         decided, ours = await self._decided_by(KSCHED, pod)
         await self._remove(decided)
+        await self._until_forgotten(decided)
         our_scores = await self._scores(decided) if ours.node else {}
-        return (
+        influences = await self._influences.on(decided, FIELDS)
+        return Decision(
             msgspec.structs.replace(theirs, scores=scores),
             msgspec.structs.replace(ours, scores=our_scores),
+            frozenset(influences | of_others(decided, influences)),
         )
 
     async def _decided_by(self, scheduler_name: str, pod: Json) -> tuple[Json, Outcome]:
@@ -230,16 +242,17 @@ class Arena:
             f"{_key(pod)} is gone", lambda pods: None if _key(pod) in pods else True
         )
 
-    async def _scores(self, pod: Json) -> Scores:
-        """What ksched thinks of the nodes for a pod that is gone again."""
+    async def _until_forgotten(self, pod: Json) -> None:
         uid, cache = pod["metadata"]["uid"], self._scheduler.cache
         for _ in range(_FORGET_POLLS):
             if cache.get_pod(uid) is None:
-                break
+                return
             await asyncio.sleep(_POLL_SECONDS)
-        else:
-            raise Stuck(f"ksched forgets {_key(pod)}: it was deleted and is still in the cache")
-        profile = self._scheduler.profiles[KSCHED]
+        raise Stuck(f"ksched forgets {_key(pod)}: it was deleted and is still in the cache")
+
+    async def _scores(self, pod: Json) -> Scores:
+        """What ksched thinks of the nodes for a pod that is gone again."""
+        profile, cache = self._scheduler.profiles[KSCHED], self._scheduler.cache
         info = cache.pod_info(decode_pod(msgspec.json.encode(pod)))
         verdict = await judge(self._cycle, cache, profile, info)
         return verdict.scores

@@ -19,9 +19,13 @@ PodPart: TypeAlias = Callable[["RandomManifests", Json], None]
 
 HOSTNAME: Final = "kubernetes.io/hostname"
 ZONE: Final = "topology.kubernetes.io/zone"
+UNSCHEDULABLE: Final = "node.kubernetes.io/unschedulable"
 GPU: Final = "example.com/gpu"
 PAGES: Final = "hugepages-2Mi"
 NAMESPACES: Final = ("parity-alpha", "parity-beta", "parity-gamma")
+_MOSTLY: Final = (NAMESPACES[0],) * 4 + NAMESPACES
+"""Pods mean each other only where there are many."""
+FEATURES: Final = ("ExtendWebSocketsToKubelet", "RestartAllContainersOnContainerExits")
 NEVER_PREEMPTING: Final = "parity-never"
 
 _REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
@@ -33,9 +37,10 @@ _NODE_LABELS = {
 }
 _POD_LABELS = {"app": ("web", "db"), "tier": ("1", "2"), "rev": ("r1", "r2")}
 _TEAMS = ("red", "blue")
-_TAINT_KEYS = ("team", "node.kubernetes.io/unschedulable", "example.com/special")
+TAINT_KEYS: Final = ("team", UNSCHEDULABLE, "example.com/special")
 _EFFECTS = ("NoSchedule", "PreferNoSchedule", "NoExecute")
 _TOPOLOGY_KEYS = (HOSTNAME, HOSTNAME, ZONE, ZONE, "rack", "missing")
+_ANYWHERE = "0.0.0.0"
 _MIB = 1024 * 1024
 _IMAGES = {
     "a:1": 20 * _MIB,
@@ -68,6 +73,7 @@ class RandomManifests(Chance):
     def __init__(self, random: Random, parts: Sequence[PodPart] | None = None) -> None:
         super().__init__(random)
         self._parts = tuple(parts if parts is not None else POD_PARTS)
+        self._ports: set[tuple[object, ...]] = set()
         self.node_names: list[str] = []
         """The nodes that affinity to names may mean."""
 
@@ -87,7 +93,7 @@ class RandomManifests(Chance):
     def services(self) -> list[Json]:
         return [
             {
-                "metadata": {"name": f"s{number}", "namespace": self.one_of(NAMESPACES)},
+                "metadata": {"name": f"s{number}", "namespace": self.one_of(_MOSTLY)},
                 "spec": {"selector": self._some_pod_labels(1, 2), "ports": [{"port": 80}]},
             }
             for number in range(self.random.randint(0, 3))
@@ -107,7 +113,7 @@ class RandomManifests(Chance):
         return made
 
     def node(self, name: str) -> Json:
-        labels = {key: self.one_of(v) for key, v in _NODE_LABELS.items() if self.sometimes(70)}
+        labels = {key: self.usual(v) for key, v in _NODE_LABELS.items() if self.sometimes(85)}
         if self.sometimes(95):
             # Two nodes of the same host name are a mistake that happens.
             labels[HOSTNAME] = name if self.sometimes(93) else "twin"
@@ -131,8 +137,13 @@ class RandomManifests(Chance):
                     for image, n in _IMAGES.items()
                     if self.sometimes(40)
                 ],
+                "declaredFeatures": [name for name in FEATURES if self.sometimes(60)],
             },
         }
+
+    def usual(self, values: Sequence[str]) -> str:
+        """Mostly the first, so that selectors leave a choice."""
+        return values[0] if self.sometimes(60) else self.one_of(values)
 
     def changed_node(self, node: Json) -> Json:
         """The same node with other labels, taints, capacity or images."""
@@ -145,7 +156,7 @@ class RandomManifests(Chance):
             return {}
         taints: dict[tuple[str, str], Json] = {}
         for _ in range(self.random.randint(1, 2)):
-            key, effect = self.one_of(_TAINT_KEYS), self.one_of(_EFFECTS)
+            key, effect = self.one_of(TAINT_KEYS), self.one_of(_EFFECTS)
             taints[key, effect] = {"key": key, "effect": effect, "value": self.one_of(("", "x"))}
         return {"taints": list(taints.values())}
 
@@ -156,37 +167,54 @@ class RandomManifests(Chance):
         pod: Json = {
             "metadata": {
                 "name": name,
-                "namespace": self.one_of(NAMESPACES),
+                "namespace": self.one_of(_MOSTLY),
                 "labels": self._some_pod_labels(0 if self.sometimes(10) else 1, 3),
             },
             "spec": {"containers": [{"name": "c0", "image": self.one_of(_IMAGE_NAMES)}]},
         }
         if self.sometimes():
             pod["spec"]["priorityClassName"] = NEVER_PREEMPTING
-        count = min(self.random.randint(0, at_most_parts), len(self._parts))
-        for part in self.random.sample(self._parts, count):
+        count = min(self.random.randint(1, at_most_parts), len(self._parts))
+        for part in dict.fromkeys(self.random.sample(self._parts, count)):
             part(self, pod)
         return pod
 
     def running_pod(self, name: str, node_names: Sequence[str]) -> Json:
         """A pod on one of the nodes, whether it fits there or not."""
         pod = self.pod(name, at_most_parts=3)
-        pod["spec"]["nodeName"] = self.one_of(node_names)
+        node_name = pod["spec"]["nodeName"] = self.one_of(node_names)
+        for port in pod["spec"]["containers"][0].get("ports", ()):
+            address, protocol = port.get("hostIP", _ANYWHERE), port.get("protocol", "TCP")
+            taken = (node_name, address, protocol, port["hostPort"])
+            if taken in self._ports:
+                # When one of two such pods goes, kube-scheduler forgets the port of the other.
+                del pod["spec"]["containers"][0]["ports"]
+            self._ports.add(taken)
         return pod
 
     def _some_pod_labels(self, at_least: int, at_most: int) -> dict[str, str]:
         keys = self.random.sample(tuple(_POD_LABELS), self.random.randint(at_least, at_most))
         return {key: self.one_of(_POD_LABELS[key]) for key in sorted(keys)}
 
-    def pod_selector(self, *, unless: Sequence[str] = ()) -> Json:
-        """Mostly of some of the pods; now and then of all."""
+    def pod_selector(self, pod: Json, *, unless: Sequence[str] = ()) -> Json:
+        """Mostly of pods like this one, often of some others, now and then of all."""
         known = {key: values for key, values in _POD_LABELS.items() if key not in unless}
         if self.sometimes(6):
             return {}
+        own = {key: value for key, value in pod["metadata"]["labels"].items() if key in known}
+        if own and self.sometimes(60):
+            key = self.one_of(tuple(own))
+            return {"matchLabels": {key: own[key]}}
         key = self.one_of(tuple(known))
         if self.sometimes(60):
             return {"matchLabels": {key: self.one_of(known[key])}}
         return {"matchExpressions": [self.expression(known)]}
+
+    def revision_key(self, pod: Json) -> list[str]:
+        """The key of a label that the pod mostly has, and other pods with other values."""
+        if self.sometimes(80):
+            pod["metadata"]["labels"].setdefault("rev", self.one_of(_POD_LABELS["rev"]))
+        return ["rev"]
 
     def expression(self, known: Mapping[str, tuple[str, ...]]) -> Json:
         key = self.one_of(tuple(known))
@@ -252,7 +280,7 @@ def with_images(source: RandomManifests, pod: Json) -> None:
 def with_node_selector(source: RandomManifests, pod: Json) -> None:
     """NodeAffinity by the short form."""
     key = source.one_of(tuple(_NODE_LABELS))
-    pod["spec"]["nodeSelector"] = {key: source.one_of(_NODE_LABELS[key])}
+    pod["spec"]["nodeSelector"] = {key: source.usual(_NODE_LABELS[key])}
 
 
 def with_node_affinity(source: RandomManifests, pod: Json) -> None:
@@ -277,10 +305,10 @@ def with_node_affinity(source: RandomManifests, pod: Json) -> None:
         return {"weight": source.random.randint(1, 100), "preference": term()}
 
     affinity: Json = {}
-    if source.sometimes(60):
+    if source.sometimes(35):
         terms = source.several(term, at_least=1, at_most=3)
         affinity[_REQUIRED] = {"nodeSelectorTerms": terms}
-    if source.sometimes(60):
+    if source.sometimes(75):
         affinity[_PREFERRED] = source.several(preferred, at_least=1, at_most=3)
     pod["spec"].setdefault("affinity", {})["nodeAffinity"] = affinity
 
@@ -294,7 +322,7 @@ def with_tolerations(source: RandomManifests, pod: Json) -> None:
             made["effect"] = source.one_of(_EFFECTS)
         if source.sometimes(15):
             return {**made, "operator": "Exists"}
-        made["key"] = source.one_of(_TAINT_KEYS)
+        made["key"] = source.one_of(TAINT_KEYS)
         if source.sometimes():
             return {**made, "operator": "Exists"}
         return {**made, "operator": "Equal", "value": source.one_of(("", "x", "y"))}
@@ -306,13 +334,21 @@ def with_ports(source: RandomManifests, pod: Json) -> None:
     """NodePorts."""
     port: Json = {"containerPort": 80, "hostPort": source.one_of((80, 81))}
     if source.sometimes(40):
-        port["hostIP"] = source.one_of(("0.0.0.0", "10.0.0.1", "10.0.0.2", "127.0.0.1"))
+        port["hostIP"] = source.one_of((_ANYWHERE, "10.0.0.1", "10.0.0.2", "127.0.0.1"))
     if source.sometimes(40):
         port["protocol"] = source.one_of(("TCP", "UDP"))
     if source.sometimes(20):
         pod["spec"]["hostNetwork"] = True
         port["containerPort"] = port["hostPort"]
     pod["spec"]["containers"][0]["ports"] = [port]
+
+
+def with_features(source: RandomManifests, pod: Json) -> None:
+    """NodeDeclaredFeatures, by the one feature that servers accept pods for."""
+    codes = {"operator": "In", "values": [42]}
+    rule = {"action": "RestartAllContainers", "exitCodes": codes}
+    rules = {"restartPolicy": "Never", "restartPolicyRules": [rule]}
+    pod["spec"]["containers"][0] |= rules
 
 
 def with_spread(source: RandomManifests, pod: Json) -> None:
@@ -323,16 +359,19 @@ def with_spread(source: RandomManifests, pod: Json) -> None:
         when = source.one_of(("DoNotSchedule", "ScheduleAnyway"))
         made: Json = {"topologyKey": key, "whenUnsatisfiable": when}
         made["maxSkew"] = source.one_of((1, 1, 2, 3))
-        if source.sometimes(20):
-            made["matchLabelKeys"] = ["rev"]
-            made["labelSelector"] = source.pod_selector(unless=["rev"])
+        if source.sometimes(30):
+            made["matchLabelKeys"] = source.revision_key(pod)
+            made["labelSelector"] = source.pod_selector(pod, unless=made["matchLabelKeys"])
         elif source.sometimes(95):
-            made["labelSelector"] = source.pod_selector()
-        if when == "DoNotSchedule" and source.sometimes(30):
-            made["minDomains"] = source.one_of((1, 2, 3))
-        for policy in ("nodeAffinityPolicy", "nodeTaintsPolicy"):
-            if source.sometimes(40):
-                made[policy] = source.one_of(("Honor", "Ignore"))
+            made["labelSelector"] = source.pod_selector(pod)
+        if when == "DoNotSchedule" and source.sometimes(60):
+            made["minDomains"] = source.one_of((1, 3, 4, 12))
+        # What is not the default comes more often.
+        if source.sometimes(60):
+            made["nodeTaintsPolicy"] = "Honor" if source.sometimes(80) else "Ignore"
+        if source.sometimes():
+            made["nodeAffinityPolicy"] = "Ignore" if source.sometimes(80) else "Honor"
+            with_node_selector(source, pod)
         constraints[key, when] = made
     pod["spec"]["topologySpreadConstraints"] = list(constraints.values())
 
@@ -342,29 +381,30 @@ def with_pod_affinity(source: RandomManifests, pod: Json) -> None:
     kinds = source.random.sample(("podAffinity", "podAntiAffinity"), source.random.randint(1, 2))
     for kind in sorted(kinds):
         rules: Json = {}
-        if source.sometimes():
-            make = lambda: _pod_term(source)  # noqa: E731
+        if source.sometimes(35):
+            make = lambda: _pod_term(source, pod)  # noqa: E731
             rules[_REQUIRED] = source.several(make, at_least=1, at_most=2)
-        if source.sometimes(60):
-            make_weighted = lambda: _weighted_term(source)  # noqa: E731
+        if source.sometimes(75):
+            make_weighted = lambda: _weighted_term(source, pod)  # noqa: E731
             rules[_PREFERRED] = source.several(make_weighted, at_least=1, at_most=2)
         pod["spec"].setdefault("affinity", {})[kind] = rules
 
 
-def _weighted_term(source: RandomManifests) -> Json:
+def _weighted_term(source: RandomManifests, pod: Json) -> Json:
     weight = source.one_of((1, 3, 10, 100))
-    return {"weight": weight, "podAffinityTerm": _pod_term(source)}
+    return {"weight": weight, "podAffinityTerm": _pod_term(source, pod)}
 
 
-def _pod_term(source: RandomManifests) -> Json:
+def _pod_term(source: RandomManifests, pod: Json) -> Json:
     term: Json = {
         "topologyKey": source.one_of(_TOPOLOGY_KEYS if source.sometimes(10) else _TOPOLOGY_KEYS[:5])
     }
-    if source.sometimes(15):
-        term[source.one_of(("matchLabelKeys", "mismatchLabelKeys"))] = ["rev"]
-        term["labelSelector"] = source.pod_selector(unless=["rev"])
+    if source.sometimes(30):
+        keys = source.revision_key(pod)
+        term[source.one_of(("matchLabelKeys", "mismatchLabelKeys"))] = keys
+        term["labelSelector"] = source.pod_selector(pod, unless=keys)
     elif source.sometimes(95):
-        term["labelSelector"] = source.pod_selector()
+        term["labelSelector"] = source.pod_selector(pod)
     if source.sometimes(30):
         term["namespaces"] = sorted(source.random.sample(NAMESPACES, source.random.randint(1, 2)))
     if source.sometimes(30):
@@ -387,18 +427,17 @@ def with_owner(source: RandomManifests, pod: Json) -> None:
 
 
 POD_PARTS: Final[tuple[PodPart, ...]] = (
-    with_requests,
     with_pod_level_requests,
     with_images,
     with_node_selector,
-    with_node_affinity,
     with_tolerations,
-    with_ports,
     with_owner,
-    # What the pods of a cluster are to each other decides most rarely, so it comes more often.
-    with_spread,
-    with_spread,
-    with_pod_affinity,
-    with_pod_affinity,
+    with_features,
+    # What has many fields, or decides rarely, comes more often.
+    *(with_requests,) * 2,
+    *(with_node_affinity,) * 3,
+    *(with_ports,) * 3,
+    *(with_spread,) * 5,
+    *(with_pod_affinity,) * 5,
 )
 """What pods of a parity run may be made of."""

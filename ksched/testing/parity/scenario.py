@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -12,14 +11,15 @@ from ksched.client.resources import NAMESPACES, NODES, PODS, REPLICA_SETS, SERVI
 from ksched.errors import Conflict
 from ksched.testing.parity.arena import Arena
 from ksched.testing.parity.manifests import NEVER_PREEMPTING, Json, RandomManifests
-from ksched.testing.parity.verdicts import Outcome, describe, differences
+from ksched.testing.parity.tally import Tally
+from ksched.testing.parity.verdicts import Decision, difference
 
 DECISIONS = 20
 PRIORITY_CLASSES = Resource(
     "scheduling.k8s.io", "v1", "priorityclasses", "PriorityClass", namespaced=False
 )
 
-_NODES, _RUNNING_PODS = (3, 10), (0, 40)
+_NODES, _RUNNING_PODS_PER_NODE = (6, 16), (1, 5)
 
 
 @dataclass
@@ -32,27 +32,18 @@ class Report:
     disagreements: list[str] = field(default_factory=list)
     messages: list[str] = field(default_factory=list)
     """Why pods were rejected, in kube-scheduler's words."""
-    telling: set[str] = field(default_factory=set)
-    """The plugins of kube-scheduler that scored some nodes higher than others."""
 
-    def add(self, number: int, pod: Json, theirs: Outcome, ours: Outcome) -> None:
-        if theirs.node:
+    def add(self, number: int, pod: Json, decision: Decision) -> bool:
+        """Take a decision down; whether the two agree."""
+        if decision.theirs.node:
             self.bound += 1
-            for by_plugin in theirs.scores.values():
-                first = next(iter(theirs.scores.values()))
-                self.telling |= {plugin for plugin, _ in by_plugin.items() ^ first.items()}
         else:
             self.rejected += 1
-            self.messages.append(theirs.message)
-        if found := differences(theirs, ours):
-            lines = [
-                f"seed {self.seed}, decision {number}: {found[0]}",
-                *found[1:],
-                f"pod: {json.dumps(pod)}",
-                *("kube-scheduler: " + line for line in describe(theirs)),
-                *("ksched:         " + line for line in describe(ours)),
-            ]
-            self.disagreements.append("\n".join(lines))
+            self.messages.append(decision.theirs.message)
+        text = difference(f"seed {self.seed}, decision {number}", pod, decision)
+        if text:
+            self.disagreements.append(text)
+        return not text
 
     @property
     def decisions(self) -> int:
@@ -71,7 +62,9 @@ class Scenario:
         self._numbers = 0
 
     @classmethod
-    async def play(cls, arena: Arena, seed: int, decisions: int = DECISIONS) -> Report:
+    async def play(
+        cls, arena: Arena, seed: int, tally: Tally, decisions: int = DECISIONS
+    ) -> Report:
         """Build the seed's cluster, have its pods decided, and take everything away again."""
         report = Report(seed)
         async with cls(arena, seed)._standing() as scenario:
@@ -79,7 +72,9 @@ class Scenario:
                 if number and scenario._source.sometimes(60):
                     await scenario._change()
                 pod = scenario._source.pod(f"pod-{seed}-{number}")
-                report.add(number, pod, *await arena.decide(pod))
+                decision = await arena.decide(pod)
+                agree = report.add(number, pod, decision)
+                tally.add(decision.influences, differs=not agree)
         return report
 
     @asynccontextmanager
@@ -103,10 +98,11 @@ class Scenario:
             await self._make(SERVICES, service)
         for replica_set in source.replica_sets():
             await self._make(REPLICA_SETS, replica_set)
-        for _ in range(source.random.randint(*_NODES)):
+        nodes = source.random.randint(*_NODES)
+        for _ in range(nodes):
             await self._add_node()
         await self._arena.settle(self._nodes)
-        for _ in range(source.random.randint(*_RUNNING_PODS)):
+        for _ in range(nodes * source.random.randint(*_RUNNING_PODS_PER_NODE)):
             await self._add_running_pod()
 
     async def _make(self, resource: Resource, obj: Json) -> None:
@@ -159,7 +155,7 @@ class Scenario:
 
     async def _remove_node(self) -> None:
         """Remove a node, with its pods still there as long as nobody collects them."""
-        if len(self._nodes) < 3:
+        if len(self._nodes) < _NODES[0]:
             return
         name = self._source.one_of(list(self._nodes))
         del self._nodes[name]

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
+from typing import Any
 
 import msgspec
 from msgspec import Struct
@@ -37,6 +39,14 @@ class Outcome(Struct, frozen=True):
         return sorted(node for node, total in totals.items() if total == max(totals.values()))
 
 
+class Decision(Struct, frozen=True):
+    """What both made of one pod, and what it hung on (see ``influences``)."""
+
+    theirs: Outcome
+    ours: Outcome
+    influences: frozenset[str] = frozenset()
+
+
 def differences(theirs: Outcome, ours: Outcome) -> list[str]:
     """What is not the same in kube-scheduler's outcome and in ours, a line each; mostly nothing."""
     theirs, ours = _comparable(theirs, ours)
@@ -52,6 +62,21 @@ def differences(theirs: Outcome, ours: Outcome) -> list[str]:
         if their_scores != our_scores:
             found.append(f"the scores of {node} differ: {their_scores} and {our_scores}")
     return found
+
+
+def difference(where: str, pod: Mapping[str, Any], decision: Decision) -> str:
+    """Everything that helps to find out why two decisions differ, or nothing if they do not."""
+    found = differences(decision.theirs, decision.ours)
+    if not found:
+        return ""
+    lines = [
+        f"{where}: {found[0]}",
+        *found[1:],
+        f"pod: {json.dumps(pod)}",
+        *("kube-scheduler: " + line for line in describe(decision.theirs)),
+        *("ksched:         " + line for line in describe(decision.ours)),
+    ]
+    return "\n".join(lines)
 
 
 def describe(outcome: Outcome) -> list[str]:

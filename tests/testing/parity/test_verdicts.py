@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from ksched.testing.parity.scenario import Report
-from ksched.testing.parity.verdicts import Outcome, differences
+from ksched.testing.parity.verdicts import Decision, Outcome, differences
 
 AHEAD = {"n1": {"Fit": 50, "Image": 2}, "n2": {"Fit": 40, "Image": 2}}
 TIED = {"n1": {"Fit": 50}, "n2": {"Fit": 50}}
@@ -80,15 +80,14 @@ def test_what_counts_as_the_same_decision(theirs: Outcome, ours: Outcome, compla
 
 def test_a_difference_tells_seed_pod_verdicts_and_scores() -> None:
     report = Report(seed=17)
-    report.add(0, {"metadata": {"name": "same"}}, Outcome("n1"), Outcome("n1"))
-    report.add(
-        4, {"metadata": {"name": "web"}}, Outcome("n1", scores=AHEAD), Outcome("n2", scores=TIED)
-    )
-
-    report.add(5, {}, Outcome(message=NO_ROOM), Outcome(message=NO_ROOM))
+    same = Decision(Outcome("n1"), Outcome("n1"))
+    other = Decision(Outcome("n1", scores=AHEAD), Outcome("n2", scores=TIED))
+    none = Decision(Outcome(message=NO_ROOM), Outcome(message=NO_ROOM))
+    assert report.add(0, {"metadata": {"name": "same"}}, same)
+    assert not report.add(4, {"metadata": {"name": "web"}}, other)
+    assert report.add(5, {}, none)
 
     assert (report.decisions, report.bound, report.messages) == (3, 2, [NO_ROOM])
-    assert report.telling == {"Fit"}
     [text] = report.disagreements
     assert text.splitlines() == [
         "seed 17, decision 4: n2 is not among the best: n1",
