@@ -55,7 +55,6 @@ VERSION = "ksched.__version__"  # anybody may say who we are
 PLUGINS = "ksched.framework.plugins"
 SHARED_BY_PLUGINS = {
     "default_selector",
-    "domain_scores",
     "domain_verdicts",
     "names",
     "node_matching",

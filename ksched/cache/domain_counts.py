@@ -68,7 +68,7 @@ class DomainCounts:
         self._counted: list[int] = []
         self._ids: Ids = np.zeros(0, np.intp)
         self._known_ids: tuple[Ids | None, int, Ids] = (None, 0, self._ids)
-        self._present: tuple[Ids, Ids] = (self._ids, self._ids)
+        self._present: tuple[Ids, list[int]] = (self._ids, [])
         self._rows_by_domain: tuple[int, Ids, Ids] = (-1, self._ids, self._ids)
         self._summary: tuple[int, int] | None = None
 
@@ -99,11 +99,11 @@ class DomainCounts:
             self._known_ids = (rows, self.layout, known)
         return known
 
-    def present(self, ids: Ids) -> Ids:
-        """The distinct domains among the answer of ``ids``, ascending."""
+    def present(self, ids: Ids) -> list[int]:
+        """The distinct domains among an answer of ``ids``, ascending."""
         known, present = self._present
         if known is not ids:
-            present = np.bincount(ids, minlength=len(self.counts)).nonzero()[0]
+            present = np.bincount(ids).nonzero()[0].tolist()
             self._present = (ids, present)
         return present
 

@@ -59,7 +59,7 @@ class PodLedger:
         """Of the table when it was last looked at: position of its log, number of rows. Another
         object after every change, so that readers need not compare."""
         self.affinity_changes = 0
-        """How often a pod with inter-pod affinity came or went."""
+        """How often the first or last pod of a template with inter-pod affinity came or went."""
         self._limit = limit
         self._log: list[PodChange] = []
         self._dropped = 0
@@ -145,14 +145,14 @@ class PodLedger:
         running, terminating = after
         if running is not before[0]:
             for template, more in _differences(before[0], running):
-                _count(self.running, template, row, more)
                 self._log.append((row, template, more, 0))
-                self.affinity_changes += template.has_pod_affinity
+                if _count(self.running, template, row, more) and template.has_pod_affinity:
+                    self.affinity_changes += 1
         if terminating or before[1]:
             for template, more in _differences(before[1], terminating):
-                _count(self.terminating, template, row, more)
                 self._log.append((row, template, 0, more))
-                self.affinity_changes += template.has_pod_affinity
+                if _count(self.terminating, template, row, more) and template.has_pod_affinity:
+                    self.affinity_changes += 1
 
 
 def _differences(before: dict[K, int], after: dict[K, int]) -> list[tuple[K, int]]:
@@ -169,17 +169,21 @@ def _differences(before: dict[K, int], after: dict[K, int]) -> list[tuple[K, int
 
 def _count(
     rows_of: dict[PodTemplate, dict[int, int]], template: PodTemplate, row: int, more: int
-) -> None:
+) -> bool:
+    """Tell whether it is the first pod of the template, or was the last."""
     rows = rows_of.get(template)
     if rows is None:
-        rows = rows_of[template] = {}
+        rows_of[template] = {row: more}
+        return True
     number = rows.get(row, 0) + more
     if number:
         rows[row] = number
-        return
+        return False
     del rows[row]
-    if not rows:
-        del rows_of[template]
+    if rows:
+        return False
+    del rows_of[template]
+    return True
 
 
 class PodCounts:

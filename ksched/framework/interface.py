@@ -151,8 +151,8 @@ class ColumnarScorePlugin(Plugin, Protocol):
     """Rates many nodes at once; ``score_scope`` as ``filter_scope``.
 
     With scope NODE a plugin may define ``score_epoch(snapshot)``: kept scores are dropped when the
-    value it returns changes. Where the nodes fall into a few classes it can rate these instead
-    (``ClassScores``).
+    value it returns changes. With scope CLUSTER or POD, where the nodes fall into a few
+    classes, it may rate and normalise these itself (``ClassScores``).
     """
 
     score_scope: ClassVar[Scope]

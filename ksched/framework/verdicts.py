@@ -63,27 +63,12 @@ class Verdicts:
 class ClassScores:
     """Scores of nodes that fall into few classes, zones for instance: one for each class.
 
-    ``values[k]`` is the score of class ``present[k]``; ``ids[i]`` is the class of node i, and every
-    one of them is present. Classes are numbered below ``count``. A plugin that rates by class
-    normalises ``values``, whatever the nodes.
+    ``values[k]`` is the score of class k, normalised already over the classes that occur;
+    ``ids[i]`` is the class of node i. Classes that do not occur may have any score in the range.
     """
 
-    __slots__ = ("count", "ids", "present", "values")
+    __slots__ = ("ids", "values")
 
-    def __init__(
-        self,
-        values: NDArray[np.int64],
-        present: NDArray[np.intp],
-        ids: NDArray[np.intp],
-        count: int,
-    ) -> None:
+    def __init__(self, values: list[int], ids: NDArray[np.intp]) -> None:
         self.values = values
-        self.present = present
         self.ids = ids
-        self.count = count
-
-    def by_node(self, values: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Spread values of the classes out over the nodes."""
-        table = np.zeros(self.count, np.int64)
-        table[self.present] = values
-        return table.take(self.ids)

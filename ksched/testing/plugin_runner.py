@@ -94,10 +94,10 @@ class PluginBench:
             scores = plugin.score_nodes(state, info, nodes)
         else:
             scores = np.array([plugin.score(state, info, node) for node in nodes.infos], np.int64)
-        rated = scores.values if isinstance(scores, ClassScores) else scores
-        if hasattr(plugin, "normalize"):
-            rated = plugin.normalize(state, info, nodes, rated)
-        scores = scores.by_node(rated) if isinstance(scores, ClassScores) else rated
+        if isinstance(scores, ClassScores):
+            scores = np.array(scores.values, np.int64)[scores.ids]
+        elif hasattr(plugin, "normalize"):
+            scores = plugin.normalize(state, info, nodes, scores)
         return dict(zip(nodes.names, scores.tolist(), strict=True))
 
     def _pre_filter(

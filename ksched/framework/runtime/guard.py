@@ -64,6 +64,8 @@ class Hook:
     async def acall(self, *args: Any) -> Any:
         """Call a method that may be async, within its deadline."""
         result = self.call(*args)
+        if isinstance(result, Status):
+            return result
         if self.is_async or inspect.isawaitable(result):
             return await self.finish(result)
         return result

@@ -358,7 +358,11 @@ class Pipeline:
             else:
                 totals = kept.totals(state, pod, fit.rows)
         for entry in asked:
-            totals += await self._score(entry, state, pod, nodes)
+            if entry.is_columnar:
+                self.work.rows_scored += len(nodes)
+                totals += entry.rate(state, pod, nodes)
+            else:
+                totals += await self._score_one_by_one(entry, state, pod, nodes)
         return fit.rows, totals
 
     async def scores_by_plugin(
@@ -371,7 +375,10 @@ class Pipeline:
         nodes = NodeRows(self.snapshot.table, fit.rows)
         scores = {} if fit.columns is None else fit.columns.scores.by_plugin(state, pod, fit.rows)
         for entry in self._scored_every_cycle(state, fit):
-            scores[entry.name] = await self._score(entry, state, pod, nodes)
+            if entry.is_columnar:
+                scores[entry.name] = entry.rate(state, pod, nodes)
+            else:
+                scores[entry.name] = await self._score_one_by_one(entry, state, pod, nodes)
         return scores
 
     def _scored_every_cycle(self, state: CycleState, fit: Feasibility) -> list[ScoreEntry]:
@@ -398,18 +405,10 @@ class Pipeline:
             elif not status.is_success:
                 raise refused(hook, status)
 
-    async def _score(
-        self, entry: ScoreEntry, state: CycleState, pod: PodInfo, nodes: NodeRows
-    ) -> Scores:
-        self.work.rows_scored += len(nodes)
-        if entry.is_columnar:
-            return entry.rate(state, pod, nodes)
-        raw = await self._score_one_by_one(entry, state, pod, nodes)
-        return entry.finish(state, pod, nodes, raw)
-
     async def _score_one_by_one(
         self, entry: ScoreEntry, state: CycleState, pod: PodInfo, nodes: NodeRows
     ) -> Scores:
+        self.work.rows_scored += len(nodes)
         scores = []
         turn = TimeSlice(self._now)
         for info in nodes.infos:
@@ -421,7 +420,7 @@ class Pipeline:
             scores.append(score)
             if turn.is_over:
                 await turn.give_way()
-        return np.array(scores, np.int64)
+        return entry.finish(state, pod, nodes, np.array(scores, np.int64))
 
 
 def _among(rows: Rows, nominated: Mapping[int, ExpectedPods]) -> Mapping[int, ExpectedPods]:

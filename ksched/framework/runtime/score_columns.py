@@ -64,10 +64,7 @@ class ScoreEntry:
 
     def ask(self, state: CycleState, pod: PodInfo, nodes: NodeRows) -> Scores:
         """Raw scores of some nodes from a columnar plugin."""
-        scores = self.hook.call(state, pod, nodes)
-        if isinstance(scores, ClassScores):
-            return scores.by_node(scores.values)
-        return self._checked(scores, len(nodes))
+        return self._checked(self.hook.call(state, pod, nodes), len(nodes))
 
     def _checked(self, scores: object, count: int) -> Scores:
         if not isinstance(scores, np.ndarray) or scores.shape != (count,):
@@ -92,13 +89,15 @@ class ScoreEntry:
         """Final scores of some nodes, weighted, from a columnar plugin."""
         scores = self.hook.call(state, pod, nodes)
         if isinstance(scores, ClassScores):
-            return scores.by_node(self.finish(state, pod, nodes, scores.values))
+            self._check_range(min(scores.values), max(scores.values))
+            return (np.array(scores.values, np.int64) * self.weight).take(scores.ids)
         return self.finish(state, pod, nodes, self._checked(scores, len(nodes)))
 
     def check(self, scores: Scores) -> None:
-        if not len(scores):
-            return
-        low, high = int(scores.min()), int(scores.max())
+        if len(scores):
+            self._check_range(int(scores.min()), int(scores.max()))
+
+    def _check_range(self, low: int, high: int) -> None:
         if low < MIN_NODE_SCORE or high > MAX_NODE_SCORE:
             wrong = low if low < MIN_NODE_SCORE else high
             raise failure(

@@ -8,11 +8,10 @@ from collections.abc import Iterable, Mapping
 import numpy as np
 
 from ksched.api.objects import Labels, Namespace
-from ksched.cache.domain_counts import ABSENT, DomainCounts, Ints
+from ksched.cache.domain_counts import ABSENT, DomainCounts, Ids, Ints
 from ksched.cache.listings import Listing
 from ksched.cache.pod_counts import PodLedger
 from ksched.framework import MAX_NODE_SCORE, ClassScores, NodeRows, PodTemplate, template_fact
-from ksched.framework.plugins.domain_scores import score_domains
 from ksched.framework.plugins.inter_pod_affinity.filtering import pods_meant_by
 from ksched.framework.plugins.inter_pod_affinity.terms import (
     AffinityTerm,
@@ -26,6 +25,10 @@ from ksched.framework.plugins.inter_pod_affinity.terms import (
 )
 
 NEAR, APART = 1, -1
+
+FEW_DOMAINS = 32
+"""Up to this many domains are rated one by one in plain Python."""
+
 ScoredTerm = tuple[int, AffinityTerm]
 """``NEAR`` or ``APART``, and a term; kept apart because they must not cancel each other out."""
 Factors = list[tuple[int, DomainCounts]]
@@ -82,23 +85,42 @@ class PreferredAffinity:
         self._factors = factors
 
     def score(self, nodes: NodeRows) -> Ints | ClassScores:
+        """Raw scores; final ones where a single key divides the nodes into few domains."""
+        factors = self._factors
+        first = factors[0][1]
+        if len(first.counts) <= FEW_DOMAINS and all(
+            counter.topology_key == first.topology_key for _, counter in factors
+        ):
+            return self._score_domains(first.ids(nodes))
         by_key: dict[str, tuple[DomainCounts, Ints]] = {}
-        for factor, counter in self._factors:
+        for factor, counter in factors:
             known = by_key.get(counter.topology_key)
             weighted = factor * counter.counts
             by_key[counter.topology_key] = (
                 counter,
                 weighted if known is None else known[1] + weighted,
             )
-        for _, by_domain in by_key.values():
-            by_domain[ABSENT] = 0
-        if len(by_key) == 1:
-            ((counter, by_domain),) = by_key.values()
-            return score_domains(by_domain, counter, counter.ids(nodes))
         scores = np.zeros(len(nodes), np.int64)
         for counter, by_domain in by_key.values():
+            by_domain[ABSENT] = 0
             scores += by_domain.take(counter.ids(nodes))
         return scores
+
+    def _score_domains(self, ids: Ids) -> ClassScores:
+        present = self._factors[0][1].present(ids)
+        scores = [0] * len(present)
+        for factor, counter in self._factors:
+            counts = counter.counts.tolist()
+            scores = [
+                score + factor * counts[domain] if domain != ABSENT else 0
+                for score, domain in zip(scores, present, strict=True)
+            ]
+        values = [0] * (present[-1] + 1)
+        lowest, highest = min(scores), max(scores)
+        if lowest != highest:
+            for score, domain in zip(scores, present, strict=True):
+                values[domain] = int(MAX_NODE_SCORE * ((score - lowest) / (highest - lowest)))
+        return ClassScores(values, ids)
 
 
 def normalize(scores: Ints) -> Ints:

@@ -9,10 +9,12 @@ from numpy.typing import NDArray
 
 from ksched.cache.domain_counts import ABSENT, Bools, Ints
 from ksched.framework import MAX_NODE_SCORE, ClassScores, NodeRows
-from ksched.framework.plugins.domain_scores import score_domains
 from ksched.framework.plugins.pod_topology_spread.constraints import HOSTNAME, TrackedConstraint
 
 Floats = NDArray[np.float64]
+
+FEW_DOMAINS = 32
+"""Up to this many domains are rated one by one in plain Python."""
 
 
 class SoftSpread:
@@ -60,10 +62,11 @@ class SoftSpread:
         return math.log(size + 2)
 
     def score(self, nodes: NodeRows) -> Ints | ClassScores:
+        """Raw scores; final ones where a single constraint divides the nodes into few domains."""
         if len(self._tracked) == 1 and self._tracked[0].constraint.topology_key != HOSTNAME:
-            by_domain, domains = rounded(self._by_domain(0)), self._tracked[0].domains
-            if self._ignored is None:
-                return score_domains(by_domain, domains, self._ids[0])
+            by_domain = rounded(self._by_domain(0))
+            if self._ignored is None and len(by_domain) <= FEW_DOMAINS:
+                return self._score_domains(by_domain.tolist())
             return by_domain.take(self._ids[0])
         total = np.zeros(len(nodes))
         for index, one in enumerate(self._tracked):
@@ -72,6 +75,17 @@ class SoftSpread:
             else:
                 total += self._by_domain(index).take(self._ids[index])
         return rounded(total)
+
+    def _score_domains(self, by_domain: list[int]) -> ClassScores:
+        ids = self._ids[0]
+        present = self._tracked[0].domains.present(ids)
+        scores = [by_domain[domain] for domain in present]
+        lowest, highest = min(scores), max(scores)
+        values = [MAX_NODE_SCORE] * (present[-1] + 1)
+        if highest:
+            for score, domain in zip(scores, present, strict=True):
+                values[domain] = MAX_NODE_SCORE * (highest + lowest - score) // highest
+        return ClassScores(values, ids)
 
     def _by_host(self, index: int, nodes: NodeRows) -> Floats:
         one = self._tracked[index]
