@@ -46,10 +46,13 @@ class DomainVerdicts:
 
     def amend(self, codes: Iterable[tuple[int, int]]) -> None:
         """Take over the present codes of some domains."""
-        changed = [(domain, code) for domain, code in codes if self.codes[domain] != code]
-        for domain, code in changed:
-            self.codes[domain] = code
-        self._note(np.array([domain for domain, _ in changed], np.intp))
+        changed = []
+        for domain, code in codes:
+            if self.codes[domain] != code:
+                self.codes[domain] = code
+                changed.append(domain)
+        if changed:
+            self._note(np.array(changed, np.intp))
 
     def _note(self, changed: Ids) -> None:
         if len(changed):
