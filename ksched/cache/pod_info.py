@@ -15,7 +15,15 @@ from weakref import WeakValueDictionary
 
 import msgspec
 
-from ksched.api.objects import Labels, ObjectMeta, OwnerReference, Pod, PodAffinity, PodSpec
+from ksched.api.objects import (
+    Affinity,
+    Labels,
+    ObjectMeta,
+    OwnerReference,
+    Pod,
+    PodAffinity,
+    PodSpec,
+)
 from ksched.api.pod_resources import (
     is_scalar_resource_name,
     non_missing_requests_with_status,
@@ -39,7 +47,11 @@ _FIXED_RESOURCES = frozenset(("cpu", "memory", "ephemeral-storage"))
 
 
 class PodShape:
-    """A template but for labels and controller, which most plugins do not look at."""
+    """A template but for what ties its pods to others: their relations.
+
+    These are labels, controller, inter-pod affinity and spread constraints. Most plugins look at
+    none of them.
+    """
 
     __slots__ = ("__weakref__",)
 
@@ -246,7 +258,11 @@ class TemplateRegistry:
         return template
 
     def _shape(self, namespace: str, spec: PodSpec) -> PodShape:
-        key = self._encode((namespace, spec))
+        affinity = spec.affinity
+        if affinity is not None:
+            affinity = Affinity(node_affinity=affinity.node_affinity)
+        alone = msgspec.structs.replace(spec, affinity=affinity, topology_spread_constraints=())
+        key = self._encode((namespace, alone))
         shape = self._shapes.get(key)
         if shape is None:
             shape = self._shapes[key] = PodShape()

@@ -109,9 +109,10 @@ class ColumnarFilterPlugin(Plugin, Protocol):
     the runtime then keeps the answers and asks again about these rows, and about changed nodes.
 
     Kept answers are shared by pods that differ in nothing the plugins look at. A plugin whose kept
-    verdicts and scores read neither labels nor controller of the pod says so: ``reads_labels`` is
-    False. One that reads them may define ``filter_group(state, pod)``, asked unless PreFilter
-    skipped it: pods with the same spec and the same group get the same verdicts. One plugin that
+    answers do not read what ties a pod to others (labels, controller, inter-pod affinity, spread
+    constraints) says so: ``reads_relations`` is False. One with ``filter_changes`` may read them
+    and define ``filter_group(state, pod)``, asked unless PreFilter skipped it: pods that are the
+    same but for their relations, and have the same group, get the same verdicts. One plugin that
     does neither has everything kept template by template.
     """
 

@@ -35,7 +35,7 @@ class ImageLocality:
     """
 
     name: ClassVar[str] = names.IMAGE_LOCALITY
-    reads_labels: ClassVar[bool] = False
+    reads_relations: ClassVar[bool] = False
     score_scope: ClassVar[Scope] = Scope.NODE
 
     def score_epoch(self, snapshot: Snapshot) -> int:

@@ -71,7 +71,7 @@ class NodeAffinity:
     """
 
     name: ClassVar[str] = names.NODE_AFFINITY
-    reads_labels: ClassVar[bool] = False
+    reads_relations: ClassVar[bool] = False
     filter_scope: ClassVar[Scope] = Scope.NODE
     score_scope: ClassVar[Scope] = Scope.NODE
 

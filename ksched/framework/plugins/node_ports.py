@@ -41,7 +41,7 @@ class NodePorts:
     """
 
     name: ClassVar[str] = names.NODE_PORTS
-    reads_labels: ClassVar[bool] = False
+    reads_relations: ClassVar[bool] = False
     filter_scope: ClassVar[Scope] = Scope.ROW
 
     def pre_filter(self, state: CycleState, pod: PodInfo, snapshot: Snapshot) -> Status:

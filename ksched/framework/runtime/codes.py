@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,7 +17,17 @@ Codes = NDArray[np.int32]
 NO_RANK = 1 << 14
 """Rank of code 0: later than every plugin."""
 
-_NOTHING: tuple[None, Codes] = (None, np.zeros(0, np.int32))
+FEW = 16
+"""Plain Python looks through this many codes quicker than NumPy."""
+
+
+class _Translation(NamedTuple):
+    """What the codes of a plugin are in a book."""
+
+    statuses: Sequence[Status]
+    numbers: Codes
+    wrong: frozenset[int]
+    """Codes of statuses that a filter may not answer."""
 
 
 class CodeBook:
@@ -33,8 +44,8 @@ class CodeBook:
         self._rank_list = [NO_RANK]
         self._ranks = np.array(self._rank_list, np.int16)
         self._numbers: dict[tuple[int, Status], int] = {}
-        self._translations: dict[int, tuple[Sequence[Status] | None, Codes]] = {}
-        """By rank the last statuses of a plugin, most often a constant of its, and their codes."""
+        self._translations: dict[int, _Translation] = {}
+        """The last one by rank: the statuses of a plugin are most often a constant of its."""
 
     def fork(self) -> CodeBook:
         """A copy to which one attempt may add codes that are not worth keeping."""
@@ -69,27 +80,28 @@ class CodeBook:
         if not isinstance(verdicts, Verdicts) or not _are_codes(verdicts.codes, count):
             raise hook.nonsense(verdicts, f"Verdicts for {count} nodes")
         codes, statuses = verdicts.codes, verdicts.statuses
-        if not codes.any():
+        lowest, highest = _range(codes)
+        if lowest == highest == 0:
             return None
-        if codes.min() < 0 or codes.max() > len(statuses):
+        if lowest < 0 or highest > len(statuses):
             raise hook.nonsense(codes, f"codes of {len(statuses)} statuses")
-        known, translation = self._translations.get(rank, _NOTHING)
-        if known is not statuses:
-            translation = self._translation(hook, rank, statuses)
+        known = self._translations.get(rank)
+        if known is None or known.statuses is not statuses:
+            known = self._translation(hook, rank, statuses)
             if isinstance(statuses, tuple):
-                self._translations[rank] = (statuses, translation)
-        numbers: Codes = translation.take(codes)
-        if numbers.min() < 0:
-            wrong = next(code for code in codes.tolist() if translation[code] < 0)
-            raise PluginFailure(_as_error(hook, hook.status(statuses[wrong - 1])))
-        return numbers
+                self._translations[rank] = known
+        if known.wrong:
+            for code in known.wrong.intersection(codes.tolist()):
+                raise PluginFailure(_as_error(hook, hook.status(statuses[code - 1])))
+        return known.numbers.take(codes)
 
-    def _translation(self, hook: Hook, rank: int, statuses: Sequence[Status]) -> Codes:
-        """By code of a plugin the code of this book; -1 for what a filter may not answer."""
-        numbers = [0]
-        for status in map(hook.status, statuses):
-            numbers.append(self.number(rank, status) if status.is_rejected else -1)
-        return np.array(numbers, np.int32)
+    def _translation(self, hook: Hook, rank: int, statuses: Sequence[Status]) -> _Translation:
+        numbers, wrong = [0], set()
+        for code, status in enumerate(map(hook.status, statuses), 1):
+            if not status.is_rejected:
+                wrong.add(code)
+            numbers.append(self.number(rank, status) if status.is_rejected else 0)
+        return _Translation(statuses, np.array(numbers, np.int32), frozenset(wrong))
 
     def first(self, one: Codes, other: Codes) -> Codes:
         """Per node the code of lower rank."""
@@ -98,6 +110,13 @@ class CodeBook:
 
 def _are_codes(codes: object, count: int) -> bool:
     return isinstance(codes, np.ndarray) and codes.shape == (count,) and codes.dtype.kind in "iu"
+
+
+def _range(codes: NDArray[np.int16]) -> tuple[int, int]:
+    if len(codes) > FEW:
+        return int(codes.min()), int(codes.max())
+    few = codes.tolist()
+    return (min(few), max(few)) if few else (0, 0)
 
 
 def _as_error(hook: Hook, status: Status) -> Status:

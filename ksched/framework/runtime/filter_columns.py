@@ -1,8 +1,8 @@
 """Verdicts that are kept between cycles: of plugins that say what their answers hang on.
 
-One ``FilterColumns`` belongs to one template. It remembers how far it has read the change logs of
-the node table; catching up asks the same columnar plugins again, for the changed rows only. Plugins
-of scope CLUSTER may keep such a log themselves (``filter_changes``).
+One ``FilterColumns`` belongs to pods that the plugins cannot tell apart. It remembers how far it
+has read the change logs of the node table; catching up asks the same columnar plugins again, for
+the changed rows only. Plugins of scope CLUSTER may keep such a log themselves (``filter_changes``).
 """
 
 from __future__ import annotations
@@ -93,9 +93,20 @@ class _Column:
 
 
 class FilterColumns:
-    """The kept verdicts of one template, for all nodes."""
+    """The kept verdicts about some pods, for all nodes.
 
-    def __init__(self, entries: Sequence[FilterEntry], table: NodeTable, work: Work) -> None:
+    ``like`` are those about pods that only plugins of scope CLUSTER tell from these: what the
+    others said need not be asked again.
+    """
+
+    def __init__(
+        self,
+        entries: Sequence[FilterEntry],
+        table: NodeTable,
+        work: Work,
+        like: FilterColumns | None = None,
+    ) -> None:
+        self._like = like
         self._entries = entries
         self._names = frozenset(entry.name for entry in entries)
         self._table = table
@@ -130,9 +141,12 @@ class FilterColumns:
         return self._feasible
 
     def catch_up(self, state: CycleState, pod: PodInfo) -> None:
-        """Ask again about every row that changed since the last cycle of this template."""
+        """Ask again about every row that changed since the last cycle of such a pod."""
         table = self._table
         skipped = self._names & state.skip_filter
+        if self._like is not None:
+            self._resemble(self._like, skipped)
+            self._like = None
         node_rows = table.node_log.since(self._node_position)
         rows = table.row_log.since(self._row_position)
         count = len(table)
@@ -172,6 +186,23 @@ class FilterColumns:
         for entry in active:
             if entry.scope is Scope.CLUSTER:
                 self._columns.append(_Column(Scope.CLUSTER, [entry], count))
+
+    def _resemble(self, like: FilterColumns, skipped: frozenset[str]) -> None:
+        """Begin with what was said about other pods of the same shape."""
+        self._reset(skipped, like._count)
+        self._node_position, self._row_position = like._node_position, like._row_position
+        self.book = like.book.fork()
+        self._by_amounts = dict(like._by_amounts)
+        by_scope = {column.scope: column for column in like._columns if column.scope != _CLUSTER}
+        for column in self._columns:
+            if column.scope is not _CLUSTER:
+                other = by_scope.get(column.scope)
+                if other is None or other.entries != column.entries:
+                    self._node_position = -1
+                    return
+                column.codes = other.codes[: self._count].copy()
+                column.has_rejected = other.has_rejected
+        self._combine_all()
 
     def _resize(self, count: int) -> None:
         if count > len(self._codes):

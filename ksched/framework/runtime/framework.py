@@ -102,15 +102,20 @@ class Framework:
 
     def _groups(self) -> list[Hook] | None:
         """How plugins with kept answers sort pods of one shape; ``None``: by template."""
-        kept = [entry.name for entry in self.filters if entry.is_kept]
+        kept = [entry.name for entry in self.filters if entry.is_kept and not entry.changes]
         kept += [entry.name for entry in self.scores if entry.is_kept]
+        by_template = {name for name in kept if self._reads_relations(name)}
         groups = []
-        for plugin in map(self.plugins.__getitem__, dict.fromkeys(kept)):
+        for name in [entry.name for entry in self.filters if entry.changes]:
+            plugin = self.plugins[name]
             if hasattr(plugin, "filter_group"):
                 groups.append(Hook(plugin, plugin.filter_group, "Filter"))
-            elif getattr(plugin, "reads_labels", True):
-                return None
-        return groups
+            elif self._reads_relations(name):
+                by_template.add(name)
+        return None if by_template else groups
+
+    def _reads_relations(self, name: str) -> bool:
+        return bool(getattr(self.plugins[name], "reads_relations", True))
 
     def _hooks(self, point: str, label: str) -> list[Hook]:
         hooks = []

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Hashable
+from weakref import WeakValueDictionary
 
-from ksched.cache.pod_info import PodInfo
+from ksched.cache.pod_info import PodInfo, PodShape
 from ksched.cache.snapshot import Snapshot
 from ksched.framework.cycle_state import CycleState
 from ksched.framework.runtime.filter_columns import FilterColumns, Work
@@ -21,13 +22,19 @@ KEPT_BYTES = 48 << 20
 class KeptColumns:
     """Everything kept for pods that the plugins of a profile cannot tell apart."""
 
-    __slots__ = ("filters", "scores")
+    __slots__ = ("__weakref__", "filters", "scores")
 
-    def __init__(self, framework: Framework, snapshot: Snapshot, work: Work) -> None:
-        kept_filters = [entry for entry in framework.filters if entry.is_kept]
-        kept_scores = [entry for entry in framework.scores if entry.is_kept]
-        self.filters = FilterColumns(kept_filters, snapshot.table, work)
-        self.scores = ScoreColumns(kept_scores, snapshot, self.filters, work)
+    def __init__(
+        self, framework: Framework, snapshot: Snapshot, work: Work, like: KeptColumns | None
+    ) -> None:
+        filters = [entry for entry in framework.filters if entry.is_kept]
+        scores = [entry for entry in framework.scores if entry.is_kept]
+        self.filters: FilterColumns = FilterColumns(
+            filters, snapshot.table, work, like.filters if like else None
+        )
+        self.scores: ScoreColumns = ScoreColumns(
+            scores, snapshot, self.filters, work, like.scores if like else None
+        )
 
 
 class Askers:
@@ -51,6 +58,7 @@ class Kept:
         self._snapshot = snapshot
         self._work = work
         self._columns: OrderedDict[Hashable, KeptColumns] = OrderedDict()
+        self._newest: WeakValueDictionary[PodShape, KeptColumns] = WeakValueDictionary()
 
     def askers(self, pod: PodInfo) -> Askers:
         askers: Askers | None = pod.template.facts.get(self)
@@ -63,8 +71,9 @@ class Kept:
         key = self._key(state, pod)
         columns = self._columns.get(key)
         if columns is None:
-            columns = KeptColumns(self._framework, self._snapshot, self._work)
-            self._columns[key] = columns
+            like = self._newest.get(pod.template.shape) if self._framework.groups else None
+            columns = KeptColumns(self._framework, self._snapshot, self._work, like)
+            self._columns[key] = self._newest[pod.template.shape] = columns
             per_node = 8 * (len(self._framework.scores) + 5)
             room = KEPT_BYTES // (per_node * max(len(self._snapshot), 1))
             while len(self._columns) > min(max(room, 8), KEPT_GROUPS):

@@ -109,11 +109,17 @@ class ScoreEntry:
 
 
 class ScoreColumns:
-    """The kept scores of one template, for all nodes."""
+    """The kept scores for some pods, of all nodes; ``like`` are those for pods of their shape."""
 
     def __init__(
-        self, entries: list[ScoreEntry], snapshot: Snapshot, filters: FilterColumns, work: Work
+        self,
+        entries: list[ScoreEntry],
+        snapshot: Snapshot,
+        filters: FilterColumns,
+        work: Work,
+        like: ScoreColumns | None = None,
     ) -> None:
+        self._like = like
         self._entries = entries
         self._names = frozenset(entry.name for entry in entries)
         self._snapshot = snapshot
@@ -142,6 +148,9 @@ class ScoreColumns:
         """Renew raw scores of changed rows; call after the filters caught up."""
         table = self._snapshot.table
         skipped = self._names & state.skip_score
+        if self._like is not None:
+            self._resemble(self._like, skipped)
+            self._like = None
         node_rows = table.node_log.since(self._node_position)
         rows = table.row_log.since(self._row_position)
         count = len(table)
@@ -230,6 +239,17 @@ class ScoreColumns:
         self._by_amounts.clear()
         self._fixed = np.zeros(count, np.int64)
         self._total = None
+
+    def _resemble(self, like: ScoreColumns, skipped: frozenset[str]) -> None:
+        """Begin with the scores for other pods of the same shape."""
+        if skipped != like._skipped:
+            return
+        self._reset(skipped, like._count)
+        self._node_position, self._row_position = like._node_position, like._row_position
+        self._epochs, self._by_amounts = dict(like._epochs), dict(like._by_amounts)
+        self._raw = {name: scores.copy() for name, scores in like._raw.items()}
+        self._uniform = dict(like._uniform)
+        self._fixed = like._fixed.copy()
 
     # -- raw scores -----------------------------------------------------------------------------
 

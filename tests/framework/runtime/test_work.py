@@ -65,6 +65,20 @@ def test_pods_that_differ_in_labels_share_what_is_kept(decider: Decider) -> None
     assert (work_of(decider).rows - before) / 100 < 5
 
 
+def test_a_new_group_of_pods_asks_only_those_who_tell_it_apart(decider: Decider) -> None:
+    def pod(group: str) -> PodBuilder:
+        return make_pod(group).req(cpu="80m").label(g=group).pod_anti_affinity("zone", {"g": group})
+
+    assert isinstance(attempt(decider, pod("g0"), "g0"), Placed)
+    before = work_of(decider).rows
+    for number in range(1, 6):
+        assert isinstance(attempt(decider, pod(f"g{number}"), f"g{number}"), Placed)
+        assert isinstance(attempt(decider, pod(f"g{number}"), f"g{number}-again"), Placed)
+    asked = (work_of(decider).rows - before) / 5
+    # All nodes twice: before any pod has the term, and when the first one does.
+    assert 2 * NODES <= asked < 3 * NODES, "InterPodAffinity about all, the others about few"
+
+
 def test_pods_that_a_term_tells_apart_by_their_labels_share_nothing(decider: Decider) -> None:
     apart = make_pod("apart").label(app="loner").pod_anti_affinity("zone", {"app": "meant"})
     where = attempt(decider, apart, "apart")

@@ -69,7 +69,7 @@ class NodeResourcesFit:
     """
 
     name: ClassVar[str] = names.NODE_RESOURCES_FIT
-    reads_labels: ClassVar[bool] = False
+    reads_relations: ClassVar[bool] = False
     filter_scope: ClassVar[Scope] = Scope.RESOURCES
     score_scope: ClassVar[Scope] = Scope.RESOURCES
 

@@ -109,7 +109,7 @@ class VolumeBinding:
     """
 
     name: ClassVar[str] = names.VOLUME_BINDING
-    reads_labels: ClassVar[bool] = False
+    reads_relations: ClassVar[bool] = False
     filter_scope: ClassVar[Scope] = Scope.CLUSTER
     score_scope: ClassVar[Scope] = Scope.NODE
 

@@ -74,7 +74,7 @@ class VolumeZone:
     """
 
     name: ClassVar[str] = names.VOLUME_ZONE
-    reads_labels: ClassVar[bool] = False
+    reads_relations: ClassVar[bool] = False
     filter_scope: ClassVar[Scope] = Scope.CLUSTER
 
     def __init__(self, listings: Listings) -> None:
