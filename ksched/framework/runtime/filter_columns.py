@@ -137,7 +137,7 @@ class FilterColumns:
     def feasible(self) -> Rows:
         """Rows that no kept verdict rejects, ascending."""
         if self._feasible is None:
-            self._feasible = np.flatnonzero(self.codes == 0)
+            self._feasible = (self.codes == 0).nonzero()[0]
         return self._feasible
 
     def catch_up(self, state: CycleState, pod: PodInfo) -> None:
