@@ -31,10 +31,16 @@ class Clock(Protocol):
 
 
 class LoopClock:
-    """The running event loop's clock and the machine's wall clock."""
+    """The clock of the event loop it is first asked in, and the machine's wall clock."""
+
+    def __init__(self) -> None:
+        self._loop: asyncio.AbstractEventLoop | None = None
 
     def now(self) -> float:
-        return asyncio.get_running_loop().time()
+        # Asking for the running loop each time would cost a system call, getpid.
+        if self._loop is None:
+            self._loop = asyncio.get_running_loop()
+        return self._loop.time()
 
     def wall(self) -> float:
         return time.time()
