@@ -7,7 +7,7 @@ Both run all the time under names of their own; the pod's ``schedulerName`` says
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Sequence
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -24,7 +24,8 @@ from ksched.clock import LoopClock
 from ksched.errors import Conflict
 from ksched.testing.builders import PodBuilder, make_pod
 from ksched.testing.control_plane import ControlPlane
-from ksched.testing.random_preemption import NAMESPACE, PRIORITIES, Case, random_case
+from ksched.testing.parity.tally import Tally
+from ksched.testing.random_preemption import NAMESPACE, PRIORITIES, Budget, Case, random_case
 from ksched.testing.reference import DEFAULT_PROFILE, World
 from ksched.testing.reference.preemption import preempt
 from ksched.testing.seeds import asked_seeds
@@ -37,6 +38,8 @@ KUBE_SCHEDULER, KSCHED = "kube-scheduler", "ksched"
 PRIORITY_CLASSES = Resource(
     "scheduling.k8s.io", "v1", "priorityclasses", "PriorityClass", namespaced=False
 )
+PREEMPTION, BUDGETS = "DefaultPreemption", "DefaultPreemption and budgets"
+EVERYTHING = (PREEMPTION, BUDGETS)
 PATIENCE_SECONDS = 60.0
 STUCK_SECONDS = 10.0
 """After its victims are gone kube-scheduler may wait minutes before it looks at the pod again: it
@@ -196,27 +199,46 @@ def _message(pod: Any) -> str:
 
 
 @pytest.mark.parametrize("seed", asked_seeds(30))
-async def test_preempts_as_kube_scheduler_does(client: ApiClient, seed: int) -> None:
+async def test_preempts_as_kube_scheduler_does(client: ApiClient, tally: Tally, seed: int) -> None:
     case = random_case(Random(seed))
 
     theirs = await Trial(client, case, KUBE_SCHEDULER).run()
     ours = await Trial(client, case, KSCHED).run()
 
+    theirs["message"] = theirs["message"].replace(" no new claims to deallocate,", "")
+    choices = possible(case, case.budgets)
+    assert theirs["node"] in (choices or {""}), f"the reference is wrong: {choices}, {theirs}"
+    if len(choices) > 1:
+        # All six criteria tie: any of these nodes is right.
+        agree = ours["victims"] == choices.get(ours["node"])
+        agree = agree and theirs["victims"] == choices[theirs["node"]]
+    else:
+        agree = ours == theirs
+    tally.expect(EVERYTHING)
+    mattered = {PREEMPTION} if theirs["victims"] else set()
+    if choices != possible(case, ()):
+        mattered.add(BUDGETS)
+    tally.add(mattered, differs=not agree)
+    assert agree, "\n".join(
+        (
+            f"seed {seed}: kube-scheduler and ksched evict differently",
+            f"pod: {case.pod.to_dict()}",
+            f"kube-scheduler: {theirs}",
+            f"ksched:         {ours}",
+            f"right would be: {choices}",
+        )
+    )
+
+
+def possible(case: Case, budgets: Sequence[Budget]) -> dict[str, set[str]]:
+    """The nodes that the criteria leave, and who would have to go there."""
     by_node: dict[str, list[Pod]] = {}
     for builder in case.pods:
         by_node.setdefault(builder.obj().spec.node_name, []).append(builder.obj())
     nodes = [node.obj() for node in case.nodes]
     world = World(nodes, by_node, case.pod.obj(), DEFAULT_PROFILE)
-    choices = preempt(world, [budget.obj() for budget in case.budgets]).choices
-    by_name = {
+    choices = preempt(world, [budget.obj() for budget in budgets]).choices
+    return {
         node: {key.removeprefix(f"{NAMESPACE}/") for key in victims}
         for node, victims in choices.items()
     }
-    theirs["message"] = theirs["message"].replace(" no new claims to deallocate,", "")
-    assert theirs["node"] in (by_name or {""}), "the reference is wrong"
-    if len(by_name) > 1:
-        # All six criteria tie: any of these nodes is right.
-        assert ours["victims"] == by_name.get(ours["node"])
-        assert theirs["victims"] == by_name[theirs["node"]]
-    else:
-        assert ours == theirs

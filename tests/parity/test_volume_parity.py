@@ -1,14 +1,15 @@
 """Random pods with volumes, decided by a real kube-scheduler and by ksched on the same objects.
 
 The cluster of a seed stays; its pods come one after the other, and what a placed pod changed of
-claims and volumes is put back. ``SEEDS=1000-1019`` plays other seeds than those of every run.
+claims and volumes is put back. ``make parity SEEDS=1000-1019`` plays other seeds than those of
+every run.
 """
 
 from __future__ import annotations
 
 import asyncio
-import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from functools import partial
 from random import Random
 from typing import Any
 
@@ -27,15 +28,40 @@ from ksched.api.storage import (
     VolumeAttachment,
 )
 from ksched.client.resources import NODES, PODS, RESOURCES, Resource
+from ksched.configuration.model import SchedulerConfiguration
 from ksched.testing.control_plane import ControlPlane
 from ksched.testing.decider import Decider
-from ksched.testing.random_volumes import CLAIMS, RandomVolumes
+from ksched.testing.parity.arena import ONE_BY_ONE
+from ksched.testing.parity.influences import (
+    VOLUME_PLUGINS,
+    Influences,
+    Removal,
+    profiles_to_compare,
+)
+from ksched.testing.parity.kube_scheduler_log import ScoreLog
+from ksched.testing.parity.tally import Tally
+from ksched.testing.parity.verdicts import Decision, Outcome, difference
+from ksched.testing.random_volumes import CLAIMS, ZONE, RandomVolumes
+from ksched.testing.seeds import asked_seeds
 
 pytestmark = [pytest.mark.real, pytest.mark.real_time]
 
 NAMES = ("n0", "n1", "n2", "n3")
 NAMESPACE = "alpha"
-PODS_PER_SEED = 10
+SEEDS, PODS_PER_SEED = 12, 10
+BOUND, IMMEDIATE, WAITING = (
+    f"Volume* of {kind} claims" for kind in ("bound", "immediate", "WaitForFirstConsumer")
+)
+OTHER_SOURCES = "Volume* of other sources"
+EVERYTHING = (*VOLUME_PLUGINS, BOUND, IMMEDIATE, WAITING, OTHER_SOURCES)
+CONFIGURATION = SchedulerConfiguration.model_validate(
+    {
+        "profiles": [
+            {"schedulerName": "default-scheduler"},
+            *profiles_to_compare(VOLUME_PLUGINS),
+        ]
+    }
+)
 SETTLE_SECONDS = 0.3
 """Each kind of object comes on a watch of its own; the pod's must not overtake the others."""
 
@@ -63,12 +89,20 @@ class Scene:
         self.source = RandomVolumes(self.random, NAMES)
         self.made: list[tuple[type[Any], dict[str, Any]]] = []
         for name in NAMES:
-            self.create(Node, msgspec.to_builtins(self.source.node(name)))
+            self.create(Node, self._zoned(self.source.node(name)))
         for obj in self._storage():
-            self.create(type(obj), msgspec.to_builtins(obj))
+            is_zoned = type(obj) is PersistentVolume
+            self.create(type(obj), self._zoned(obj) if is_zoned else msgspec.to_builtins(obj))
         for number in range(5):
             node = self.random.choice(NAMES)
             self.create(Pod, self.pod(f"running{number}", node))
+
+    def _zoned(self, obj: Any) -> dict[str, Any]:
+        """An object that often has a zone: otherwise VolumeZone would rarely have a say."""
+        made: dict[str, Any] = msgspec.to_builtins(obj)
+        if self.source.sometimes():
+            made["metadata"]["labels"].setdefault(ZONE, self.source.one_of(("za", "zb")))
+        return made
 
     def _storage(self) -> Iterator[Any]:
         source = self.source
@@ -144,7 +178,7 @@ class Scene:
 
     def decider(self) -> Decider:
         """ksched on the objects as they are; ask before kube-scheduler changes them."""
-        decider = Decider()
+        decider = Decider(CONFIGURATION)
         for kind in KINDS:
             if kind not in (Node, Pod):
                 for obj in self.objects(kind):
@@ -155,17 +189,54 @@ class Scene:
         )
         return decider
 
-    async def verdict(self, name: str) -> tuple[str, str]:
+    async def decide(self, name: str, score_log: ScoreLog) -> tuple[dict[str, Any], Decision]:
+        """A new pod, and what both make of it; it is gone afterwards."""
+        await asyncio.sleep(SETTLE_SECONDS)
+        decider, removals = self.decider(), self.removals()
+        stored = self.create(Pod, self.pod(name))
+        verdict = await decider.decide(_decoded(Pod, stored))
+        node = min(verdict.best, default="")
+        ours = Outcome(node, verdict.message, verdict.scores)
+        influences = Influences(decider.cycle, decider.cache, decider.profiles, VOLUME_PLUGINS)
+        mattered = await influences.on(stored, removals)
+        theirs = await self.verdict(name)
+        scores, _ = score_log.take(f"{NAMESPACE}/{name}")
+        self.delete(Pod, stored)
+        self.restore()
+        theirs = msgspec.structs.replace(theirs, scores=scores if theirs.node else {})
+        return stored, Decision(theirs, ours, frozenset(mattered))
+
+    def removals(self) -> Mapping[str, Removal]:
+        """Ways to take the volumes of one kind out of a pod."""
+        modes = {
+            one["metadata"]["name"]: one["volumeBindingMode"] for one in self.objects(StorageClass)
+        }
+        kinds = {"": OTHER_SOURCES}
+        for claim in self.objects(PersistentVolumeClaim):
+            mode = modes.get(claim["spec"].get("storageClassName", ""), "Immediate")
+            unbound = WAITING if mode == "WaitForFirstConsumer" else IMMEDIATE
+            kinds[claim["metadata"]["name"]] = BOUND if claim["spec"].get("volumeName") else unbound
+
+        def without(kind: str, pod: dict[str, Any]) -> None:
+            pod["spec"]["volumes"] = [
+                volume
+                for volume in pod["spec"]["volumes"]
+                if kinds.get(volume.get("persistentVolumeClaim", {}).get("claimName", "")) != kind
+            ]
+
+        return {kind: partial(without, kind) for kind in (BOUND, IMMEDIATE, WAITING, OTHER_SOURCES)}
+
+    async def verdict(self, name: str) -> Outcome:
         """The node that kube-scheduler chose, bound yet or not, or its message."""
         path = PODS.path(NAMESPACE, name)
         for _ in range(200):
             pod = self.plane.request("GET", path).body
             chosen = pod["spec"].get("nodeName") or pod["status"].get("nominatedNodeName")
             if chosen:
-                return chosen, ""
+                return Outcome(chosen)
             for condition in pod["status"].get("conditions") or ():
                 if condition["type"] == "PodScheduled" and condition["status"] == "False":
-                    return "", condition["message"]
+                    return Outcome(message=condition["message"])
             await asyncio.sleep(0.05)
         raise AssertionError(f"kube-scheduler did not decide about {name}")
 
@@ -220,44 +291,27 @@ def _make_valid(kind: type[Any], obj: dict[str, Any]) -> None:
         obj["allowedTopologies"] = list(unique.values())
 
 
-def _wanted(message: str, got: str) -> tuple[str, str]:
-    """Both messages without what DynamicResources adds to one of them."""
-    message = message.replace(" no new claims to deallocate,", "")
-    if message.endswith(". not found"):
-        return message.removesuffix(" not found"), got.split(" preemption: ")[0]
-    return message, got
-
-
-def _seeds() -> list[int]:
-    first, _, last = os.environ.get("SEEDS", "0-11").partition("-")
-    return list(range(int(first), int(last or first) + 1))
-
-
-@pytest.mark.timeout(0)
-async def test_decides_about_volumes_as_kube_scheduler_does(control_plane: ControlPlane) -> None:
+@pytest.mark.timeout(60 + 20 * len(asked_seeds(SEEDS)))
+async def test_decides_about_volumes_as_kube_scheduler_does(
+    control_plane: ControlPlane, tally: Tally
+) -> None:
     namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}}
     control_plane.request("POST", "/api/v1/namespaces", namespace)
-    compared, placed, differing = 0, 0, []
-    with control_plane.kube_scheduler():
-        for seed in _seeds():
+    tally.expect(EVERYTHING)
+    seeds, differing = asked_seeds(SEEDS), []
+    with control_plane.kube_scheduler(verbosity=10, flags=ONE_BY_ONE) as process:
+        score_log = ScoreLog(process.log_path)
+        for seed in seeds:
             scene = Scene(control_plane, seed)
             try:
                 for number in range(PODS_PER_SEED):
-                    name = f"new{number}"
-                    await asyncio.sleep(SETTLE_SECONDS)
-                    decider = scene.decider()
-                    stored = scene.create(Pod, scene.pod(name))
-                    ours = await decider.decide(_decoded(Pod, stored))
-                    best, (node, wanted) = ours.best, await scene.verdict(name)
-                    wanted, message = _wanted(wanted, ours.message)
-                    compared, placed = compared + 1, placed + bool(node)
-                    if (node not in best) if node else (wanted != message):
-                        where = f"seed {seed} {name}: {stored['spec']['volumes']}"
-                        got = f"{sorted(best)} {message}"
-                        differing.append(f"{where}\nwanted {node or wanted}\ngot    {got}")
-                    scene.delete(Pod, stored)
-                    scene.restore()
+                    pod, decision = await scene.decide(f"new{number}", score_log)
+                    text = difference(f"seed {seed}, decision {number}", pod, decision)
+                    tally.add(decision.influences, differs=bool(text))
+                    differing += [text] if text else []
             finally:
                 scene.clear()
-    print(f"{compared} decisions, {placed} placed, {len(differing)} differ")  # noqa: T201
+            print(f"seed {seed}: {len(differing)} differ")  # noqa: T201
     assert not differing, "\n\n".join(differing)
+    if len(seeds) >= SEEDS:
+        assert tally.rarest(EVERYTHING) > 0

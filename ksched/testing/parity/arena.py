@@ -47,7 +47,7 @@ _POLL_SECONDS = 0.001
 _FORGET_POLLS = 10_000
 _EPOCH = "parity.example/epoch"
 _LAST_NODE = "last"
-_FLAGS = (
+ONE_BY_ONE = (
     # A pod like the last one would be placed by a hint, and nobody would see the scores.
     "--feature-gates=OpportunisticBatching=false",
 )
@@ -127,7 +127,7 @@ class Arena:
         settings["profiles"] += profiles_to_compare(PLUGINS)
         scheduler = Scheduler(own, load_config(json.dumps(settings)), clock=clock, seed=0)
         theirs = plane.kube_scheduler(
-            KUBE_SCHEDULER, scheduler_name=KUBE_SCHEDULER, verbosity=10, flags=_FLAGS
+            KUBE_SCHEDULER, scheduler_name=KUBE_SCHEDULER, verbosity=10, flags=ONE_BY_ONE
         )
         try:
             with theirs as process:
