@@ -120,14 +120,10 @@ def say(text: str) -> None:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0] if __doc__ else None)
-    mode = parser.add_mutually_exclusive_group()
-    mode.add_argument("--path", action="store_true", help="only print the folder")
-    mode.add_argument("--check", action="store_true", help="exit 1 when a program is missing")
+    parser.add_argument("--path", action="store_true", help="only print the folder")
     arguments = parser.parse_args()
 
     folder = cache_folder()
-    if arguments.check:
-        return 1 if any(locate(program) is None for program in PROGRAMS) else 0
     if not arguments.path:
         folder.mkdir(parents=True, exist_ok=True)
         with (folder / ".lock").open("w") as lock:

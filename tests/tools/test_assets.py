@@ -33,13 +33,6 @@ def test_without_go_one_line_says_how_to_get_the_programs(tmp_path: Path) -> Non
     assert "TEST_ASSET_KUBE_APISERVER" in line
 
 
-def test_check_tells_whether_everything_is_there(tmp_path: Path) -> None:
-    assert run_assets(tmp_path, "--check").returncode == 1
-    for program in PROGRAMS:
-        (tmp_path / program).touch(mode=0o755)
-    assert run_assets(tmp_path, "--check", KUBEBUILDER_ASSETS=str(tmp_path)).returncode == 0
-
-
 def test_programs_named_by_the_environment_are_left_alone(tmp_path: Path) -> None:
     for program in PROGRAMS:
         (tmp_path / program).touch(mode=0o755)
