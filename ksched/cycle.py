@@ -187,9 +187,9 @@ class SchedulingCycle:
 
     def _nominated_rows(self, pod: PodInfo) -> dict[int, ExpectedPods]:
         """Rows where pods at least as important are expected, with those pods."""
-        expected = self._nominator.expected_with(pod)
-        if not expected:
+        if not len(self._nominator):
             return {}
+        expected = self._nominator.expected_with(pod)
         rows = self._cache.snapshot.table.rows
         return {rows[name]: others for name, others in expected.items() if name in rows}
 

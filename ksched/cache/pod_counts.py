@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterator
 from typing import TYPE_CHECKING, TypeVar
-from weakref import WeakKeyDictionary, WeakValueDictionary
+from weakref import WeakValueDictionary
 
 import numpy as np
 from numpy.typing import NDArray
@@ -41,6 +41,8 @@ _OnRow = tuple[dict[PodTemplate, int], dict[PodTemplate, int]]
 """Pods of a row by template: running, terminating."""
 
 _NOTHING: _OnRow = ({}, {})
+
+WEIGHTS_KEPT = 4096
 
 
 class PodLedger:
@@ -193,8 +195,8 @@ class PodCounts:
         self.ledger = ledger
         self._matches = matches
         self._include_terminating = include_terminating
-        self._weights: WeakKeyDictionary[PodTemplate, int] = WeakKeyDictionary()
-        """What was answered of templates seen before; these answers never change."""
+        self._weights: dict[int, int] = {}
+        """What was answered of templates, by their numbers; these answers never change."""
         self.log = ChangeLog()
         self._position = -1
         self._stamp = (-1, 0)
@@ -225,12 +227,18 @@ class PodCounts:
             more = running + terminating if include_terminating else running
             if not more:
                 continue
-            weight = weights.get(template)
+            weight = weights.get(template.number)
             if weight is None:
-                weight = weights[template] = self._matches(template)
+                weight = self._weigh(template)
             if weight:
                 self._counts[row] += weight * more
                 self.log.append(row)
+
+    def _weigh(self, template: PodTemplate) -> int:
+        if len(self._weights) >= WEIGHTS_KEPT:
+            self._weights.clear()
+        weight = self._weights[template.number] = self._matches(template)
+        return weight
 
     def _reserve(self) -> None:
         # As large as the table's own columns, which never shrink: every logged row is inside.

@@ -153,20 +153,19 @@ def host_ports_of(spec: PodSpec) -> tuple[HostPort, ...]:
 class PodInfo:
     """A pod, its template, and what it takes of a node."""
 
-    __slots__ = ("demand", "non_zero", "pod", "template")
+    __slots__ = ("demand", "node_name", "non_zero", "pod", "template", "uid")
 
     def __init__(
         self, pod: Pod, template: PodTemplate, demand: Demand, non_zero: tuple[int, int]
     ) -> None:
         self.pod = pod
+        # Read dozens of times in the life of a pod.
+        self.uid = pod.metadata.uid
+        self.node_name = pod.spec.node_name
         self.template = template
         self.demand = demand
         """What the pod takes of its node; differs from the template's while it is resized."""
         self.non_zero = non_zero
-
-    @property
-    def uid(self) -> str:
-        return self.pod.metadata.uid
 
     @property
     def name(self) -> str:
@@ -187,10 +186,6 @@ class PodInfo:
     @property
     def spec(self) -> PodSpec:
         return self.pod.spec
-
-    @property
-    def node_name(self) -> str:
-        return self.pod.spec.node_name
 
     @property
     def priority(self) -> int:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from typing import NamedTuple
-from weakref import WeakKeyDictionary
 
 from ksched.api.label_selectors import (
     InvalidSelector,
@@ -43,12 +42,11 @@ class DefaultSelectors:
         self._replication_controllers = listings.want(ReplicationController)
         self._replica_sets = listings.want(ReplicaSet)
         self._stateful_sets = listings.want(StatefulSet)
-        self._deduced: WeakKeyDictionary[PodTemplate, _Deduced] = WeakKeyDictionary()
 
     def of(self, template: PodTemplate) -> Selector:
         """Return what selects the pods like this one; empty if nothing is known to."""
         generation, controller = self._services.generation, self._controller_selector(template)
-        known = self._deduced.get(template)
+        known: _Deduced | None = template.facts.get(self)
         if (
             known is not None
             and known.services_generation == generation
@@ -56,7 +54,7 @@ class DefaultSelectors:
         ):
             return known.selector
         selector = self._deduce(template, controller)
-        self._deduced[template] = _Deduced(generation, controller, selector)
+        template.facts[self] = _Deduced(generation, controller, selector)
         return selector
 
     def _controller_selector(self, template: PodTemplate) -> Labels | LabelSelector | None:

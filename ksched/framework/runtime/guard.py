@@ -14,7 +14,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from ksched.errors import KschedError
-from ksched.framework.status import Code, Status
+from ksched.framework.status import SUCCESS, Code, Status
 
 log = logging.getLogger(__name__)
 
@@ -114,6 +114,8 @@ class Hook:
 
     def status(self, got: object) -> Status:
         """Check that a plugin returned a status, and sign it with the plugin's name."""
+        if got is SUCCESS:
+            return SUCCESS
         if not isinstance(got, Status):
             raise self.nonsense(got, "a Status")
         if got.reasons and not all(isinstance(reason, str) for reason in got.reasons):

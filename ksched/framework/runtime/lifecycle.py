@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import inspect
+
 from ksched.cache.pod_info import PodInfo
 from ksched.framework.cycle_state import CycleState
 from ksched.framework.interface import PermitResult
@@ -105,7 +107,10 @@ async def run_post_bind(
 
 
 async def _ask(hook: Hook, state: CycleState, pod: PodInfo, node_name: str) -> Status:
-    return hook.status(await hook.acall(state, pod, node_name))
+    answer = hook.call(state, pod, node_name)
+    if not isinstance(answer, Status) and inspect.isawaitable(answer):
+        answer = await hook.finish(answer)
+    return hook.status(answer)
 
 
 def _failed(hook: Hook, status: Status) -> Status:

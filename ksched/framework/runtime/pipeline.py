@@ -96,6 +96,9 @@ class Pipeline:
         self.what_if = WhatIf(framework, snapshot, self.work)
         self._now = now
         self._kept = Kept(framework, snapshot, self.work)
+        fleeting = [entry for entry in framework.filters if not entry.is_kept]
+        self._fleeting = sorted(fleeting, key=lambda entry: not entry.is_columnar)
+        self._fleeting_scores = [entry for entry in framework.scores if not entry.is_kept]
 
     # -- pre_filter -----------------------------------------------------------------------------
 
@@ -171,12 +174,8 @@ class Pipeline:
 
     def _asked_every_cycle(self, state: CycleState) -> list[FilterEntry]:
         """Filters whose answers are not kept; per-node ones last, when fewest nodes are left."""
-        asked = [
-            entry
-            for entry in self.framework.filters
-            if not entry.is_kept and entry.name not in state.skip_filter
-        ]
-        return sorted(asked, key=lambda entry: not entry.is_columnar)
+        skipped = state.skip_filter
+        return [entry for entry in self._fleeting if entry.name not in skipped]
 
     def _epochs(
         self, asked: list[FilterEntry], state: CycleState, pod: PodInfo, search: Search
@@ -382,11 +381,9 @@ class Pipeline:
         return scores
 
     def _scored_every_cycle(self, state: CycleState, fit: Feasibility) -> list[ScoreEntry]:
-        return [
-            entry
-            for entry in self.framework.scores
-            if entry.name not in state.skip_score and not (entry.is_kept and fit.columns)
-        ]
+        entries = self.framework.scores if fit.columns is None else self._fleeting_scores
+        skipped = state.skip_score
+        return [entry for entry in entries if entry.name not in skipped]
 
     def _run_pre_score(self, state: CycleState, pod: PodInfo, nodes: NodeRows) -> None:
         askers = self._kept.askers(pod)
