@@ -148,9 +148,29 @@ def comparable(value: Any) -> Any:
     return {name: comparable(one) for name, one in value.items() if name not in DROPPED}
 
 
+def without_known_nodes(question: Any, known: set[str]) -> Any:
+    """A question about the nodes only that were not asked about before, in order.
+
+    Under load either scheduler may try a pod again while its victims are still there, and then asks
+    the same once more.
+    """
+    asked_about: set[str] = set()
+    if question.get("Nodes"):
+        nodes = {one["metadata"]["name"]: one for one in question["Nodes"]["items"]}
+        question["Nodes"]["items"] = [nodes[one] for one in sorted(nodes.keys() - known)]
+        asked_about |= nodes.keys()
+    if question.get("NodeNames"):
+        asked_about |= {*question["NodeNames"]}
+        question["NodeNames"] = sorted(asked_about - known)
+    is_old = asked_about and asked_about <= known
+    known |= asked_about
+    return None if is_old else question
+
+
 def asked(extender: Any) -> dict[str, list[Any]]:
     """Distinct questions by verb and pod; how often a waiting pod is tried again does not count."""
     found: dict[str, list[Any]] = {}
+    known: dict[str, set[str]] = {}
     names: dict[str, str] = {}
     for verb in VERBS:
         for body in extender.requests(verb):
@@ -164,12 +184,10 @@ def asked(extender: Any) -> dict[str, list[Any]]:
             for race in ("conditions", "nominatedNodeName"):
                 # Whether a second attempt sees what the first one wrote.
                 question.get("Pod", {}).get("status", {}).pop(race, None)
-            if question.get("Nodes"):
-                question["Nodes"]["items"].sort(key=lambda one: one["metadata"]["name"])
-            if question.get("NodeNames"):
-                question["NodeNames"].sort()
-            questions = found.setdefault(f"{verb} {name}", [])
-            if question not in questions:
+            what = f"{verb} {name}"
+            question = without_known_nodes(question, known.setdefault(what, set()))
+            questions = found.setdefault(what, [])
+            if question is not None and question not in questions:
                 questions.append(question)
     text = json.dumps(found)
     for uid, name in names.items():
