@@ -15,6 +15,7 @@ import msgspec
 from ksched.api.decoding import decode_pod
 from ksched.cache.cache import SchedulerCache
 from ksched.cycle import SchedulingCycle
+from ksched.framework.runtime.guard import PluginFailure
 from ksched.framework.runtime.profiles import Profile
 from ksched.testing.decider import Verdict, judge
 from ksched.testing.parity.manifests import TAINT_KEYS, UNSCHEDULABLE, Json
@@ -95,7 +96,11 @@ class Influences:
 
     async def _judge(self, pod: Json, profile: str) -> object:
         info = self._cache.pod_info(decode_pod(msgspec.json.encode(pod)))
-        return _essence(await judge(self._cycle, self._cache, self._profiles[profile], info))
+        try:
+            verdict = await judge(self._cycle, self._cache, self._profiles[profile], info)
+        except PluginFailure as failed:
+            return failed.status.message
+        return _essence(verdict)
 
 
 def _essence(verdict: Verdict) -> object:
