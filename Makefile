@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: test-contract load run test lint types unit explore docs simulate assets assets-path test-real parity bench-real clean help
+.PHONY: test-contract load run test lint types unit again explore docs simulate assets assets-path test-real parity bench-real clean help
 .DEFAULT_GOAL := help
 
 help: ## list the targets
@@ -33,6 +33,9 @@ types: $(VENV)/.installed-test
 
 unit: $(VENV)/.installed-test
 	$(BIN)/pytest -n auto -m "not real"
+
+again: $(VENV)/.installed-test ## only the tests that failed in the last run, one by one
+	$(BIN)/pytest --last-failed --last-failed-no-failures=none
 
 simulate: $(VENV)/.installed-test ## clusters live through bad weather: make simulate SEEDS=100
 	KSCHED_SIMULATION_FIRST=$$(date +%s) KSCHED_SIMULATION_SEEDS=$(or $(SEEDS),20) $(BIN)/pytest -n auto tests/simulation
