@@ -56,7 +56,7 @@ test-contract: $(VENV)/.installed-test ## the API contract on the embedded and o
 	$(BIN)/pytest -m real tests/contract tests/real/test_control_plane.py
 
 test-real: $(VENV)/.installed-test ## the tests against a real control plane (make assets first)
-	$(BIN)/pytest -m real --session-timeout=1200
+	$(BIN)/pytest -m real --session-timeout=3600
 
 parity: assets $(VENV)/.installed-test ## kube-scheduler and ksched decide the same pods: make parity SEEDS=1000-1049
 	SEEDS="$(SEEDS)" $(BIN)/pytest -m real -s tests/parity
