@@ -53,7 +53,7 @@ def summary(reports: list[Report]) -> str:
 
 
 # One test for all seeds: starting two schedulers takes as long as twenty decisions.
-@pytest.mark.timeout(60 + 20 * len(asked_seeds(SEEDS)))
+@pytest.mark.timeout(60 + 60 * len(asked_seeds(SEEDS)))
 async def test_decides_as_kube_scheduler_does(control_plane: ControlPlane, tally: Tally) -> None:
     control_plane.kubectl("apply", "-f", str(RBAC))
     tally.expect(EVERYTHING)

@@ -291,7 +291,7 @@ def _make_valid(kind: type[Any], obj: dict[str, Any]) -> None:
         obj["allowedTopologies"] = list(unique.values())
 
 
-@pytest.mark.timeout(60 + 20 * len(asked_seeds(SEEDS)))
+@pytest.mark.timeout(60 + 60 * len(asked_seeds(SEEDS)))
 async def test_decides_about_volumes_as_kube_scheduler_does(
     control_plane: ControlPlane, tally: Tally
 ) -> None:
