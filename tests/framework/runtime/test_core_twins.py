@@ -75,16 +75,17 @@ PINNED = {
         }
     }
 }
+# Several differ from "small" in one thing only: what is kept must not be shared between them.
 KINDS_OF_POD = (
     make_pod("plain"),
     make_pod("small").req(cpu="500m", memory="1Gi"),
     make_pod("small-too").req(cpu="500m", memory="1Gi").label(app="other"),
     make_pod("huge").req(cpu="64"),
     make_pod("gpu").req({"example.com/gpu": "1"}, cpu="1"),
-    make_pod("ssd").req(cpu="1").node_selector(disk="ssd"),
-    make_pod("tolerant").req(memory="2Gi").toleration(key="team", value="a"),
-    make_pod("port").req(cpu="100m").host_port(8080),
-    make_pod("image").req(cpu="100m").image("app:1"),
+    make_pod("ssd").req(cpu="500m", memory="1Gi").node_selector(disk="ssd"),
+    make_pod("tolerant").req(cpu="500m", memory="1Gi").toleration(key="team", value="a"),
+    make_pod("port").req(cpu="500m", memory="1Gi").host_port(8080),
+    make_pod("image").req(cpu="500m", memory="1Gi").image("app:1"),
     make_pod("likes-zone-a")
     .req(cpu="1")
     .preferred_node_affinity(10, {"key": "zone", "operator": "In", "values": ["a"]})
