@@ -18,7 +18,7 @@ NO_RANK = 1 << 14
 """Rank of code 0: later than every plugin."""
 
 FEW = 16
-"""Plain Python looks through this many codes quicker than NumPy."""
+"""Up to this many rows are handled one by one: an array operation costs as much."""
 
 
 class _Translation(NamedTuple):

@@ -17,7 +17,7 @@ from ksched.cache.node_info import Amounts
 from ksched.cache.pod_info import PodInfo
 from ksched.framework.cycle_state import CycleState
 from ksched.framework.diagnosis import Diagnosis
-from ksched.framework.runtime.codes import CodeBook, Codes
+from ksched.framework.runtime.codes import FEW, CodeBook, Codes
 from ksched.framework.runtime.guard import Hook
 from ksched.framework.verdicts import Scope
 
@@ -27,9 +27,6 @@ KEPT_SCOPES = (Scope.NODE, Scope.RESOURCES, Scope.ROW)
 
 # Members of an enumeration are looked up slowly, and these are asked for in every cycle.
 _NODE, _RESOURCES, _CLUSTER = Scope.NODE, Scope.RESOURCES, Scope.CLUSTER
-
-FEW = 16
-"""Up to this many changed rows are handled one by one: an array operation costs as much."""
 
 MEMO_LIMIT = 4096
 

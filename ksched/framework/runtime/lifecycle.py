@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
-
 from ksched.cache.pod_info import PodInfo
 from ksched.framework.cycle_state import CycleState
 from ksched.framework.interface import PermitResult
@@ -107,10 +105,7 @@ async def run_post_bind(
 
 
 async def _ask(hook: Hook, state: CycleState, pod: PodInfo, node_name: str) -> Status:
-    answer = hook.call(state, pod, node_name)
-    if not isinstance(answer, Status) and inspect.isawaitable(answer):
-        answer = await hook.finish(answer)
-    return hook.status(answer)
+    return hook.status(await hook.acall(state, pod, node_name))
 
 
 def _failed(hook: Hook, status: Status) -> Status:

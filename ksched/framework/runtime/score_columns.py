@@ -16,8 +16,8 @@ from ksched.cache.pod_info import PodInfo
 from ksched.cache.snapshot import Snapshot
 from ksched.framework.cycle_state import CycleState
 from ksched.framework.interface import MAX_NODE_SCORE, MIN_NODE_SCORE
+from ksched.framework.runtime.codes import FEW
 from ksched.framework.runtime.filter_columns import (
-    FEW,
     KEPT_SCOPES,
     MEMO_LIMIT,
     FilterColumns,
