@@ -9,7 +9,6 @@ added or removed, is an overlay: plugins cannot tell it from the real one.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from functools import cached_property
 from typing import Generic, TypeVar
 
 import numpy as np
@@ -54,6 +53,7 @@ class NodeTable:
         self.images_generation = 0
         self._taint_sets: Vocabulary[tuple[Taint, ...]] = Vocabulary([()])
         self._labels: dict[str, LabelColumn] = {}
+        self._ledger: PodLedger | None = None
         self._allocate(capacity)
 
     def _allocate(self, capacity: int) -> None:
@@ -164,10 +164,13 @@ class NodeTable:
 
     # -- reading --------------------------------------------------------------------------------
 
-    @cached_property
+    @property
     def ledger(self) -> PodLedger:
-        """Counters of the pods on these nodes; made when the first plugin asks."""
-        return PodLedger(self)
+        """Counters of the pods on these nodes, up to date; made when the first plugin asks."""
+        if self._ledger is None:
+            self._ledger = PodLedger(self)
+        self._ledger.catch_up()
+        return self._ledger
 
     def all(self) -> NodeRows:
         return NodeRows(self, None)

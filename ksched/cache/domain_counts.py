@@ -14,7 +14,7 @@ from ksched.cache.interning import Vocabulary
 
 if TYPE_CHECKING:
     from ksched.cache.columns import NodeRows
-    from ksched.cache.pod_counts import PodCounts
+    from ksched.cache.pod_counts import PodChange, PodCounts
 
 Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]
@@ -59,10 +59,12 @@ class DomainCounts:
         self.total = 0
         """Matching pods on eligible nodes that have the label."""
         self._stamp = (-1, 0)
-        self._vocabulary: Vocabulary[str | None] = Vocabulary()
+        self._position = -1
         self._node_position = -1
-        self._pods_position = -1
-        # What each row contributes now: lists, because single elements are read and written.
+        self._vocabulary: Vocabulary[str | None] = Vocabulary()
+        # What each row contributes now: lists, because single elements are read and written. As
+        # long as the table's own columns: a row that is gone is in no domain and has no pods.
+        self._size = 0
         self._domain_of: list[int] = []
         self._inside: list[bool] = []
         self._counted: list[int] = []
@@ -81,7 +83,7 @@ class DomainCounts:
     @property
     def all_ids(self) -> Ids:
         """The domain of every row of the table, eligible or not."""
-        return self._ids[: len(self._domain_of)]
+        return self._ids[: self._size]
 
     def ids(self, nodes: NodeRows) -> Ids:
         """The domain of each of some nodes; they may be an overlay."""
@@ -136,93 +138,70 @@ class DomainCounts:
     # -- catching up ----------------------------------------------------------------------------
 
     def catch_up(self) -> None:
-        pods = self.pods
-        pods.catch_up()
-        stamp = pods.ledger.stamp
+        """Take over what the ledger knows."""
+        ledger = self.pods.ledger
+        stamp = ledger.stamp
         if stamp is self._stamp:
             return
-        if not self._recount(stamp[1]):
-            self._look_again(stamp[1])
-        self._pods_position = pods.log.position
-        self._stamp = stamp
+        changes = ledger.since(self._position)
+        if changes is None or len(changes) > MANY + stamp[1] // 8:
+            self._start_over()
+        elif self._table.node_log.position == self._node_position and stamp[1] == self._size:
+            self._recount(changes)
+        else:
+            self._look_again(changes)
+        self._position, self._stamp = ledger.position, stamp
 
-    def _recount(self, size: int) -> bool:
-        """Take over new numbers of pods, if the nodes are what they were."""
-        recounted = self.pods.log.tail(self._pods_position)
-        if (
-            self._table.node_log.position != self._node_position
-            or size != len(self._domain_of)
-            or recounted is None
-            or len(recounted) > MANY
-        ):
-            return False
-        counted, inside, domain_of = self._counted, self._inside, self._domain_of
-        for row in recounted:
-            if row < size:
-                more = self.pods.count(row) - counted[row]
-                counted[row] += more
-                if more and inside[row]:
-                    self._add(domain_of[row], 0, more)
-        return True
+    def _recount(self, changes: list[PodChange]) -> None:
+        """Take over new numbers of pods."""
+        pods, counted = self.pods, self._counted
+        for row, template, running, terminating in changes:
+            weight = pods.weights.get(template.number)
+            if weight is None:
+                weight = pods.weigh(template)
+            if not weight:
+                continue
+            more = weight * (running + terminating if pods.include_terminating else running)
+            counted[row] += more
+            if self._inside[row]:
+                self._add(self._domain_of[row], 0, more)
 
-    def _look_again(self, size: int) -> None:
+    def _look_again(self, changes: list[PodChange]) -> None:
         """Catch up after changes of nodes too."""
-        table, log = self._table, self.pods.log
-        vocabulary = table.label_column(self.topology_key).vocabulary
-        moved = table.node_log.tail(self._node_position)
-        recounted = log.tail(self._pods_position)
+        table = self._table
+        column = table.label_column(self.topology_key)
+        moved = table.node_log.since(self._node_position)
         if (
             moved is None
-            or recounted is None
-            or vocabulary is not self._vocabulary
-            or len(moved) + len(recounted) > MANY + size // 8
+            or column.vocabulary is not self._vocabulary
+            or len(moved) > MANY + len(table.infos) // 8
         ):
             self._start_over()
-        else:
-            if moved or size != len(self._domain_of):
-                self._move(moved)
-            for row in recounted:
-                if row < size:
-                    self._put(row, self._domain_of[row], self._inside[row])
-        self._node_position = table.node_log.position
-        self._vocabulary = vocabulary
-
-    def _move(self, moved: list[int]) -> None:
-        """Look again at nodes that changed, came or went."""
-        table, size = self._table, len(self._table.infos)
-        column = table.label_column(self.topology_key)
+            return
         self._reserve(len(column.vocabulary))
-        for row in range(size, len(self._domain_of)):
+        self._recount(changes)
+        size, self._size = self._size, len(table.infos)
+        for row in range(self._size, size):
             self._put(row, ABSENT, False)
-        for by_row in (self._domain_of, self._inside, self._counted):
-            del by_row[size:]
-        more = size - len(self._domain_of)
-        self._domain_of.extend([ABSENT] * more)
-        self._inside.extend([False] * more)
-        self._counted.extend([0] * more)
-        rows = [row for row in dict.fromkeys(moved) if row < size]
+        rows = [row for row in moved if row < self._size]
         inside = [True] * len(rows)
         if self._eligible is not None and rows:
             inside = self._eligible(table.some(np.array(rows, np.intp))).tolist()
         for row, is_inside in zip(rows, inside, strict=True):
             self._put(row, int(column.ids[row]), is_inside)
+        self._node_position = table.node_log.position
 
     def _put(self, row: int, domain: int, is_inside: bool) -> None:
-        """Replace what a row contributes."""
-        was_domain, was_inside, was_pods = (
-            self._domain_of[row],
-            self._inside[row],
-            self._counted[row],
-        )
-        pods = self._counted[row] = self.pods.count(row)
-        if was_domain != domain or was_inside is not is_inside:
-            self._domain_of[row], self._inside[row] = domain, is_inside
-            self._ids[row] = domain
-            self._add(was_domain, -int(was_inside), -was_pods if was_inside else 0)
-            self._add(domain, int(is_inside), pods if is_inside else 0)
-            self.layout = next(_layouts)
-        elif is_inside:
-            self._add(domain, 0, pods - was_pods)
+        """Move a row, with its pods, to another domain, in or out."""
+        was_domain, was_inside = self._domain_of[row], self._inside[row]
+        if was_domain == domain and was_inside is is_inside:
+            return
+        self._domain_of[row], self._inside[row] = domain, is_inside
+        self._ids[row] = domain
+        pods = self._counted[row]
+        self._add(was_domain, -int(was_inside), -pods if was_inside else 0)
+        self._add(domain, int(is_inside), pods if is_inside else 0)
+        self.layout = next(_layouts)
 
     def _add(self, domain: int, nodes: int, pods: int) -> None:
         if nodes:
@@ -239,24 +218,32 @@ class DomainCounts:
                     self._summary = None
 
     def _start_over(self) -> None:
-        table = self._table
+        table, pods = self._table, self.pods
         column, size = table.label_column(self.topology_key), len(table.infos)
         inside = np.ones(size, np.bool_)
         if self._eligible is not None:
             inside = self._eligible(table.all())
-        self._ids = np.zeros(table.pod_count.shape[0], np.intp)
+        capacity = table.pod_count.shape[0]
+        self._ids = np.zeros(capacity, np.intp)
         ids = self._ids[:size]
         ids[:] = column.ids[:size]
-        counted = self.pods.counts
+        pods.catch_up()
+        counted = pods.counts
         width = _width(len(column.vocabulary))
         self.nodes = np.bincount(ids[inside], minlength=width).astype(np.int64)
         self.counts = np.bincount(ids[inside], counted[inside], width).astype(np.int64)
         self.total = int(self.counts[ABSENT + 1 :].sum())
-        self._domain_of, self._inside = ids.tolist(), inside.tolist()
-        self._counted = counted.tolist()
+        self._size = size
+        self._domain_of, self._inside, self._counted = (
+            ids.tolist(),
+            inside.tolist(),
+            counted.tolist(),
+        )
+        self._lengthen(capacity)
         self._summary = None
         self.layout = next(_layouts)
         self.log.forget()
+        self._node_position, self._vocabulary = table.node_log.position, column.vocabulary
 
     def _reserve(self, values: int) -> None:
         width, capacity = _width(values), self._table.pod_count.shape[0]
@@ -265,6 +252,13 @@ class DomainCounts:
             self.nodes = _longer(self.nodes, width)
         if capacity > len(self._ids):
             self._ids = _longer(self._ids, capacity)
+            self._lengthen(capacity)
+
+    def _lengthen(self, capacity: int) -> None:
+        more = capacity - len(self._domain_of)
+        self._domain_of += [ABSENT] * more
+        self._inside += [False] * more
+        self._counted += [0] * more
 
 
 def _longer(array: Ints, length: int) -> Ints:

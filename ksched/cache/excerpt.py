@@ -40,7 +40,7 @@ class Excerpt(NodeTable):
         self.node_log, self.row_log = ChangeLog(), ChangeLog()
         self.images, self.images_generation = table.images, table.images_generation
         self._taint_sets = table._taint_sets
-        self._labels = {}
+        self._labels, self._ledger = {}, None
         self.allocatable = table.allocatable[:, rows]
         self.allowed_pods = table.allowed_pods[rows]
         self.unschedulable = table.unschedulable[rows]

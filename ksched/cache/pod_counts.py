@@ -2,14 +2,14 @@
 
 Spreading and inter-pod affinity ask, for every pod, how many matching pods each zone, host or rack
 has. Counting anew would walk all pods; here a placement costs each counter a few steps, however
-many pods there are. Three layers, each of which reads the log of the one below at its own pace:
+many pods there are.
 
-    PodLedger     which templates run on which rows; one for a node table
+    PodLedger     which templates run on which rows, and the log of changes; one for a node table
     PodCounts     how many matching pods each row has; one for a selector
     DomainCounts  the sums over the rows of each topology domain (``domain_counts``)
 
-A counter that is not asked costs nothing; one that was not asked for too long starts over. Does not
-belong here: what a plugin makes of the numbers.
+Counters read the log at their own pace: one that is not asked costs nothing, one that was not asked
+for too long starts over. Does not belong here: what a plugin makes of the numbers.
 """
 
 from __future__ import annotations
@@ -21,7 +21,6 @@ from weakref import WeakValueDictionary
 import numpy as np
 from numpy.typing import NDArray
 
-from ksched.cache.change_log import ChangeLog
 from ksched.cache.domain_counts import DomainCounts, Eligible
 from ksched.cache.pod_info import PodTemplate
 
@@ -49,7 +48,8 @@ class PodLedger:
     """Which templates run on which rows of a node table, and the log of every change.
 
     ``running`` and ``terminating`` map a template to its pods by row; templates without pods are
-    not in them. All counters of a table are made here, so that equal ones are shared.
+    not in them. All counters of a table are made here, so that equal ones are shared. They know
+    what the ledger knows: ``NodeTable.ledger`` is up to date, a ledger kept from before may not be.
     """
 
     def __init__(self, table: NodeTable, limit: int = 4096) -> None:
@@ -118,7 +118,7 @@ class PodLedger:
     # -- catching up ----------------------------------------------------------------------------
 
     def catch_up(self) -> None:
-        """Log what changed in the table since the last call."""
+        """Log what changed in the table since the last call; the counters do not call it."""
         table, seen = self.table, self._seen
         infos, log = table.infos, table.row_log
         size = len(infos)
@@ -189,17 +189,16 @@ def _count(
 
 
 class PodCounts:
-    """The matching pods of each row; ``log`` names rows whose count changed."""
+    """The matching pods of each row."""
 
     def __init__(self, ledger: PodLedger, matches: Matches, include_terminating: bool) -> None:
         self.ledger = ledger
-        self._matches = matches
-        self._include_terminating = include_terminating
-        self._weights: dict[int, int] = {}
+        self.include_terminating = include_terminating
+        self.weights: dict[int, int] = {}
         """What was answered of templates, by their numbers; these answers never change."""
-        self.log = ChangeLog()
-        self._position = -1
+        self._matches = matches
         self._stamp = (-1, 0)
+        self._position = -1
         self._counts = np.zeros(0, np.int64)
 
     @property
@@ -207,13 +206,15 @@ class PodCounts:
         """Matching pods by row; a view, valid until the next ``catch_up``."""
         return self._counts[: len(self.ledger.table)]
 
-    def count(self, row: int) -> int:
-        """Matching pods of one row; also of one that is gone, which has none."""
-        return int(self._counts[row])
+    def weigh(self, template: PodTemplate) -> int:
+        """How much a pod of a template counts that is not in ``weights`` yet."""
+        if len(self.weights) >= WEIGHTS_KEPT:
+            self.weights.clear()
+        weight = self.weights[template.number] = self._matches(template)
+        return weight
 
     def catch_up(self) -> None:
         ledger = self.ledger
-        ledger.catch_up()
         if ledger.stamp is self._stamp:
             return
         changes = ledger.since(self._position)
@@ -222,23 +223,14 @@ class PodCounts:
             self._start_over()
             return
         self._reserve()
-        include_terminating, weights = self._include_terminating, self._weights
+        weights, include_terminating = self.weights, self.include_terminating
         for row, template, running, terminating in changes:
-            more = running + terminating if include_terminating else running
-            if not more:
-                continue
             weight = weights.get(template.number)
             if weight is None:
-                weight = self._weigh(template)
+                weight = self.weigh(template)
             if weight:
+                more = running + terminating if include_terminating else running
                 self._counts[row] += weight * more
-                self.log.append(row)
-
-    def _weigh(self, template: PodTemplate) -> int:
-        if len(self._weights) >= WEIGHTS_KEPT:
-            self._weights.clear()
-        weight = self._weights[template.number] = self._matches(template)
-        return weight
 
     def _reserve(self) -> None:
         # As large as the table's own columns, which never shrink: every logged row is inside.
@@ -250,9 +242,8 @@ class PodCounts:
 
     def _start_over(self) -> None:
         self._counts = np.zeros(self.ledger.table.pod_count.shape[0], np.int64)
-        self.log.forget()
         sources = [self.ledger.running]
-        if self._include_terminating:
+        if self.include_terminating:
             sources.append(self.ledger.terminating)
         for source in sources:
             for template, rows in source.items():

@@ -168,7 +168,6 @@ class TermIndex(Generic[T]):
 
     def catch_up(self) -> None:
         ledger = self._ledger
-        ledger.catch_up()
         if ledger.affinity_changes == self._affinity_changes:
             return
         changes = ledger.since(self._position)

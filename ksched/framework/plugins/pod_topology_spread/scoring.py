@@ -89,6 +89,7 @@ class SoftSpread:
 
     def _by_host(self, index: int, nodes: NodeRows) -> Floats:
         one = self._tracked[index]
+        one.domains.pods.catch_up()
         counts = one.domains.pods.counts
         on_node = counts if nodes.rows is None else counts.take(nodes.rows)
         scores = on_node * self._weights[index] + float(one.constraint.max_skew - 1)

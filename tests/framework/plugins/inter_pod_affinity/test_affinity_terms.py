@@ -35,7 +35,7 @@ class Cluster:
         return obj.metadata.uid
 
     def keys(self) -> set[str]:
-        self.cache.update_snapshot()
+        self.cache.update_snapshot().table.ledger.catch_up()
         self.index.catch_up()
         return {term.topology_key for term in self.matched.catch_up()}
 
