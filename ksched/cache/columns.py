@@ -259,20 +259,20 @@ class NodeRows:
     order, and must not be written to.
     """
 
-    __slots__ = ("_index", "rows", "table")
+    __slots__ = ("index", "rows", "table")
 
     def __init__(self, table: NodeTable, rows: NDArray[np.intp] | None) -> None:
         self.table = table
         self.rows = rows
         """Row numbers in ``table``, or ``None`` for all of them."""
-        self._index: NDArray[np.intp] | slice
+        self.index: NDArray[np.intp] | slice
         if rows is None:
-            self._index = slice(0, len(table))
+            self.index = slice(0, len(table))
         elif len(rows) == 1:
             # The usual case while catching up; a slice costs a tenth of an index array.
-            self._index = slice(int(rows[0]), int(rows[0]) + 1)
+            self.index = slice(int(rows[0]), int(rows[0]) + 1)
         else:
-            self._index = rows
+            self.index = rows
 
     def __len__(self) -> int:
         return len(self.table) if self.rows is None else len(self.rows)
@@ -295,39 +295,39 @@ class NodeRows:
 
     def non_zero_requested(self, resource: str) -> Ints:
         """Like ``requested`` for cpu and memory, with defaults for pods that ask for nothing."""
-        return self.table.non_zero[self.table.axis.find(resource), self._index]
+        return self.table.non_zero[self.table.axis.find(resource), self.index]
 
     def _amount(self, columns: NDArray[np.int64], resource: str) -> Ints:
         position = self.table.axis.find(resource)
         if 0 <= position < columns.shape[0]:
-            return columns[position, self._index]
+            return columns[position, self.index]
         return np.zeros(len(self), np.int64)
 
     @property
     def pod_count(self) -> Ints:
-        return self.table.pod_count[self._index]
+        return self.table.pod_count[self.index]
 
     @property
     def allowed_pods(self) -> Ints:
-        return self.table.allowed_pods[self._index]
+        return self.table.allowed_pods[self.index]
 
     @property
     def unschedulable(self) -> Bools:
-        return self.table.unschedulable[self._index]
+        return self.table.unschedulable[self.index]
 
     @property
     def uses_host_ports(self) -> Bools:
-        return self.table.uses_host_ports[self._index]
+        return self.table.uses_host_ports[self.index]
 
     @property
     def taints(self) -> ClassColumn[tuple[Taint, ...]]:
         table = self.table
-        return ClassColumn(table.taint_ids[self._index], table._taint_sets.values)
+        return ClassColumn(table.taint_ids[self.index], table._taint_sets.values)
 
     def label(self, key: str) -> ClassColumn[str | None]:
         """Values of a label; ``None`` where a node does not have it."""
         column = self.table.label_column(key)
-        return ClassColumn(column.ids[self._index], column.vocabulary.values)
+        return ClassColumn(column.ids[self.index], column.vocabulary.values)
 
     def named(self, name: str) -> Bools:
         """Mark the node of that name; nothing if it is not among these."""

@@ -94,6 +94,8 @@ class DomainCounts:
             return renumbered[column.ids]
         if rows is None:
             return self.all_ids
+        if len(rows) == 1:
+            return self._ids[nodes.index]
         # From cycle to cycle the runtime passes the same array while the same nodes are feasible.
         known_rows, layout, known = self._known_ids
         if known_rows is not rows or layout != self.layout:
@@ -109,7 +111,7 @@ class DomainCounts:
             self._present = (ids, present)
         return present
 
-    def rows_in(self, domains: Ids) -> Ids:
+    def rows_in(self, domains: list[int]) -> Ids:
         """The rows of some domains, in no particular order."""
         layout, order, starts = self._rows_by_domain
         if layout != self.layout:
@@ -117,7 +119,7 @@ class DomainCounts:
             order = np.argsort(ids, kind="stable")
             starts = np.searchsorted(ids[order], np.arange(len(self.counts) + 1))
             self._rows_by_domain = (self.layout, order, starts)
-        found = [order[starts[domain] : starts[domain + 1]] for domain in domains.tolist()]
+        found = [order[starts[domain] : starts[domain + 1]] for domain in domains]
         return found[0] if len(found) == 1 else np.concatenate(found)
 
     @property

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Sequence
 from itertools import count
-from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ksched.cache.domain_counts import DomainCounts, Ids
 
-K = TypeVar("K")
 Codes = NDArray[np.int16]
 
 _marks = count(1)
@@ -19,64 +17,67 @@ _NO_ROWS: Ids = np.zeros(0, np.intp)
 
 
 class DomainVerdicts:
-    """A code for each domain of one topology key, as it is now.
+    """Codes for the domains of some counters, as they are now.
 
-    ``mark`` changes whenever a code does. That a node moved to another domain is not noted: the
-    runtime asks about changed nodes anyway.
+    ``mark`` changes whenever a code does, at most once between two calls of ``begin``. That a node
+    moved to another domain is not noted: the runtime asks about changed nodes anyway.
     """
 
-    __slots__ = ("_changed", "_previous", "codes", "domains", "mark")
+    __slots__ = ("_changed", "_is_noted", "_previous", "codes", "counters", "mark")
 
-    def __init__(self, domains: DomainCounts) -> None:
-        self.domains = domains
-        """Where the nodes are; any counter of the key does."""
-        self.codes: Codes = np.zeros(0, np.int16)
+    def __init__(self, counters: Sequence[DomainCounts]) -> None:
+        self.counters = counters
+        self.codes: list[Codes] = [np.zeros(0, np.int16) for _ in counters]
+        """By position of the counter, and domain."""
         self.mark = 0
         self._previous = -1
-        self._changed: Ids = _NO_ROWS
+        self._changed: list[tuple[int, list[int]]] = []
+        self._is_noted = False
 
-    def start_over(self, codes: Codes) -> None:
+    @property
+    def is_outgrown(self) -> bool:
+        """Whether there are domains without a code: start over."""
+        for codes, counter in zip(self.codes, self.counters, strict=True):
+            if len(codes) != len(counter.counts):
+                return True
+        return False
+
+    def begin(self) -> None:
+        """What changes from here on is one change."""
+        self._is_noted = False
+
+    def start_over(self, codes: list[Codes]) -> None:
         """Take over codes of domains that may be numbered otherwise than before."""
         self.codes, self._previous, self.mark = codes, -1, next(_marks)
 
-    def renew(self, codes: Codes) -> None:
-        """Take over the present codes of all domains."""
-        before, self.codes = self.codes, codes
-        self._note(np.flatnonzero(before != codes))
-
-    def amend(self, codes: Iterable[tuple[int, int]]) -> None:
-        """Take over the present codes of some domains."""
-        changed = []
-        for domain, code in codes:
-            if self.codes[domain] != code:
-                self.codes[domain] = code
-                changed.append(domain)
+    def renew(self, position: int, codes: Codes) -> None:
+        """Take over the present codes of all domains of a counter."""
+        before, self.codes[position] = self.codes[position], codes
+        changed = (before != codes).nonzero()[0].tolist()
         if changed:
-            self._note(np.array(changed, np.intp))
+            self._note(position, changed)
 
-    def _note(self, changed: Ids) -> None:
-        if len(changed):
-            self._previous, self._changed, self.mark = self.mark, changed, next(_marks)
+    def amend(self, position: int, domain: int, code: int) -> None:
+        """Take over the present code of one domain."""
+        codes = self.codes[position]
+        if codes[domain] != code:
+            codes[domain] = code
+            self._note(position, [domain])
 
-    def rows_since(self, mark: object) -> Ids | None:
-        """Rows whose verdict changed after that mark; ``None`` if it is too old to tell."""
+    def _note(self, position: int, domains: list[int]) -> None:
+        if not self._is_noted:
+            self._is_noted = True
+            self._previous, self.mark, self._changed = self.mark, next(_marks), []
+        self._changed.append((position, domains))
+
+    def changes_since(self, mark: object) -> tuple[object, Ids | None]:
+        """The present mark, and the rows whose verdicts changed since an earlier one.
+
+        ``None`` instead of rows if that was too long ago to tell.
+        """
         if mark == self.mark:
-            return _NO_ROWS
+            return self.mark, _NO_ROWS
         if mark != self._previous:
-            return None
-        return self.domains.rows_in(self._changed)
-
-
-def changes_since(verdicts: Mapping[K, DomainVerdicts], mark: object) -> tuple[object, Ids | None]:
-    """A mark of some verdicts together, and the rows that changed since an earlier one."""
-    now = {key: one.mark for key, one in verdicts.items()}
-    if not isinstance(mark, dict) or mark.keys() != now.keys():
-        return now, None
-    found = _NO_ROWS
-    for key, one in verdicts.items():
-        rows = one.rows_since(mark[key])
-        if rows is None:
-            return now, None
-        if len(rows):
-            found = np.union1d(found, rows) if len(found) else rows
-    return now, found
+            return self.mark, None
+        found = [self.counters[position].rows_in(domains) for position, domains in self._changed]
+        return self.mark, found[0] if len(found) == 1 else np.unique(np.concatenate(found))

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ksched.api.objects import Labels, Namespace
-from ksched.cache.domain_counts import ABSENT, DomainCounts, Ids, Ints
+from ksched.cache.domain_counts import ABSENT, DomainCounts, Ints
 from ksched.cache.listings import Listing
 from ksched.cache.pod_counts import PodCounts, PodLedger
 from ksched.framework import (
@@ -19,7 +19,7 @@ from ksched.framework import (
     unresolvable,
     unschedulable,
 )
-from ksched.framework.plugins.domain_verdicts import Codes, DomainVerdicts, changes_since
+from ksched.framework.plugins.domain_verdicts import Codes, DomainVerdicts
 from ksched.framework.plugins.inter_pod_affinity.terms import (
     AffinityTerm,
     MatchedTerms,
@@ -144,18 +144,18 @@ class RequiredAffinity:
 
     def verdicts(self, nodes: NodeRows) -> Verdicts:
         codes: Codes | None = None
-        by_key = self.judge() if self._is_changed else self.kept.codes_by_key()
-        for counter, by_domain in by_key.values():
+        kept = self.kept.verdicts
+        for counter, by_domain in (
+            self.judge().values()
+            if self._is_changed
+            else zip(kept.counters, kept.codes, strict=True)
+        ):
             found = by_domain.take(counter.ids(nodes))
             codes = found if codes is None else np.minimum(codes, found)
         if codes is None:
             return Verdicts.passing(len(nodes))
         codes[codes == _PASSES] = 0
         return Verdicts(codes, _STATUSES)
-
-    def changes_since(self, mark: object) -> tuple[object, Ids | None]:
-        """A mark of the present verdicts, and the rows that changed since an earlier one."""
-        return changes_since(self.kept.verdicts, mark)
 
     @property
     def is_first(self) -> bool:
@@ -280,10 +280,13 @@ class RequiredTerms:
         counters = [one for group in groups for found in group.values() for one in found]
         self._counters = tuple(dict.fromkeys(counters))
         self._pairs = (PairCounts(groups[0]), PairCounts(groups[1]), PairCounts(groups[2]))
-        self._read: dict[DomainCounts, int] = {}
+        self._read = [-1] * len(self._counters)
         """Position in the log of each counter when the verdicts were made."""
         self._is_first = False
-        self.verdicts: dict[str, DomainVerdicts] = {}
+        # For each key one counter tells the domains of the nodes; any would do.
+        by_key = {counter.topology_key: counter for counter in self._counters}
+        self._positions = {key: position for position, key in enumerate(by_key)}
+        self.verdicts = DomainVerdicts(list(by_key.values()))
         """What is wrong with the domains of each key, as of the last ``catch_up``."""
 
     def catch_up(self, incoming: IncomingTemplate) -> RequiredAffinity | None:
@@ -299,53 +302,47 @@ class RequiredTerms:
 
     def _judge(self, now: RequiredAffinity) -> None:
         """Bring the verdicts up to date."""
+        verdicts = self.verdicts
         was_first, self._is_first = self._is_first, now.is_first
         changed = self._changed_domains()
-        if changed is None:
-            self.verdicts = {}
-            for key, (counter, codes) in now.judge().items():
-                verdicts = self.verdicts[key] = DomainVerdicts(counter)
-                verdicts.start_over(codes)
-        elif was_first != self._is_first:
+        if changed is None or verdicts.is_outgrown:
+            found = now.judge()
+            verdicts.start_over([found[key][1] for key in self._positions])
+            return
+        verdicts.begin()
+        if was_first != self._is_first:
             for key, (_, codes) in now.judge().items():
-                self.verdicts[key].renew(codes)
+                verdicts.renew(self._positions[key], codes)
         else:
-            for key, domains in changed.items():
-                self.verdicts[key].amend(self._codes_of(key, domains))
+            for key, domain in changed:
+                verdicts.amend(self._positions[key], domain, self._code_of(key, domain))
 
-    def _codes_of(self, key: str, domains: Iterable[int]) -> list[tuple[int, int]]:
-        """What ``RequiredAffinity.judge`` says of some domains, when only numbers changed."""
-        near, apart = self._affinity.get(key, ()), self._anti_affinity.get(key, ())
-        existing = self._existing.get(key, ())
-        found = []
-        for domain in domains:
-            if domain == ABSENT:
+    def _code_of(self, key: str, domain: int) -> int:
+        """What ``RequiredAffinity.judge`` says of a domain, when only numbers changed."""
+        near = self._affinity.get(key)
+        if near and not self._is_first and near[0].counts[domain] <= 0:
+            return _NO_AFFINITY
+        for one in self._anti_affinity.get(key, ()):
+            if one.counts[domain] > 0:
+                return _ANTI_AFFINITY
+        for one in self._existing.get(key, ()):
+            if one.counts[domain] > 0:
+                return _EXISTING_ANTI_AFFINITY
+        return _PASSES
+
+    def _changed_domains(self) -> list[tuple[str, int]] | None:
+        """Keys and domains whose numbers changed; ``None`` if everything may have."""
+        found: list[tuple[str, int]] | None = []
+        for position, counter in enumerate(self._counters):
+            if counter.log.position == self._read[position]:
                 continue
-            code = _PASSES
-            if near and not self._is_first and near[0].counts[domain] <= 0:
-                code = _NO_AFFINITY
-            elif any(one.counts[domain] > 0 for one in apart):
-                code = _ANTI_AFFINITY
-            elif any(one.counts[domain] > 0 for one in existing):
-                code = _EXISTING_ANTI_AFFINITY
-            found.append((domain, code))
-        return found
-
-    def _changed_domains(self) -> dict[str, set[int]] | None:
-        """By key the domains whose numbers changed; ``None`` if everything may have."""
-        found: dict[str, set[int]] = {}
-        is_known = all(len(one.codes) == len(one.domains.counts) for one in self.verdicts.values())
-        for counter in self._counters:
-            tail = counter.log.tail(self._read.get(counter, -1))
-            self._read[counter] = counter.log.position
+            tail = counter.log.tail(self._read[position])
+            self._read[position] = counter.log.position
             if tail is None:
-                is_known = False
-            elif tail:
-                found.setdefault(counter.topology_key, set()).update(tail)
-        return found if is_known else None
-
-    def codes_by_key(self) -> CodesByKey:
-        return {key: (one.domains, one.codes) for key, one in self.verdicts.items()}
+                found = None
+            elif found is not None:
+                found += [(counter.topology_key, domain) for domain in tail if domain != ABSENT]
+        return found
 
 
 def _carriers(term: AffinityTerm, ledger: PodLedger) -> DomainCounts:

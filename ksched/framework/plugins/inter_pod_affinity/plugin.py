@@ -144,7 +144,7 @@ class InterPodAffinity:
     def filter_changes(
         self, state: CycleState, pod: PodInfo, mark: object
     ) -> tuple[object, Ids | None]:
-        return state.read(self.name, RequiredAffinity).changes_since(mark)
+        return state.read(self.name, RequiredAffinity).kept.verdicts.changes_since(mark)
 
     def filter_group(self, state: CycleState, pod: PodInfo) -> RequiredTerms:
         return state.read(self.name, RequiredAffinity).kept

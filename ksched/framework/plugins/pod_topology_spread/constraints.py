@@ -11,14 +11,10 @@ from ksched.api.label_selectors import Selector, compile_selector
 from ksched.api.node_selectors import RequiredNodeAffinity, compile_required
 from ksched.api.objects import Labels, Node, Toleration, TopologySpreadConstraint
 from ksched.api.tolerations import find_untolerated
-from ksched.cache.domain_counts import ABSENT, Bools, DomainCounts, Ints
+from ksched.cache.domain_counts import Bools, DomainCounts
 from ksched.cache.pod_counts import PodLedger
 from ksched.framework import NodeRows, PodTemplate, template_fact
-from ksched.framework.plugins.domain_verdicts import Codes, DomainVerdicts
 from ksched.framework.plugins.node_matching import matches_required
-
-SKEWED, UNLABELLED = 1, 2
-"""Codes of domains where a pod may not go."""
 
 HOSTNAME = "kubernetes.io/hostname"
 ZONE = "topology.kubernetes.io/zone"
@@ -154,9 +150,9 @@ class Matching(NamedTuple):
 
 
 class TrackedConstraint:
-    """A constraint of a template with its counters, and what follows from them."""
+    """A constraint of a template with its counters."""
 
-    __slots__ = ("_most", "_read", "constraint", "domains", "inclusion", "self_match", "verdicts")
+    __slots__ = ("constraint", "domains", "inclusion", "self_match")
 
     def __init__(
         self,
@@ -173,31 +169,8 @@ class TrackedConstraint:
             pods, constraint.topology_key, self.inclusion, self.inclusion.mark
         )
         self.self_match = int(constraint.selector.matches(template.labels))
-        self.verdicts = DomainVerdicts(self.domains)
-        self._most = 0
-        self._read = -1
 
-    def judge_now(self) -> None:
-        """Bring the verdicts up to date."""
-        domains, verdicts, counts = self.domains, self.verdicts, self.domains.counts
-        before, self._most = self._most, self._most_pods(domains.lowest)
-        changed = domains.log.tail(self._read)
-        self._read = domains.log.position
-        if changed is None or len(counts) != len(verdicts.codes):
-            verdicts.start_over(self.judge(counts, domains.lowest))
-        elif before != self._most:
-            verdicts.renew(self.judge(counts, domains.lowest))
-        elif changed:
-            most = self._most
-            verdicts.amend((one, SKEWED if counts[one] > most else 0) for one in changed if one)
-
-    def judge(self, counts: Ints, lowest: int) -> Codes:
-        """What is wrong with each domain, given these numbers of pods."""
-        codes: Codes = (counts > self._most_pods(lowest)).astype(np.int16)
-        codes[ABSENT] = UNLABELLED
-        return codes
-
-    def _most_pods(self, lowest: int) -> int:
+    def most_pods(self, lowest: int) -> int:
         """The most pods that a domain may have before this one comes."""
         if self.domains.domains < self.constraint.min_domains:
             lowest = 0

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from ksched.cache.domain_counts import Ids, summarize
+from ksched.cache.domain_counts import ABSENT, Ints, summarize
 from ksched.framework import (
     NodeInfo,
     NodeRows,
@@ -13,7 +13,7 @@ from ksched.framework import (
     unresolvable,
     unschedulable,
 )
-from ksched.framework.plugins.domain_verdicts import Codes, changes_since
+from ksched.framework.plugins.domain_verdicts import Codes, DomainVerdicts
 from ksched.framework.plugins.pod_topology_spread.constraints import TrackedConstraint
 
 NOT_MATCHED = unschedulable("node(s) didn't match pod topology spread constraints")
@@ -21,27 +21,66 @@ NO_LABEL = unresolvable(
     "node(s) didn't match pod topology spread constraints (missing required label)"
 )
 _STATUSES = (NOT_MATCHED, NO_LABEL)
+_SKEWED, _UNLABELLED = 1, 2
+
+
+class HardConstraints:
+    """The hard constraints of some pods, and what is wrong with each domain."""
+
+    def __init__(self, tracked: tuple[TrackedConstraint, ...]) -> None:
+        self.tracked = tracked
+        self.verdicts = DomainVerdicts([one.domains for one in tracked])
+        self._most = [0] * len(tracked)
+        self._read = [-1] * len(tracked)
+
+    def judge_now(self) -> HardSpread:
+        """Bring the verdicts up to date, after the counters."""
+        verdicts = self.verdicts
+        changed = [
+            one.domains.log.tail(read) for one, read in zip(self.tracked, self._read, strict=True)
+        ]
+        self._read = [one.domains.log.position for one in self.tracked]
+        before, self._most = (
+            self._most,
+            [one.most_pods(one.domains.lowest) for one in self.tracked],
+        )
+        if None in changed or verdicts.is_outgrown:
+            verdicts.start_over(
+                [
+                    _judge(one.domains.counts, most)
+                    for one, most in zip(self.tracked, self._most, strict=True)
+                ]
+            )
+            return HardSpread(self, {})
+        verdicts.begin()
+        for position, (counter, most) in enumerate(zip(verdicts.counters, self._most, strict=True)):
+            counts = counter.counts
+            if before[position] != most:
+                verdicts.renew(position, _judge(counts, most))
+                continue
+            for domain in changed[position] or ():
+                if domain != ABSENT:
+                    verdicts.amend(position, domain, _SKEWED if counts[domain] > most else 0)
+        return HardSpread(self, {})
+
+
+def _judge(counts: Ints, most: int) -> Codes:
+    """What is wrong with each domain, given these numbers of pods."""
+    codes: Codes = (counts > most).astype(np.int16)
+    codes[ABSENT] = _UNLABELLED
+    return codes
 
 
 class HardSpread:
     """The hard constraints of one attempt, and what a dry run changed in their counts."""
 
-    def __init__(
-        self, tracked: tuple[TrackedConstraint, ...], changes: dict[tuple[int, int], int]
-    ) -> None:
-        self.tracked = tracked
+    def __init__(self, kept: HardConstraints, changes: dict[tuple[int, int], int]) -> None:
+        self.kept = kept
         self._changes = changes
         """More or fewer pods by constraint and domain."""
 
-    @classmethod
-    def now(cls, tracked: tuple[TrackedConstraint, ...]) -> HardSpread:
-        """Judge the domains as they are."""
-        for one in tracked:
-            one.judge_now()
-        return cls(tracked, {})
-
     def clone(self) -> HardSpread:
-        return HardSpread(self.tracked, dict(self._changes))
+        return HardSpread(self.kept, dict(self._changes))
 
     def update(self, pod: PodInfo, other: PodInfo, node: NodeInfo, more: int) -> None:
         """Count a pod that a dry run adds or removes; one being deleted counts here, as upstream.
@@ -50,30 +89,26 @@ class HardSpread:
         """
         if other.namespace != pod.namespace or node.node is None:
             return
-        for index, one in enumerate(self.tracked):
+        for index, one in enumerate(self.kept.tracked):
             if one.constraint.selector.matches(other.labels) and one.inclusion.includes(node.node):
                 at = (index, one.domains.find(node.labels[one.constraint.topology_key]))
                 self._changes[at] = self._changes.get(at, 0) + more
 
     def verdicts(self, nodes: NodeRows) -> Verdicts:
         codes: Codes | None = None
-        for index, one in enumerate(self.tracked):
-            found = self._codes_by_domain(index).take(one.domains.ids(nodes))
+        for index, counter in enumerate(self.kept.verdicts.counters):
+            found = self._codes_by_domain(index).take(counter.ids(nodes))
             # The first constraint that rejects a node gives the reason.
             codes = found if codes is None else np.where(codes, codes, found)
         return Verdicts.passing(len(nodes)) if codes is None else Verdicts(codes, _STATUSES)
 
-    def changes_since(self, mark: object) -> tuple[object, Ids | None]:
-        """A mark of the present verdicts, and the rows that changed since an earlier one."""
-        return changes_since({n: one.verdicts for n, one in enumerate(self.tracked)}, mark)
-
     def _codes_by_domain(self, index: int) -> Codes:
-        one = self.tracked[index]
         if not self._changes:
-            return one.verdicts.codes
+            return self.kept.verdicts.codes[index]
+        one = self.kept.tracked[index]
         counts = one.domains.counts.copy()
         for (changed, domain), more in self._changes.items():
             if changed == index:
                 counts[domain] += more
         _, lowest = summarize(counts, one.domains.nodes)
-        return one.judge(counts, lowest)
+        return _judge(counts, one.most_pods(lowest))

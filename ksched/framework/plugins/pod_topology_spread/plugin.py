@@ -48,7 +48,7 @@ from ksched.framework.plugins.pod_topology_spread.constraints import (
     own_constraints,
     track,
 )
-from ksched.framework.plugins.pod_topology_spread.filtering import HardSpread
+from ksched.framework.plugins.pod_topology_spread.filtering import HardConstraints, HardSpread
 from ksched.framework.plugins.pod_topology_spread.scoring import SoftSpread
 
 _SCORES = f"{names.POD_TOPOLOGY_SPREAD}/score"
@@ -154,7 +154,9 @@ class PodTopologySpread:
         if not constraints:
             return self._skip(pod.template, DO_NOT_SCHEDULE)
         kept = self._caught_up(constraints, pod.template, snapshot.table, DO_NOT_SCHEDULE)
-        state.write(self.name, HardSpread.now(kept.tracked))
+        if kept.hard is None:
+            kept.hard = HardConstraints(kept.tracked)
+        state.write(self.name, kept.hard.judge_now())
         return SUCCESS
 
     def add_pod(self, state: CycleState, pod: PodInfo, added: PodInfo, node: NodeInfo) -> Status:
@@ -173,10 +175,10 @@ class PodTopologySpread:
     def filter_changes(
         self, state: CycleState, pod: PodInfo, mark: object
     ) -> tuple[object, Ids | None]:
-        return state.read(self.name, HardSpread).changes_since(mark)
+        return state.read(self.name, HardSpread).kept.verdicts.changes_since(mark)
 
     def filter_group(self, state: CycleState, pod: PodInfo) -> Hashable:
-        return state.read(self.name, HardSpread).tracked
+        return state.read(self.name, HardSpread).kept
 
     # -- score ----------------------------------------------------------------------------------
 
@@ -257,9 +259,9 @@ class PodTopologySpread:
 
 
 class _Kept:
-    """Constraints with their counters, and the last use of soft ones."""
+    """Constraints with their counters, and what was made of them."""
 
-    __slots__ = ("__weakref__", "constraints", "ledger", "soft", "tracked")
+    __slots__ = ("__weakref__", "constraints", "hard", "ledger", "soft", "tracked")
 
     def __init__(
         self,
@@ -270,6 +272,7 @@ class _Kept:
         self.constraints = constraints
         self.ledger = ledger
         self.tracked = tracked
+        self.hard: HardConstraints | None = None
         self.soft: SoftSpread | None = None
 
 
