@@ -48,6 +48,9 @@ from ksched.queue.nominator import ExpectedPods, Nominator
 
 log = logging.getLogger(__name__)
 
+OFTEN = 4
+"""Ties are drawn blindly if at least every so many-th node is among the best."""
+
 
 class Placed(Struct, frozen=True):
     """A pod assumed and reserved on a node; its binding cycle is next."""
@@ -363,8 +366,16 @@ def one_node_diagnosis(status: Status) -> Diagnosis | None:
 def select_host(rows: Rows | None, totals: Scores, rng: random.Random) -> int:
     """The row of the highest total; ties are broken evenly at random."""
     # NumPy finds the place of the highest quicker than the highest itself.
-    best = (totals == totals[totals.argmax()]).nonzero()[0]
-    choice = int(best[rng.randrange(len(best))]) if len(best) > 1 else int(best[0])
+    choice = int(totals.argmax())
+    is_best = totals == totals[choice]
+    ties = int(np.count_nonzero(is_best))
+    if ties * OFTEN > len(totals):
+        # Among so many, drawing until one is hit is quicker than listing them, and as even.
+        choice = rng.randrange(len(totals))
+        while not is_best[choice]:
+            choice = rng.randrange(len(totals))
+    elif ties > 1:
+        choice = int(is_best.nonzero()[0][rng.randrange(ties)])
     return choice if rows is None else int(rows[choice])
 
 

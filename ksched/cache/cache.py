@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from enum import IntEnum
 
 from msgspec import Struct
 
@@ -19,13 +18,9 @@ from ksched.errors import InvariantBroken
 log = logging.getLogger(__name__)
 
 
-class _Dirty(IntEnum):
-    """How much of a published node is out of date."""
-
-    OBJECTS = 0
-    """A pod object was replaced by one that counts the same."""
-    PODS = 1
-    NODE = 2
+# How much of a published node is out of date: pod objects that count as those before, which pods
+# there are, the node itself. Plain numbers, because members of an enumeration compare slowly.
+_OBJECTS, _PODS, _NODE = 0, 1, 2
 
 
 class CacheStatistics(Struct, frozen=True):
@@ -52,7 +47,7 @@ class SchedulerCache:
         self._nodes: dict[str, NodeInfo] = {}
         self._pods: dict[str, CachedPod] = {}
         self._assumed: dict[str, CachedPod] = {}
-        self._dirty: dict[str, _Dirty] = {}
+        self._dirty: dict[str, int] = {}
         self.snapshot = Snapshot(axis)
 
     def pod_info(self, pod: Pod) -> PodInfo:
@@ -150,7 +145,7 @@ class SchedulerCache:
         )
         if counts_the_same:
             self._nodes[pod.node_name].replace_pod(pod)
-            self._mark(pod.node_name, _Dirty.OBJECTS)
+            self._mark(pod.node_name, _OBJECTS)
             return
         self._remove_from_node(old)
         self._add_to_node(pod)
@@ -162,12 +157,12 @@ class SchedulerCache:
 
     def _add_to_node(self, pod: PodInfo) -> None:
         self._node(pod.node_name).add_pod(pod)
-        self._mark(pod.node_name, _Dirty.PODS)
+        self._mark(pod.node_name, _PODS)
 
     def _remove_from_node(self, pod: PodInfo) -> None:
         info = self._nodes[pod.node_name]
         info.remove_pod(pod.uid)
-        self._mark(pod.node_name, _Dirty.PODS)
+        self._mark(pod.node_name, _PODS)
         if info.node is None and not info.pods:
             del self._nodes[pod.node_name]
 
@@ -181,7 +176,7 @@ class SchedulerCache:
         finally:
             if info.node is None and not info.pods:
                 del self._nodes[info.name]
-        self._mark(info.name, _Dirty.NODE)
+        self._mark(info.name, _NODE)
 
     def remove_node(self, name: str) -> None:
         """Remove a node; while pods are still known on it, a ghost keeps count of them."""
@@ -191,7 +186,7 @@ class SchedulerCache:
         info.clear_node()
         if not info.pods:
             del self._nodes[name]
-        self._mark(name, _Dirty.NODE)
+        self._mark(name, _NODE)
 
     def get_node(self, name: str) -> NodeInfo | None:
         info = self._nodes.get(name)
@@ -209,8 +204,8 @@ class SchedulerCache:
 
     # -- publishing -----------------------------------------------------------------------------
 
-    def _mark(self, node_name: str, dirty: _Dirty) -> None:
-        if dirty >= self._dirty.get(node_name, _Dirty.OBJECTS):
+    def _mark(self, node_name: str, dirty: int) -> None:
+        if dirty >= self._dirty.get(node_name, _OBJECTS):
             self._dirty[node_name] = dirty
 
     def update_snapshot(self) -> Snapshot:
@@ -223,9 +218,9 @@ class SchedulerCache:
             if info is None or info.node is None:
                 if row is not None:
                     snapshot.remove(name)
-            elif row is None or dirty is _Dirty.NODE:
+            elif row is None or dirty == _NODE:
                 snapshot.put(info.clone())
-            elif dirty is _Dirty.PODS:
+            elif dirty == _PODS:
                 table.put_pods(row, info.clone())
             else:
                 table.put_info(row, info.clone())

@@ -118,10 +118,10 @@ def template_fact(compute: Callable[[PodTemplate], T]) -> Callable[[PodTemplate]
 
     @wraps(compute)
     def fact(template: PodTemplate) -> T:
-        facts = template.facts
-        if fact not in facts:
-            facts[fact] = compute(template)
-        answer: T = facts[fact]
+        try:
+            answer: T = template.facts[fact]
+        except KeyError:
+            answer = template.facts[fact] = compute(template)
         return answer
 
     return fact

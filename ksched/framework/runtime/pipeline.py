@@ -352,7 +352,9 @@ class Pipeline:
             kept.catch_up(state, pod)
             if fit.is_kept and not asked:
                 return None, kept.best(state, pod)
-            if fit.is_kept:
+            if fit.is_kept and len(fit.rows) == len(fit.codes):
+                totals = kept.best(state, pod).copy()
+            elif fit.is_kept:
                 totals = kept.best(state, pod).take(fit.rows)
             else:
                 totals = kept.totals(state, pod, fit.rows)

@@ -35,18 +35,18 @@ class ProfileMetrics:
         point = self._point
         if point:
             self._point = ""
-            self._series(point, code).observe(stopwatch() - self._began)
+            series = self._succeeded.get(point) if code is _SUCCESS else None
+            if series is None:
+                series = self._series(point, code)
+            series.observe(stopwatch() - self._began)
 
     def record(self, point: str, code: Code, began: float) -> None:
         """Record a point that took from ``began`` (on the stopwatch) until now."""
         self._series(point, code).observe(stopwatch() - began)
 
     def _series(self, point: str, code: Code) -> Distribution:
-        if code is not _SUCCESS:
-            return self._durations.of(point, code.value, self._profile)
-        series = self._succeeded.get(point)
-        if series is None:
-            series = self._durations.of(point, code.value, self._profile)
+        series = self._durations.of(point, code.value, self._profile)
+        if code is _SUCCESS:
             self._succeeded[point] = series
         return series
 

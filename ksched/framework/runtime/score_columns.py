@@ -134,6 +134,7 @@ class ScoreColumns:
         self._by_node: list[ScoreEntry] = []
         self._by_resources: list[ScoreEntry] = []
         self._by_row: list[ScoreEntry] = []
+        self._by_epoch: list[tuple[ScoreEntry, Hook]] = []
         self._by_amounts: dict[Amounts, list[int]] = {}
         self._raw: dict[str, Scores] = {}
         self._uniform: dict[str, bool] = {}
@@ -233,6 +234,7 @@ class ScoreColumns:
         self._by_node, self._by_resources, self._by_row = (
             [entry for entry in self._active if entry.scope is scope] for scope in KEPT_SCOPES
         )
+        self._by_epoch = [(entry, entry.epoch) for entry in self._active if entry.epoch is not None]
         self._raw = {entry.name: np.zeros(count, np.int64) for entry in self._active}
         self._epochs.clear()
         self._uniform.clear()
@@ -272,12 +274,11 @@ class ScoreColumns:
 
     def _renew_outdated(self, state: CycleState, pod: PodInfo) -> None:
         """Ask for all scores where more than the rows in the log may have changed."""
-        for entry in self._active:
-            if entry.epoch is not None:
-                epoch = entry.epoch.call(self._snapshot)
-                if entry.name not in self._epochs or epoch != self._epochs[entry.name]:
-                    self._renew(entry, state, pod, None)
-                    self._epochs[entry.name] = epoch
+        for entry, hook in self._by_epoch:
+            epoch = hook.call(self._snapshot)
+            if entry.name not in self._epochs or epoch != self._epochs[entry.name]:
+                self._renew(entry, state, pod, None)
+                self._epochs[entry.name] = epoch
 
     def _renew_by_amounts(
         self, entries: list[ScoreEntry], state: CycleState, pod: PodInfo, rows: list[int]

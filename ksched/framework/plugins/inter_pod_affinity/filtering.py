@@ -45,11 +45,14 @@ def pods_meant_by(terms: Iterable[ResolvedTerm], ledger: PodLedger) -> PodCounts
     """The counter of the pods that all of the terms mean, those being deleted included."""
     meant = frozenset((term.namespaces, term.selector) for term in terms)
     wanted = tuple(dict.fromkeys(term._replace(topology_key="") for term in terms))
-    return ledger.pod_counts(
-        ("meant by", meant),
-        lambda template: all(one.matches(template.namespace, template.labels) for one in wanted),
-        include_terminating=True,
-    )
+
+    def are_met(template: PodTemplate) -> int:
+        for one in wanted:
+            if not one.matches(template.namespace, template.labels):
+                return 0
+        return 1
+
+    return ledger.pod_counts(("meant by", meant), are_met, include_terminating=True)
 
 
 def carried_anti_affinity(template: PodTemplate) -> Iterable[AffinityTerm]:
