@@ -150,7 +150,13 @@ class Scheduler:
         self.client = ApiClient(guard(transport), self.clock, limiter, rng)
         event_limiter = RateLimiter(connection.qps, connection.burst, self.clock)
         event_client = ApiClient(transport, self.clock, event_limiter, rng)
-        self.recorder = EventRecorder(event_client, self.clock, hostname=gethostname(), rng=rng)
+        self.recorder = EventRecorder(
+            event_client,
+            self.clock,
+            hostname=gethostname(),
+            rng=rng,
+            gives_way=lambda: self._binding.is_busy,
+        )
         self.cache = SchedulerCache(self.clock.now, assume_ttl_seconds)
         self.listings = Listings()
         self.waiting = WaitingPods()

@@ -1,8 +1,9 @@
 """Events (``events.k8s.io/v1``): what ``kubectl describe`` shows of our decisions.
 
 Recording costs the caller a dictionary look-up and never waits. Writing happens elsewhere, through
-a client with a rate limit of its own, so that a bind never stands in line behind an Event. Under
-pressure Events are dropped and counted, never delayed without bound.
+a client with a rate limit of its own, so that a bind never stands in line behind an Event. For the
+server an Event is as much work as a bind: while binds queue up, Events wait, though not for long.
+Under pressure they are dropped and counted, never delayed without bound.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import random
 import re
 import uuid
 from collections import OrderedDict, deque
+from collections.abc import Callable
 from typing import NamedTuple
 
 import msgspec
@@ -26,7 +28,9 @@ from ksched.errors import ApiError, Conflict, NotFound, TooManyRequests, Unavail
 log = logging.getLogger(__name__)
 
 NOTE_LIMIT = 1024
-QUEUE_LIMIT = 1000
+QUEUE_LIMIT = 10_000
+PATIENCE_SECONDS = 10.0
+"""How long an Event waits at most for the API server to be less busy."""
 SERIES_REFRESH_SECONDS = 30 * 60.0
 SERIES_IDLE_SECONDS = 6 * 60.0
 
@@ -34,6 +38,7 @@ _SERIES_LIMIT = 4096
 _SWEEP_SECONDS = 60.0
 _WRITE_TRIES = 12
 _RETRY_SECONDS = 10.0
+_GIVE_WAY_SECONDS = 0.1
 _VALID_NAME = re.compile(r"[a-z0-9]([-a-z0-9.]*[a-z0-9])?")
 
 
@@ -130,8 +135,9 @@ _encode = msgspec.json.Encoder().encode
 class EventRecorder:
     """Collects Events from anywhere on the loop and writes them from ``run``.
 
-    ``dropped`` counts Events that found the queue full, ``rejected`` those the server refused or
-    could not be given in twelve tries, ``written`` successful requests.
+    ``gives_way`` tells whether the API server has more urgent things to do. ``dropped`` counts
+    Events that found the queue full, ``rejected`` those the server refused or could not be given in
+    twelve tries, ``written`` successful requests.
     """
 
     def __init__(
@@ -143,6 +149,7 @@ class EventRecorder:
         workers: int = 4,
         queue_limit: int = QUEUE_LIMIT,
         rng: random.Random | None = None,
+        gives_way: Callable[[], bool] = lambda: False,
     ) -> None:
         self._client = client
         self._clock = clock
@@ -150,6 +157,7 @@ class EventRecorder:
         self._workers = workers
         self._queue_limit = queue_limit
         self._rng = rng or random.Random()
+        self._gives_way = gives_way
         self._series: OrderedDict[_SeriesKey, _Series] = OrderedDict()
         self._queue: deque[_Series] = deque()
         self._in_flight = 0
@@ -289,6 +297,9 @@ class EventRecorder:
             while not self._queue:
                 self._wake.clear()
                 await self._wake.wait()
+            if self._gives_way() and self._clock.now() - self._queue[0].at < PATIENCE_SECONDS:
+                await self._clock.sleep(_GIVE_WAY_SECONDS)
+                continue
             series = self._queue.popleft()
             self._in_flight += 1
             try:

@@ -196,6 +196,26 @@ async def test_rate_limit_delays_only_events(server, record, clock):
     assert len(server.created) == 5
 
 
+async def test_events_wait_while_there_is_more_urgent_work(server, record, clock):
+    is_busy = True
+    async with record(gives_way=lambda: is_busy) as recorder:
+        failed(recorder)
+        await clock.sleep(5)
+        assert server.created == []
+        is_busy = False
+        await clock.sleep(0.2)
+        assert len(server.created) == 1
+
+
+async def test_events_do_not_wait_for_ever(server, record, clock):
+    async with record(gives_way=lambda: True) as recorder:
+        failed(recorder)
+        await clock.sleep(9.8)
+        assert server.created == []
+        await clock.sleep(0.4)
+        assert len(server.created) == 1
+
+
 async def test_unreachable_server_is_tried_again_later(server, record, clock):
     server.answers = [Unavailable(0, "AnswerLost", "reset"), Unavailable(500, "", "oops")]
     async with record() as recorder:
