@@ -156,17 +156,16 @@ class DomainCounts:
 
     def _recount(self, changes: list[PodChange]) -> None:
         """Take over new numbers of pods."""
-        pods, counted = self.pods, self._counted
+        pods = self.pods
         for row, template, running, terminating in changes:
             weight = pods.weights.get(template.number)
             if weight is None:
                 weight = pods.weigh(template)
-            if not weight:
-                continue
-            more = weight * (running + terminating if pods.include_terminating else running)
-            counted[row] += more
-            if self._inside[row]:
-                self._add(self._domain_of[row], 0, more)
+            if weight:
+                more = weight * (running + terminating if pods.include_terminating else running)
+                self._counted[row] += more
+                if more and self._inside[row]:
+                    self._add_pods(self._domain_of[row], more)
 
     def _look_again(self, changes: list[PodChange]) -> None:
         """Catch up after changes of nodes too."""
@@ -201,23 +200,24 @@ class DomainCounts:
         self._domain_of[row], self._inside[row] = domain, is_inside
         self._ids[row] = domain
         pods = self._counted[row]
-        self._add(was_domain, -int(was_inside), -pods if was_inside else 0)
-        self._add(domain, int(is_inside), pods if is_inside else 0)
+        if was_inside:
+            self.nodes[was_domain] -= 1
+            self._add_pods(was_domain, -pods)
+        if is_inside:
+            self.nodes[domain] += 1
+            self._add_pods(domain, pods)
+        self._summary = None
         self.layout = next(_layouts)
 
-    def _add(self, domain: int, nodes: int, pods: int) -> None:
-        if nodes:
-            self.nodes[domain] += nodes
-            self._summary = None
-        if pods:
-            self.log.append(domain)
-            count = int(self.counts[domain])
-            self.counts[domain] = count + pods
-            if domain != ABSENT:
-                self.total += pods
-                summary = self._summary
-                if summary is not None and (count == summary[1] or count + pods < summary[1]):
-                    self._summary = None
+    def _add_pods(self, domain: int, more: int) -> None:
+        self.log.append(domain)
+        count = int(self.counts[domain])
+        self.counts[domain] = count + more
+        if domain != ABSENT:
+            self.total += more
+            summary = self._summary
+            if summary is not None and (count == summary[1] or count + more < summary[1]):
+                self._summary = None
 
     def _start_over(self) -> None:
         table, pods = self._table, self.pods

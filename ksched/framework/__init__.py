@@ -42,7 +42,7 @@ from ksched.framework.status import (
     unschedulable,
     wait,
 )
-from ksched.framework.verdicts import ClassScores, Scope, Verdicts
+from ksched.framework.verdicts import ChangedVerdicts, ClassScores, Scope, Verdicts
 
 __all__ = [
     "MAX_NODE_SCORE",
@@ -52,6 +52,7 @@ __all__ = [
     "SKIP_TEMPLATE",
     "SUCCESS",
     "Action",
+    "ChangedVerdicts",
     "ClassColumn",
     "ClassScores",
     "ClusterEvent",

@@ -106,7 +106,8 @@ class ColumnarFilterPlugin(Plugin, Protocol):
     same, its answers do too, and a pod that fitted nowhere is rejected again without asking.
     Or ``filter_changes(state, pod, mark)``, which returns a new mark and the rows whose answer may
     have changed since the mark it was given (``None`` for all rows; the first mark is ``None``):
-    the runtime then keeps the answers and asks again about these rows, and about changed nodes.
+    the runtime then keeps the answers and asks again about these rows, and about changed nodes. A
+    plugin that has the new answers at hand returns them (``ChangedVerdicts``) instead of rows.
 
     Kept answers are shared by pods that differ in nothing the plugins look at. A plugin whose kept
     answers do not read what ties a pod to others (labels, controller, inter-pod affinity, spread

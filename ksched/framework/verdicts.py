@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from enum import Enum
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -58,6 +59,16 @@ class Verdicts:
             for status in statuses
         ]
         return cls(np.array(codes, np.int16), tuple(table))
+
+
+class ChangedVerdicts(NamedTuple):
+    """What a filter says now of nodes about which it said something else before.
+
+    One row may be in several pieces; the last one counts.
+    """
+
+    pieces: Sequence[tuple[NDArray[np.intp], Status]]
+    """Rows of the node table, and the status that all of them have; a success passes."""
 
 
 class ClassScores:

@@ -9,11 +9,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ksched.cache.domain_counts import DomainCounts, Ids
+from ksched.framework import ChangedVerdicts, Status
 
 Codes = NDArray[np.int16]
 
 _marks = count(1)
-_NO_ROWS: Ids = np.zeros(0, np.intp)
+_NOTHING = ChangedVerdicts(())
 
 
 class DomainVerdicts:
@@ -23,10 +24,12 @@ class DomainVerdicts:
     moved to another domain is not noted: the runtime asks about changed nodes anyway.
     """
 
-    __slots__ = ("_changed", "_is_noted", "_previous", "codes", "counters", "mark")
+    __slots__ = ("_changed", "_is_noted", "_previous", "_statuses", "codes", "counters", "mark")
 
-    def __init__(self, counters: Sequence[DomainCounts]) -> None:
+    def __init__(self, counters: Sequence[DomainCounts], statuses: Sequence[Status]) -> None:
         self.counters = counters
+        self._statuses = statuses
+        """By code."""
         self.codes: list[Codes] = [np.zeros(0, np.int16) for _ in counters]
         """By position of the counter, and domain."""
         self.mark = 0
@@ -70,14 +73,23 @@ class DomainVerdicts:
             self._previous, self.mark, self._changed = self.mark, next(_marks), []
         self._changed.append((position, domains))
 
-    def changes_since(self, mark: object) -> tuple[object, Ids | None]:
-        """The present mark, and the rows whose verdicts changed since an earlier one.
+    def changes_since(self, mark: object) -> tuple[object, ChangedVerdicts | Ids | None]:
+        """The present mark, and what changed since an earlier one; see ``filter_changes``.
 
-        ``None`` instead of rows if that was too long ago to tell.
+        The verdicts themselves if a single counter decides, otherwise the rows.
         """
         if mark == self.mark:
-            return self.mark, _NO_ROWS
+            return self.mark, _NOTHING
         if mark != self._previous:
             return self.mark, None
-        found = [self.counters[position].rows_in(domains) for position, domains in self._changed]
-        return self.mark, found[0] if len(found) == 1 else np.unique(np.concatenate(found))
+        if len(self.counters) > 1:
+            found = [self.counters[one].rows_in(domains) for one, domains in self._changed]
+            return self.mark, np.unique(np.concatenate(found))
+        counter, codes = self.counters[0], self.codes[0]
+        return self.mark, ChangedVerdicts(
+            [
+                (counter.rows_in([domain]), self._statuses[codes[domain]])
+                for _, domains in self._changed
+                for domain in domains
+            ]
+        )

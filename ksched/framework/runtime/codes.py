@@ -95,6 +95,15 @@ class CodeBook:
                 raise PluginFailure(_as_error(hook, hook.status(statuses[code - 1])))
         return known.numbers.take(codes)
 
+    def number_of(self, hook: Hook, rank: int, status: object) -> int:
+        """The code of one status of a plugin: 0 for a success."""
+        signed = hook.status(status)
+        if signed.is_success:
+            return 0
+        if not signed.is_rejected:
+            raise PluginFailure(_as_error(hook, signed))
+        return self.number(rank, signed)
+
     def _translation(self, hook: Hook, rank: int, statuses: Sequence[Status]) -> _Translation:
         numbers, wrong = [0], set()
         for code, status in enumerate(map(hook.status, statuses), 1):

@@ -29,8 +29,8 @@ from ksched.configuration.extenders import Extender
 from ksched.errors import ConfigError, ExtenderError
 from ksched.framework.diagnosis import Diagnosis, NodeStatuses, count_reasons, rejectors
 from ksched.framework.extender import EXTENDER, Filtered, HttpExtender, Victims
-from ksched.framework.runtime.filter_columns import Rows
-from ksched.framework.runtime.pipeline import NO_ROWS, Feasibility
+from ksched.framework.runtime.filter_columns import NO_ROWS, Rows
+from ksched.framework.runtime.pipeline import Feasibility
 from ksched.framework.runtime.score_columns import Scores
 from ksched.framework.status import SUCCESS, Code, Status, unresolvable, unschedulable
 

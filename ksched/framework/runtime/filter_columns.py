@@ -19,7 +19,8 @@ from ksched.framework.cycle_state import CycleState
 from ksched.framework.diagnosis import Diagnosis
 from ksched.framework.runtime.codes import FEW, CodeBook, Codes
 from ksched.framework.runtime.guard import Hook
-from ksched.framework.verdicts import Scope
+from ksched.framework.status import Status
+from ksched.framework.verdicts import ChangedVerdicts, Scope
 
 Rows = NDArray[np.intp]
 
@@ -29,6 +30,8 @@ KEPT_SCOPES = (Scope.NODE, Scope.RESOURCES, Scope.ROW)
 _NODE, _RESOURCES, _CLUSTER = Scope.NODE, Scope.RESOURCES, Scope.CLUSTER
 
 MEMO_LIMIT = 4096
+
+NO_ROWS: Rows = np.zeros(0, np.intp)
 
 FLIPS_LIMIT = 64
 """How many changes of the feasible set are remembered; who missed more looks at all rows."""
@@ -77,7 +80,7 @@ class Work:
 class _Column:
     """The first rejection of every row by some filters that are asked together."""
 
-    __slots__ = ("codes", "entries", "has_rejected", "mark", "scope")
+    __slots__ = ("codes", "entries", "has_rejected", "mark", "numbers", "scope")
 
     def __init__(self, scope: Scope, entries: list[FilterEntry], count: int) -> None:
         self.scope = scope
@@ -87,6 +90,8 @@ class _Column:
         """Whether any row was ever rejected; most often none, and the column need not be read."""
         self.mark: object = None
         """Up to where a plugin's own log was read."""
+        self.numbers: dict[Status, int] = {}
+        """Codes of the statuses that a plugin told of its own accord."""
 
 
 class FilterColumns:
@@ -249,12 +254,18 @@ class FilterColumns:
     def _renew_by_plugin(
         self, column: _Column, state: CycleState, pod: PodInfo, node_rows: list[int]
     ) -> object:
-        """Ask about rows that the plugin names, and those whose node changed."""
+        """Take over what the plugin says has changed, and ask about changed nodes."""
         mark, changed = self._changes(column, state, pod)
         if changed is None:
             self._ask(column, state, pod, None)
             self._combine_all()
             return mark
+        if isinstance(changed, ChangedVerdicts):
+            # Nodes that changed may have left the rows that had the same verdict.
+            is_even = not node_rows and self._decides_alone(column)
+            for rows, status in changed.pieces:
+                self._put(column, rows, status, is_even)
+            changed = NO_ROWS
         if node_rows:
             changed = np.union1d(changed, node_rows)
         if len(changed):
@@ -264,7 +275,7 @@ class FilterColumns:
 
     def _changes(
         self, column: _Column, state: CycleState, pod: PodInfo
-    ) -> tuple[object, Rows | None]:
+    ) -> tuple[object, ChangedVerdicts | Rows | None]:
         hook = column.entries[0].changes
         if hook is None:
             return None, None
@@ -272,6 +283,35 @@ class FilterColumns:
         if not isinstance(answer, tuple) or len(answer) != 2:
             raise hook.nonsense(answer, "a mark and rows")
         return answer
+
+    def _decides_alone(self, column: _Column) -> bool:
+        """Whether no other column has ever rejected a row."""
+        return not any(one.has_rejected for one in self._columns if one is not column)
+
+    def _put(self, column: _Column, rows: Rows, status: Status, is_even: bool) -> None:
+        """Take over a verdict; ``is_even`` if it was, and is, the only one these rows had."""
+        number = column.numbers.get(status)
+        if number is None:
+            entry = column.entries[0]
+            number = self.book.number_of(entry.hook, entry.rank, status)
+            column.numbers[status] = number
+        if number:
+            column.has_rejected = True
+        if len(rows) <= FEW:
+            few = rows.tolist()
+            for row in few:
+                column.codes[row] = number
+            self._combine_some(few)
+            return
+        column.codes[rows] = number
+        if not is_even:
+            self._combine_some(rows)
+            return
+        before = int(self._codes[rows[0]])
+        self._codes[rows] = number
+        self.rejection = None
+        if (before == 0) != (number == 0):
+            self._changed(rows)
 
     def _ask(self, column: _Column, state: CycleState, pod: PodInfo, rows: Rows | None) -> None:
         """Renew the verdicts of one column, for some rows or (None) for all."""

@@ -20,7 +20,7 @@ from ksched.framework.cycle_state import CycleState
 from ksched.framework.diagnosis import Diagnosis, NodeStatuses, count_reasons, rejectors
 from ksched.framework.interface import PreFilterResult
 from ksched.framework.runtime.codes import CodeBook, Codes
-from ksched.framework.runtime.filter_columns import FilterEntry, Rows, Work
+from ksched.framework.runtime.filter_columns import NO_ROWS, FilterEntry, Rows, Work
 from ksched.framework.runtime.framework import Framework
 from ksched.framework.runtime.kept import Kept, KeptColumns
 from ksched.framework.runtime.profile_metrics import ProfileMetrics
@@ -58,7 +58,6 @@ class Search(Struct, frozen=True):
 
 
 EVERYWHERE = Search()
-NO_ROWS: Rows = np.zeros(0, np.intp)
 
 
 class Feasibility(Struct, frozen=True):
@@ -344,27 +343,24 @@ class Pipeline:
     async def _total_scores(
         self, state: CycleState, pod: PodInfo, fit: Feasibility, nodes: NodeRows
     ) -> tuple[Rows | None, Scores]:
-        asked = self._scored_every_cycle(state, fit)
-        if fit.columns is None:
-            totals = np.zeros(len(nodes), np.int64)
-        else:
-            kept = fit.columns.scores
+        kept = None if fit.columns is None else fit.columns.scores
+        if kept is not None:
             kept.catch_up(state, pod)
-            if fit.is_kept and not asked:
-                return None, kept.best(state, pod)
-            if fit.is_kept and len(fit.rows) == len(fit.codes):
-                totals = kept.best(state, pod).copy()
-            elif fit.is_kept:
-                totals = kept.best(state, pod).take(fit.rows)
-            else:
-                totals = kept.totals(state, pod, fit.rows)
-        for entry in asked:
+        rated: Scores | int = 0
+        for entry in self._scored_every_cycle(state, fit):
             if entry.is_columnar:
                 self.work.rows_scored += len(nodes)
-                totals += entry.rate(state, pod, nodes)
+                rated = rated + entry.rate(state, pod, nodes)
             else:
-                totals += await self._score_one_by_one(entry, state, pod, nodes)
-        return fit.rows, totals
+                rated = rated + await self._score_one_by_one(entry, state, pod, nodes)
+        if kept is None:
+            return fit.rows, np.zeros(len(nodes), np.int64) + rated
+        if not fit.is_kept:
+            return fit.rows, kept.totals(state, pod, fit.rows) + rated
+        best = kept.best(state, pod)
+        if isinstance(rated, int) and not rated:
+            return None, best
+        return fit.rows, (best if len(fit.rows) == len(best) else best.take(fit.rows)) + rated
 
     async def scores_by_plugin(
         self, state: CycleState, pod: PodInfo, fit: Feasibility
@@ -377,7 +373,8 @@ class Pipeline:
         scores = {} if fit.columns is None else fit.columns.scores.by_plugin(state, pod, fit.rows)
         for entry in self._scored_every_cycle(state, fit):
             if entry.is_columnar:
-                scores[entry.name] = entry.rate(state, pod, nodes)
+                rated = entry.rate(state, pod, nodes)
+                scores[entry.name] = np.full(len(nodes), rated) if isinstance(rated, int) else rated
             else:
                 scores[entry.name] = await self._score_one_by_one(entry, state, pod, nodes)
         return scores

@@ -85,11 +85,14 @@ class ScoreEntry:
         self.check(scores)
         return scores * self.weight
 
-    def rate(self, state: CycleState, pod: PodInfo, nodes: NodeRows) -> Scores:
-        """Final scores of some nodes, weighted, from a columnar plugin."""
+    def rate(self, state: CycleState, pod: PodInfo, nodes: NodeRows) -> Scores | int:
+        """Final scores of some nodes, weighted, from a columnar plugin; a number if all alike."""
         scores = self.hook.call(state, pod, nodes)
         if isinstance(scores, ClassScores):
-            self._check_range(min(scores.values), max(scores.values))
+            lowest, highest = min(scores.values), max(scores.values)
+            self._check_range(lowest, highest)
+            if lowest == highest:
+                return lowest * self.weight
             return (np.array(scores.values, np.int64) * self.weight).take(scores.ids)
         return self.finish(state, pod, nodes, self._checked(scores, len(nodes)))
 

@@ -10,12 +10,14 @@ from __future__ import annotations
 from random import Random
 
 import msgspec
-from hypothesis import given, settings
+import pytest
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from ksched.api.objects import Namespace, Node, Pod, ReplicaSet, Service
 from ksched.configuration.loading import load_config
 from ksched.framework import CycleState, NodeInfo, Status
+from ksched.framework.runtime import codes, filter_columns, score_columns
 from ksched.testing.decider import Decider
 from ksched.testing.random_topology import RandomTopology
 from ksched.testing.reference import OtherObjects, ReferenceProfile, World, decide
@@ -182,9 +184,29 @@ class Life:
                 assert got.scores == wanted.scores, pod
 
 
+@pytest.fixture
+def many_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Treat rows as a large cluster's are: all at once, however few."""
+    for module in (codes, filter_columns, score_columns):
+        monkeypatch.setattr(module, "FEW", 0)
+
+
 @settings(max_examples=40, deadline=None)
 @given(seed=st.integers(0, 2**32 - 1))
 def test_counters_agree_with_counting_anew_after_every_step(seed: int) -> None:
+    _live_and_compare(seed)
+
+
+@pytest.mark.usefixtures("many_at_once")
+@settings(
+    max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+@given(seed=st.integers(0, 2**32 - 1))
+def test_so_they_do_where_many_rows_change_at_once(seed: int) -> None:
+    _live_and_compare(seed)
+
+
+def _live_and_compare(seed: int) -> None:
     async def live() -> None:
         life = Life(seed)
         await life.compare()

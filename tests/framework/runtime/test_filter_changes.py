@@ -10,7 +10,17 @@ import pytest
 from ksched.api.objects import Pod
 from ksched.configuration.loading import load_config
 from ksched.cycle import Placed, Rejected
-from ksched.framework import CycleState, NodeRows, PodInfo, Scope, Verdicts, unschedulable
+from ksched.framework import (
+    SKIP,
+    SUCCESS,
+    ChangedVerdicts,
+    CycleState,
+    NodeRows,
+    PodInfo,
+    Scope,
+    Verdicts,
+    unschedulable,
+)
 from ksched.framework.queued_pod import QueuedPodInfo
 from ksched.testing import make_node, make_pod
 from ksched.testing.builders import PodBuilder
@@ -130,6 +140,50 @@ async def test_rows_that_a_failed_attempt_did_not_ask_about_are_not_lost(
     doors.closed = {"n2"}
     assert await _feasible(decider) == {"n0", "n1", "n3"}
     assert doors.marks[1:] == [0, 0], "the mark of a failed attempt does not count"
+
+
+async def test_answers_that_a_plugin_has_at_hand_are_not_asked_for(
+    decider: Decider, doors: Doors
+) -> None:
+    await _feasible(decider)
+    doors.answer = (7, ChangedVerdicts([(np.array([1, 2]), CLOSED), (np.array([2]), SUCCESS)]))
+
+    assert await _feasible(decider) == {"n0", "n2", "n3"}
+    assert doors.asked[1:] == []
+
+
+async def test_answers_at_hand_hold_for_many_nodes_and_beside_other_plugins(doors: Doors) -> None:
+    decider = Decider(load_config(CONFIG), registry={"Doors": lambda args, handle: doors})
+    decider.set_cluster(
+        (make_node(f"n{n}").unschedulable() if n % 7 == 0 else make_node(f"n{n}")).obj()
+        for n in range(100)
+    )
+    rows = decider.cache.snapshot.table.rows
+    open_nodes = {f"n{n}" for n in range(100) if n % 7}
+    assert await _feasible(decider) == open_nodes
+    for closed in (50, 80, 30):
+        names = [f"n{n}" for n in range(closed)]
+        others = [f"n{n}" for n in range(closed, 100)]
+        doors.mark += 1
+        doors.answer = (
+            doors.mark,
+            ChangedVerdicts(
+                [
+                    (np.array([rows[name] for name in names]), CLOSED),
+                    (np.array([rows[name] for name in others]), SUCCESS),
+                ]
+            ),
+        )
+        assert await _feasible(decider) == open_nodes.intersection(others)
+
+
+async def test_an_answer_that_is_no_verdict_fails_the_attempt(
+    decider: Decider, doors: Doors
+) -> None:
+    await _feasible(decider)
+    doors.answer = (7, ChangedVerdicts([(np.array([1]), SKIP)]))
+
+    assert 'running "Doors" filter plugin' in (await decider.decide(POD)).message
 
 
 async def test_nonsense_fails_the_attempt(decider: Decider, doors: Doors) -> None:

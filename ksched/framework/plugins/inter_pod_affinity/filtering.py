@@ -12,6 +12,7 @@ from ksched.cache.domain_counts import ABSENT, DomainCounts, Ints
 from ksched.cache.listings import Listing
 from ksched.cache.pod_counts import PodCounts, PodLedger
 from ksched.framework import (
+    SUCCESS,
     NodeInfo,
     NodeRows,
     PodTemplate,
@@ -35,6 +36,7 @@ NO_AFFINITY = unresolvable("node(s) didn't match pod affinity rules")
 ANTI_AFFINITY = unschedulable("node(s) didn't match pod anti-affinity rules")
 EXISTING_ANTI_AFFINITY = unschedulable("node(s) didn't satisfy existing pods anti-affinity rules")
 _STATUSES = (NO_AFFINITY, ANTI_AFFINITY, EXISTING_ANTI_AFFINITY)
+_BY_CODE = (SUCCESS, *_STATUSES, SUCCESS)
 _NO_AFFINITY, _ANTI_AFFINITY, _EXISTING_ANTI_AFFINITY, _PASSES = 1, 2, 3, 4
 
 ByKey = Mapping[str, tuple[DomainCounts, ...]]
@@ -289,7 +291,7 @@ class RequiredTerms:
         # For each key one counter tells the domains of the nodes; any would do.
         by_key = {counter.topology_key: counter for counter in self._counters}
         self._positions = {key: position for position, key in enumerate(by_key)}
-        self.verdicts = DomainVerdicts(list(by_key.values()))
+        self.verdicts = DomainVerdicts(list(by_key.values()), _BY_CODE)
         """What is wrong with the domains of each key, as of the last ``catch_up``."""
 
     def catch_up(self, incoming: IncomingTemplate) -> RequiredAffinity | None:

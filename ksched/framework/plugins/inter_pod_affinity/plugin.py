@@ -17,6 +17,7 @@ from ksched.framework import (
     SKIP,
     SUCCESS,
     Action,
+    ChangedVerdicts,
     ClassScores,
     ClusterEvent,
     ClusterEventWithHint,
@@ -143,7 +144,7 @@ class InterPodAffinity:
 
     def filter_changes(
         self, state: CycleState, pod: PodInfo, mark: object
-    ) -> tuple[object, Ids | None]:
+    ) -> tuple[object, ChangedVerdicts | Ids | None]:
         return state.read(self.name, RequiredAffinity).kept.verdicts.changes_since(mark)
 
     def filter_group(self, state: CycleState, pod: PodInfo) -> RequiredTerms:

@@ -6,6 +6,7 @@ import numpy as np
 
 from ksched.cache.domain_counts import ABSENT, Ints, summarize
 from ksched.framework import (
+    SUCCESS,
     NodeInfo,
     NodeRows,
     PodInfo,
@@ -29,7 +30,7 @@ class HardConstraints:
 
     def __init__(self, tracked: tuple[TrackedConstraint, ...]) -> None:
         self.tracked = tracked
-        self.verdicts = DomainVerdicts([one.domains for one in tracked])
+        self.verdicts = DomainVerdicts([one.domains for one in tracked], (SUCCESS, *_STATUSES))
         self._most = [0] * len(tracked)
         self._read = [-1] * len(tracked)
 

@@ -19,6 +19,7 @@ from ksched.framework import (
     SKIP_TEMPLATE,
     SUCCESS,
     Action,
+    ChangedVerdicts,
     ClassScores,
     ClusterEvent,
     ClusterEventWithHint,
@@ -174,7 +175,7 @@ class PodTopologySpread:
 
     def filter_changes(
         self, state: CycleState, pod: PodInfo, mark: object
-    ) -> tuple[object, Ids | None]:
+    ) -> tuple[object, ChangedVerdicts | Ids | None]:
         return state.read(self.name, HardSpread).kept.verdicts.changes_since(mark)
 
     def filter_group(self, state: CycleState, pod: PodInfo) -> Hashable:
