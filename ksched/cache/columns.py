@@ -47,8 +47,8 @@ class NodeTable:
         self.axis = axis
         self.infos: list[NodeInfo] = []
         self.rows: dict[str, int] = {}
-        self.node_log = ChangeLog()
-        self.row_log = ChangeLog()
+        self.node_log: ChangeLog[int] = ChangeLog()
+        self.row_log: ChangeLog[int] = ChangeLog()
         self.images: dict[str, ImageState] = {}
         self.images_generation = 0
         self._taint_sets: Vocabulary[tuple[Taint, ...]] = Vocabulary([()])

@@ -4,9 +4,10 @@ Spreading and inter-pod affinity ask, for every pod, how many matching pods each
 has. Counting anew would walk all pods; here a placement costs each counter a few steps, however
 many pods there are.
 
-    PodLedger     which templates run on which rows, and the log of changes; one for a node table
-    PodCounts     how many matching pods each row has; one for a selector
-    DomainCounts  the sums over the rows of each topology domain (``domain_counts``)
+    PodLedger        which templates run on which rows, and the log of changes; one for a node table
+    PodCounts        how many matching pods each row has; one for a selector
+    TopologyDomains  the domain of each row; one for a label (``topology_domains``)
+    DomainCounts     the sums over the rows of each domain (``domain_counts``)
 
 Counters read the log at their own pace: one that is not asked costs nothing, one that was not asked
 for too long starts over. Does not belong here: what a plugin makes of the numbers.
@@ -21,8 +22,10 @@ from weakref import WeakValueDictionary
 import numpy as np
 from numpy.typing import NDArray
 
-from ksched.cache.domain_counts import DomainCounts, Eligible
+from ksched.cache.change_log import ChangeLog
+from ksched.cache.domain_counts import DomainCounts
 from ksched.cache.pod_info import PodTemplate
+from ksched.cache.topology_domains import Eligible, TopologyDomains
 
 if TYPE_CHECKING:
     from ksched.cache.columns import NodeTable
@@ -62,10 +65,9 @@ class PodLedger:
         object after every change, so that readers need not compare."""
         self.affinity_changes = 0
         """How often the first or last pod of a template with inter-pod affinity came or went."""
-        self._limit = limit
-        self._log: list[PodChange] = []
-        self._dropped = 0
+        self._log: ChangeLog[PodChange] = ChangeLog(limit)
         self._pods: WeakValueDictionary[Hashable, PodCounts] = WeakValueDictionary()
+        self._topologies: WeakValueDictionary[Hashable, TopologyDomains] = WeakValueDictionary()
         self._domains: WeakValueDictionary[Hashable, DomainCounts] = WeakValueDictionary()
 
     def has(self, template: PodTemplate) -> bool:
@@ -82,12 +84,11 @@ class PodLedger:
 
     @property
     def position(self) -> int:
-        return self._dropped + len(self._log)
+        return self._log.position
 
     def since(self, position: int) -> list[PodChange] | None:
         """Changes after ``position``; ``None`` if that is too long ago to tell."""
-        start = position - self._dropped
-        return self._log[start:] if start >= 0 else None
+        return self._log.tail(position)
 
     def pod_counts(
         self, key: Hashable, matches: Matches, *, include_terminating: bool
@@ -111,7 +112,11 @@ class PodLedger:
         key = (pods, topology_key, eligible_key)
         counts = self._domains.get(key)
         if counts is None:
-            counts = DomainCounts(pods, topology_key, eligible)
+            topology = self._topologies.get(key[1:])
+            if topology is None:
+                topology = TopologyDomains(self.table, topology_key, eligible)
+                self._topologies[key[1:]] = topology
+            counts = DomainCounts(pods, topology)
             self._domains[key] = counts
         return counts
 
@@ -138,10 +143,6 @@ class PodLedger:
                 self._note(row, seen[row], now)
                 seen[row] = now
         self.stamp = (log.position, size)
-        if len(self._log) > 2 * self._limit:
-            surplus = len(self._log) - self._limit
-            del self._log[:surplus]
-            self._dropped += surplus
 
     def _note(self, row: int, before: _OnRow, after: _OnRow) -> None:
         running, terminating = after
@@ -242,13 +243,21 @@ class PodCounts:
 
     def _start_over(self) -> None:
         self._counts = np.zeros(self.ledger.table.pod_count.shape[0], np.int64)
-        sources = [self.ledger.running]
-        if self.include_terminating:
-            sources.append(self.ledger.terminating)
+        for row, number in self.by_row().items():
+            self._counts[row] = number
+
+    def by_row(self) -> dict[int, int]:
+        """Count anew: the matching pods of every row that has any."""
+        ledger = self.ledger
+        counted: dict[int, int] = {}
+        sources = (
+            (ledger.running, ledger.terminating) if self.include_terminating else (ledger.running,)
+        )
         for source in sources:
             for template, rows in source.items():
                 weight = self._matches(template)
-                if weight:
-                    where = np.fromiter(rows, np.intp, len(rows))
-                    numbers = np.fromiter(rows.values(), np.int64, len(rows))
-                    self._counts[where] += weight * numbers
+                if not weight:
+                    continue
+                for row, number in rows.items():
+                    counted[row] = counted.get(row, 0) + weight * number
+        return counted

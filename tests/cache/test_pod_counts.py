@@ -11,9 +11,10 @@ from hypothesis import strategies as st
 
 from ksched.cache.cache import SchedulerCache
 from ksched.cache.columns import NodeRows
-from ksched.cache.domain_counts import ABSENT, Bools, DomainCounts
+from ksched.cache.domain_counts import DomainCounts
 from ksched.cache.pod_counts import PodLedger
 from ksched.cache.pod_info import PodTemplate
+from ksched.cache.topology_domains import ABSENT, Bools
 from ksched.testing.builders import make_node, make_pod
 
 ZONE = "zone"
@@ -67,7 +68,7 @@ class Cluster:
         return {
             value: int(counter.counts[number])
             for number, value in enumerate(values)
-            if counter.nodes[number]
+            if counter.topology.nodes[number]
         }
 
 
@@ -133,23 +134,23 @@ def test_the_last_row_moves_into_the_gap(cluster: Cluster) -> None:
 
     cluster.cache.remove_node("n1")
     assert cluster.counts(counter) == {"a": 0, "b": 0, None: 1}
-    assert counter.all_ids.tolist() == [
-        counter.find(info.labels.get(ZONE)) for info in cluster.table.infos
+    assert counter.topology.all_ids.tolist() == [
+        counter.topology.find(info.labels.get(ZONE)) for info in cluster.table.infos
     ]
 
 
-def test_the_layout_changes_with_the_nodes_and_not_with_the_pods(cluster: Cluster) -> None:
+def test_the_version_changes_with_the_nodes_and_not_with_the_pods(cluster: Cluster) -> None:
     counter = cluster.counter()
     cluster.counts(counter)
-    before = counter.layout
+    before = counter.topology.version
 
     cluster.run("n1")
     cluster.counts(counter)
-    assert counter.layout == before
+    assert counter.topology.version == before
 
     cluster.put("n4", "b")
     cluster.counts(counter)
-    assert counter.layout != before
+    assert counter.topology.version != before
 
 
 def test_the_log_names_domains_whose_numbers_changed(cluster: Cluster) -> None:
@@ -160,7 +161,7 @@ def test_the_log_names_domains_whose_numbers_changed(cluster: Cluster) -> None:
     cluster.run("n3")
     cluster.run("n1", app="db")
     cluster.counts(counter)
-    assert counter.log.tail(position) == [counter.find("b")]
+    assert counter.log.tail(position) == [counter.topology.find("b")]
 
 
 def test_equal_counters_are_one_as_long_as_somebody_holds_it(cluster: Cluster) -> None:
@@ -201,7 +202,7 @@ def test_values_are_renumbered_when_most_are_out_of_use() -> None:
 
     assert cluster.counts(counter) == {"a": 1, "z1099": 1}
     assert cluster.table.label_column(ZONE).vocabulary is not vocabulary
-    assert counter.find("z5") == -1
+    assert counter.topology.find("z5") == -1
 
 
 def test_nodes_of_an_overlay_are_found_by_their_labels(cluster: Cluster) -> None:
@@ -211,8 +212,8 @@ def test_nodes_of_an_overlay_are_found_by_their_labels(cluster: Cluster) -> None
     elsewhere.set_node(make_node("n9").label({ZONE: "nowhere"}).obj())
     overlay = cluster.cache.snapshot.overlay([elsewhere, cluster.table.infos[2].clone()])
 
-    assert counter.ids(overlay.all()).tolist() == [-1, counter.find("b")]
-    assert counter.counts[counter.ids(overlay.all())].tolist() == [0, 0]
+    assert counter.topology.ids(overlay.all()).tolist() == [-1, counter.topology.find("b")]
+    assert counter.counts[counter.topology.ids(overlay.all())].tolist() == [0, 0]
 
 
 def test_domains_of_some_rows(cluster: Cluster) -> None:
@@ -220,7 +221,10 @@ def test_domains_of_some_rows(cluster: Cluster) -> None:
     cluster.counts(counter)
     rows = np.array([3, 0], np.intp)
 
-    assert counter.ids(cluster.table.some(rows)).tolist() == [ABSENT, counter.find("a")]
+    assert counter.topology.ids(cluster.table.some(rows)).tolist() == [
+        ABSENT,
+        counter.topology.find("a"),
+    ]
 
 
 @settings(max_examples=60, deadline=None)
@@ -262,7 +266,7 @@ def _compare(cluster: Cluster, counter: DomainCounts) -> None:
     pods: dict[str | None, int] = {}
     nodes: dict[str | None, int] = {}
     for info in cluster.table.infos:
-        is_in = counter._eligible is None or "size" in info.labels
+        is_in = counter.topology._eligible is None or "size" in info.labels
         matching = [pod for pod in info.pods.values() if pod.labels.get("app") == "web"]
         if not counter.pods.include_terminating:
             matching = [pod for pod in matching if not pod.is_terminating]
@@ -271,9 +275,9 @@ def _compare(cluster: Cluster, counter: DomainCounts) -> None:
             nodes[zone] = nodes.get(zone, 0) + 1
             pods[zone] = pods.get(zone, 0) + len(matching)
     values = cluster.table.label_column(ZONE).vocabulary.values
-    assert {values[i]: n for i, n in enumerate(counter.nodes.tolist()) if n} == nodes
+    assert {values[i]: n for i, n in enumerate(counter.topology.nodes.tolist()) if n} == nodes
     assert {
-        values[i]: int(counter.counts[i]) for i in range(len(values)) if counter.nodes[i]
+        values[i]: int(counter.counts[i]) for i in range(len(values)) if counter.topology.nodes[i]
     } == pods
     labelled = [number for zone, number in pods.items() if zone is not None]
     assert (counter.domains, counter.lowest) == (len(labelled), min(labelled, default=0))

@@ -8,7 +8,8 @@ from itertools import count
 import numpy as np
 from numpy.typing import NDArray
 
-from ksched.cache.domain_counts import DomainCounts, Ids
+from ksched.cache.domain_counts import DomainCounts
+from ksched.cache.topology_domains import Ids
 from ksched.framework import ChangedVerdicts, Status
 
 Codes = NDArray[np.int16]
@@ -83,12 +84,12 @@ class DomainVerdicts:
         if mark != self._previous:
             return self.mark, None
         if len(self.counters) > 1:
-            found = [self.counters[one].rows_in(domains) for one, domains in self._changed]
+            found = [self.counters[one].topology.rows_in(domains) for one, domains in self._changed]
             return self.mark, np.unique(np.concatenate(found))
-        counter, codes = self.counters[0], self.codes[0]
+        topology, codes = self.counters[0].topology, self.codes[0]
         return self.mark, ChangedVerdicts(
             [
-                (counter.rows_in([domain]), self._statuses[codes[domain]])
+                (topology.rows_in([domain]), self._statuses[codes[domain]])
                 for _, domains in self._changed
                 for domain in domains
             ]

@@ -8,9 +8,10 @@ from typing import NamedTuple
 import numpy as np
 
 from ksched.api.objects import Labels, Namespace
-from ksched.cache.domain_counts import ABSENT, DomainCounts, Ints
+from ksched.cache.domain_counts import DomainCounts
 from ksched.cache.listings import Listing
 from ksched.cache.pod_counts import PodCounts, PodLedger
+from ksched.cache.topology_domains import ABSENT, Ints
 from ksched.framework import (
     SUCCESS,
     NodeInfo,
@@ -93,7 +94,7 @@ class PairCounts:
             counts[ABSENT + 1 :] += other.counts[ABSENT + 1 :]
         for (changed, value), more in self._changes.items():
             if changed == key:
-                counts[counters[0].find(value)] += more
+                counts[counters[0].topology.find(value)] += more
         return counts
 
     @property
@@ -155,7 +156,7 @@ class RequiredAffinity:
             if self._is_changed
             else zip(kept.counters, kept.codes, strict=True)
         ):
-            found = by_domain.take(counter.ids(nodes))
+            found = by_domain.take(counter.topology.ids(nodes))
             codes = found if codes is None else np.minimum(codes, found)
         if codes is None:
             return Verdicts.passing(len(nodes))
@@ -225,7 +226,8 @@ class IncomingTemplate:
         self._matched: MatchedTerms[AffinityTerm] | None = None
         self._matched_version = -1
         self.existing: tuple[AffinityTerm, ...] = ()
-        """Terms of pods in the cluster that mean this template."""
+        """Terms that mean this template: of pods in the cluster, and its own, which the next pod of
+        this template will find there."""
         self.kept: RequiredTerms | None = None
 
     def catch_up(self) -> bool:
@@ -260,7 +262,8 @@ class IncomingTemplate:
         if matched.version == self._matched_version:
             return False
         self._matched_version = matched.version
-        self.existing = tuple(terms)
+        own = [term for term in self._terms[1] if term.matches(self.template, labels)]
+        self.existing = tuple(dict.fromkeys((*own, *terms)))
         return True
 
 
@@ -289,7 +292,7 @@ class RequiredTerms:
         """Position in the log of each counter when the verdicts were made."""
         self._is_first = False
         # For each key one counter tells the domains of the nodes; any would do.
-        by_key = {counter.topology_key: counter for counter in self._counters}
+        by_key = {counter.topology.topology_key: counter for counter in self._counters}
         self._positions = {key: position for position, key in enumerate(by_key)}
         self.verdicts = DomainVerdicts(list(by_key.values()), _BY_CODE)
         """What is wrong with the domains of each key, as of the last ``catch_up``."""
@@ -346,7 +349,9 @@ class RequiredTerms:
             if tail is None:
                 found = None
             elif found is not None:
-                found += [(counter.topology_key, domain) for domain in tail if domain != ABSENT]
+                found += [
+                    (counter.topology.topology_key, domain) for domain in tail if domain != ABSENT
+                ]
         return found
 
 
@@ -363,5 +368,5 @@ def _carriers(term: AffinityTerm, ledger: PodLedger) -> DomainCounts:
 def _by_key(counters: Iterable[DomainCounts]) -> ByKey:
     grouped: dict[str, dict[DomainCounts, None]] = {}
     for counter in counters:
-        grouped.setdefault(counter.topology_key, {})[counter] = None
+        grouped.setdefault(counter.topology.topology_key, {})[counter] = None
     return {key: tuple(found) for key, found in grouped.items()}

@@ -8,9 +8,10 @@ from collections.abc import Iterable, Mapping
 import numpy as np
 
 from ksched.api.objects import Labels, Namespace
-from ksched.cache.domain_counts import ABSENT, DomainCounts, Ids, Ints
+from ksched.cache.domain_counts import DomainCounts
 from ksched.cache.listings import Listing
 from ksched.cache.pod_counts import PodLedger
+from ksched.cache.topology_domains import ABSENT, Ids, Ints, TopologyDomains
 from ksched.framework import MAX_NODE_SCORE, ClassScores, NodeRows, PodTemplate, template_fact
 from ksched.framework.plugins.inter_pod_affinity.filtering import pods_meant_by
 from ksched.framework.plugins.inter_pod_affinity.terms import (
@@ -87,27 +88,22 @@ class PreferredAffinity:
     def score(self, nodes: NodeRows) -> Ints | ClassScores:
         """Raw scores; final ones where a single key divides the nodes into few domains."""
         factors = self._factors
-        first = factors[0][1]
-        if len(first.counts) <= FEW_DOMAINS and all(
-            counter.topology_key == first.topology_key for _, counter in factors
-        ):
+        first = factors[0][1].topology
+        if first.width <= FEW_DOMAINS and all(counter.topology is first for _, counter in factors):
             return self._score_domains(first.ids(nodes))
-        by_key: dict[str, tuple[DomainCounts, Ints]] = {}
+        by_topology: dict[TopologyDomains, Ints] = {}
         for factor, counter in factors:
-            known = by_key.get(counter.topology_key)
+            known = by_topology.get(counter.topology)
             weighted = factor * counter.counts
-            by_key[counter.topology_key] = (
-                counter,
-                weighted if known is None else known[1] + weighted,
-            )
+            by_topology[counter.topology] = weighted if known is None else known + weighted
         scores = np.zeros(len(nodes), np.int64)
-        for counter, by_domain in by_key.values():
+        for topology, by_domain in by_topology.items():
             by_domain[ABSENT] = 0
-            scores += by_domain.take(counter.ids(nodes))
+            scores += by_domain.take(topology.ids(nodes))
         return scores
 
     def _score_domains(self, ids: Ids) -> ClassScores:
-        present = self._factors[0][1].present(ids)
+        present = self._factors[0][1].topology.present(ids)
         scores = [0] * len(present)
         for factor, counter in self._factors:
             counts = counter.counts.tolist()

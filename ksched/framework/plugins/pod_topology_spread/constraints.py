@@ -11,8 +11,9 @@ from ksched.api.label_selectors import Selector, compile_selector
 from ksched.api.node_selectors import RequiredNodeAffinity, compile_required
 from ksched.api.objects import Labels, Node, Toleration, TopologySpreadConstraint
 from ksched.api.tolerations import find_untolerated
-from ksched.cache.domain_counts import Bools, DomainCounts
+from ksched.cache.domain_counts import DomainCounts
 from ksched.cache.pod_counts import PodLedger
+from ksched.cache.topology_domains import Bools
 from ksched.framework import NodeRows, PodTemplate, template_fact
 from ksched.framework.plugins.node_matching import matches_required
 

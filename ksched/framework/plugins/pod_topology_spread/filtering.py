@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from ksched.cache.domain_counts import ABSENT, Ints, summarize
+from ksched.cache.domain_counts import summarize
+from ksched.cache.topology_domains import ABSENT, Ints
 from ksched.framework import (
     SUCCESS,
     NodeInfo,
@@ -92,13 +93,13 @@ class HardSpread:
             return
         for index, one in enumerate(self.kept.tracked):
             if one.constraint.selector.matches(other.labels) and one.inclusion.includes(node.node):
-                at = (index, one.domains.find(node.labels[one.constraint.topology_key]))
+                at = (index, one.domains.topology.find(node.labels[one.constraint.topology_key]))
                 self._changes[at] = self._changes.get(at, 0) + more
 
     def verdicts(self, nodes: NodeRows) -> Verdicts:
         codes: Codes | None = None
         for index, counter in enumerate(self.kept.verdicts.counters):
-            found = self._codes_by_domain(index).take(counter.ids(nodes))
+            found = self._codes_by_domain(index).take(counter.topology.ids(nodes))
             # The first constraint that rejects a node gives the reason.
             codes = found if codes is None else np.where(codes, codes, found)
         return Verdicts.passing(len(nodes)) if codes is None else Verdicts(codes, _STATUSES)
@@ -111,5 +112,5 @@ class HardSpread:
         for (changed, domain), more in self._changes.items():
             if changed == index:
                 counts[domain] += more
-        _, lowest = summarize(counts, one.domains.nodes)
+        _, lowest = summarize(counts, one.domains.topology.nodes)
         return _judge(counts, one.most_pods(lowest))

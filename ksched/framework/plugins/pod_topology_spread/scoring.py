@@ -7,7 +7,7 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
-from ksched.cache.domain_counts import ABSENT, Bools, Ints
+from ksched.cache.topology_domains import ABSENT, Bools, Ints
 from ksched.framework import MAX_NODE_SCORE, ClassScores, NodeRows
 from ksched.framework.plugins.pod_topology_spread.constraints import HOSTNAME, TrackedConstraint
 
@@ -29,8 +29,8 @@ class SoftSpread:
     ) -> None:
         self._tracked = tracked
         self._rows = nodes.rows
-        self._layouts = [one.domains.layout for one in tracked]
-        self._ids = [one.domains.ids(nodes) for one in tracked]
+        self._layouts = [one.domains.topology.version for one in tracked]
+        self._ids = [one.domains.topology.ids(nodes) for one in tracked]
         self._ignored: Bools | None = None
         """Nodes that lack a label; they get no score, and do not count as domains."""
         if require_all_keys:
@@ -42,7 +42,7 @@ class SoftSpread:
         return (
             nodes.rows is not None
             and nodes.rows is self._rows
-            and self._layouts == [one.domains.layout for one in self._tracked]
+            and self._layouts == [one.domains.topology.version for one in self._tracked]
         )
 
     def _weight(self, index: int) -> float:
@@ -53,9 +53,9 @@ class SoftSpread:
         if one.constraint.topology_key == HOSTNAME:
             size = len(ids)
         else:
-            present = np.bincount(ids, minlength=len(one.domains.counts)) > 0
+            present = np.bincount(ids, minlength=one.domains.topology.width) > 0
             size = int(np.count_nonzero(present))
-            empty = one.domains.find("")
+            empty = one.domains.topology.find("")
             if empty > 0 and present[empty] and present[ABSENT]:
                 # No label and an empty one read the same upstream.
                 size -= 1
@@ -78,7 +78,7 @@ class SoftSpread:
 
     def _score_domains(self, by_domain: list[int]) -> ClassScores:
         ids = self._ids[0]
-        present = self._tracked[0].domains.present(ids)
+        present = self._tracked[0].domains.topology.present(ids)
         scores = [by_domain[domain] for domain in present]
         lowest, highest = min(scores), max(scores)
         values = [MAX_NODE_SCORE] * (present[-1] + 1)
@@ -99,7 +99,7 @@ class SoftSpread:
     def _by_domain(self, index: int) -> Floats:
         one = self._tracked[index]
         counts = one.domains.counts
-        empty = one.domains.find("")
+        empty = one.domains.topology.find("")
         if empty > 0:
             counts = counts.copy()
             counts[empty] += counts[ABSENT]
