@@ -48,8 +48,9 @@ from ksched.queue.nominator import ExpectedPods, Nominator
 
 log = logging.getLogger(__name__)
 
-OFTEN = 4
-"""Ties are drawn blindly if at least every so many-th node is among the best."""
+BLIND_DRAWS = 4
+"""How often any node is drawn in the hope that it is one of the best. Where many are, this is
+quicker than listing them, and as even."""
 
 
 class Placed(Struct, frozen=True):
@@ -366,16 +367,14 @@ def one_node_diagnosis(status: Status) -> Diagnosis | None:
 def select_host(rows: Rows | None, totals: Scores, rng: random.Random) -> int:
     """The row of the highest total; ties are broken evenly at random."""
     # NumPy finds the place of the highest quicker than the highest itself.
-    choice = int(totals.argmax())
-    is_best = totals == totals[choice]
-    ties = int(np.count_nonzero(is_best))
-    if ties * OFTEN > len(totals):
-        # Among so many, drawing until one is hit is quicker than listing them, and as even.
-        choice = rng.randrange(len(totals))
-        while not is_best[choice]:
-            choice = rng.randrange(len(totals))
-    elif ties > 1:
-        choice = int(is_best.nonzero()[0][rng.randrange(ties)])
+    highest = totals[totals.argmax()]
+    for _ in range(BLIND_DRAWS):
+        choice = int(rng.random() * len(totals))
+        if totals[choice] == highest:
+            break
+    else:
+        best = (totals == highest).nonzero()[0]
+        choice = int(best[int(rng.random() * len(best))])
     return choice if rows is None else int(rows[choice])
 
 
