@@ -308,7 +308,7 @@ def with_node_affinity(source: RandomManifests, pod: Json) -> None:
     if source.sometimes(35):
         terms = source.several(term, at_least=1, at_most=3)
         affinity[_REQUIRED] = {"nodeSelectorTerms": terms}
-    if source.sometimes(75):
+    if source.sometimes(90):
         affinity[_PREFERRED] = source.several(preferred, at_least=1, at_most=3)
     pod["spec"].setdefault("affinity", {})["nodeAffinity"] = affinity
 
@@ -364,11 +364,11 @@ def with_spread(source: RandomManifests, pod: Json) -> None:
             made["labelSelector"] = source.pod_selector(pod, unless=made["matchLabelKeys"])
         elif source.sometimes(95):
             made["labelSelector"] = source.pod_selector(pod)
-        if when == "DoNotSchedule" and source.sometimes(60):
-            made["minDomains"] = source.one_of((1, 3, 4, 12))
+        if when == "DoNotSchedule" and source.sometimes(80):
+            made["minDomains"] = source.one_of((1, 3, 4, 4, 12))
         # What is not the default comes more often.
-        if source.sometimes(60):
-            made["nodeTaintsPolicy"] = "Honor" if source.sometimes(80) else "Ignore"
+        if source.sometimes(90):
+            made["nodeTaintsPolicy"] = "Honor" if source.sometimes(90) else "Ignore"
         if source.sometimes():
             made["nodeAffinityPolicy"] = "Ignore" if source.sometimes(80) else "Honor"
             with_node_selector(source, pod)
