@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ksched.cache.domain_counts import DomainCounts
-from ksched.cache.topology_domains import Ids
+from ksched.cache.topology_domains import ABSENT, Ids, TopologyDomains
 from ksched.framework import ChangedVerdicts, Status
 
 Codes = NDArray[np.int16]
@@ -18,21 +18,45 @@ _marks = count(1)
 _NOTHING = ChangedVerdicts(())
 
 
+class ChangedDomains:
+    """Reads the logs of some counters: where are other numbers than at the last look?"""
+
+    __slots__ = ("_counters", "_read")
+
+    def __init__(self, counters: Sequence[DomainCounts]) -> None:
+        self._counters = counters
+        self._read = [-1] * len(counters)
+
+    def look(self) -> list[tuple[int, int]] | None:
+        """Positions of counters, and domains, after the counters caught up; ``None`` for all."""
+        found: list[tuple[int, int]] | None = []
+        for position, counter in enumerate(self._counters):
+            if counter.log.position == self._read[position]:
+                continue
+            tail = counter.log.tail(self._read[position])
+            self._read[position] = counter.log.position
+            if tail is None:
+                found = None
+            elif found is not None:
+                found += [(position, domain) for domain in tail if domain != ABSENT]
+        return found
+
+
 class DomainVerdicts:
-    """Codes for the domains of some counters, as they are now.
+    """Codes for the domains of some topologies, as they are now.
 
     ``mark`` changes whenever a code does, at most once between two calls of ``begin``. That a node
     moved to another domain is not noted: the runtime asks about changed nodes anyway.
     """
 
-    __slots__ = ("_changed", "_is_noted", "_previous", "_statuses", "codes", "counters", "mark")
+    __slots__ = ("_changed", "_is_noted", "_previous", "_statuses", "codes", "mark", "topologies")
 
-    def __init__(self, counters: Sequence[DomainCounts], statuses: Sequence[Status]) -> None:
-        self.counters = counters
+    def __init__(self, topologies: Sequence[TopologyDomains], statuses: Sequence[Status]) -> None:
+        self.topologies = topologies
         self._statuses = statuses
         """By code."""
-        self.codes: list[Codes] = [np.zeros(0, np.int16) for _ in counters]
-        """By position of the counter, and domain."""
+        self.codes: list[Codes] = [np.zeros(0, np.int16) for _ in topologies]
+        """By position of the topology, and domain."""
         self.mark = 0
         self._previous = -1
         self._changed: list[tuple[int, list[int]]] = []
@@ -41,8 +65,8 @@ class DomainVerdicts:
     @property
     def is_outgrown(self) -> bool:
         """Whether there are domains without a code: start over."""
-        for codes, counter in zip(self.codes, self.counters, strict=True):
-            if len(codes) != len(counter.counts):
+        for codes, topology in zip(self.codes, self.topologies, strict=True):
+            if len(codes) != topology.width:
                 return True
         return False
 
@@ -55,7 +79,7 @@ class DomainVerdicts:
         self.codes, self._previous, self.mark = codes, -1, next(_marks)
 
     def renew(self, position: int, codes: Codes) -> None:
-        """Take over the present codes of all domains of a counter."""
+        """Take over the present codes of all domains of a topology."""
         before, self.codes[position] = self.codes[position], codes
         changed = (before != codes).nonzero()[0].tolist()
         if changed:
@@ -77,16 +101,16 @@ class DomainVerdicts:
     def changes_since(self, mark: object) -> tuple[object, ChangedVerdicts | Ids | None]:
         """The present mark, and what changed since an earlier one; see ``filter_changes``.
 
-        The verdicts themselves if a single counter decides, otherwise the rows.
+        The verdicts themselves if a single topology decides, otherwise the rows.
         """
         if mark == self.mark:
             return self.mark, _NOTHING
         if mark != self._previous:
             return self.mark, None
-        if len(self.counters) > 1:
-            found = [self.counters[one].topology.rows_in(domains) for one, domains in self._changed]
+        if len(self.topologies) > 1:
+            found = [self.topologies[one].rows_in(domains) for one, domains in self._changed]
             return self.mark, np.unique(np.concatenate(found))
-        topology, codes = self.counters[0].topology, self.codes[0]
+        topology, codes = self.topologies[0], self.codes[0]
         return self.mark, ChangedVerdicts(
             [
                 (topology.rows_in([domain]), self._statuses[codes[domain]])

@@ -11,7 +11,7 @@ from ksched.api.objects import Labels, Namespace
 from ksched.cache.domain_counts import DomainCounts
 from ksched.cache.listings import Listing
 from ksched.cache.pod_counts import PodCounts, PodLedger
-from ksched.cache.topology_domains import ABSENT, Ints
+from ksched.cache.topology_domains import ABSENT, Ints, TopologyDomains
 from ksched.framework import (
     SUCCESS,
     NodeInfo,
@@ -21,7 +21,7 @@ from ksched.framework import (
     unresolvable,
     unschedulable,
 )
-from ksched.framework.plugins.domain_verdicts import Codes, DomainVerdicts
+from ksched.framework.plugins.domain_verdicts import ChangedDomains, Codes, DomainVerdicts
 from ksched.framework.plugins.inter_pod_affinity.terms import (
     AffinityTerm,
     MatchedTerms,
@@ -41,7 +41,7 @@ _BY_CODE = (SUCCESS, *_STATUSES, SUCCESS)
 _NO_AFFINITY, _ANTI_AFFINITY, _EXISTING_ANTI_AFFINITY, _PASSES = 1, 2, 3, 4
 
 ByKey = Mapping[str, tuple[DomainCounts, ...]]
-CodesByKey = dict[str, tuple[DomainCounts, Codes]]
+CodesByKey = dict[str, tuple[TopologyDomains, Codes]]
 
 
 def pods_meant_by(terms: Iterable[ResolvedTerm], ledger: PodLedger) -> PodCounts:
@@ -151,12 +151,12 @@ class RequiredAffinity:
     def verdicts(self, nodes: NodeRows) -> Verdicts:
         codes: Codes | None = None
         kept = self.kept.verdicts
-        for counter, by_domain in (
+        for topology, by_domain in (
             self.judge().values()
             if self._is_changed
-            else zip(kept.counters, kept.codes, strict=True)
+            else zip(kept.topologies, kept.codes, strict=True)
         ):
-            found = by_domain.take(counter.topology.ids(nodes))
+            found = by_domain.take(topology.ids(nodes))
             codes = found if codes is None else np.minimum(codes, found)
         if codes is None:
             return Verdicts.passing(len(nodes))
@@ -188,8 +188,8 @@ class RequiredAffinity:
 
 def _codes(found: CodesByKey, key: str, pairs: PairCounts) -> Codes:
     if key not in found:
-        counter = pairs.by_key[key][0]
-        found[key] = (counter, np.full(len(counter.counts), _PASSES, np.int16))
+        topology = pairs.by_key[key][0].topology
+        found[key] = (topology, np.full(topology.width, _PASSES, np.int16))
     return found[key][1]
 
 
@@ -288,13 +288,11 @@ class RequiredTerms:
         counters = [one for group in groups for found in group.values() for one in found]
         self._counters = tuple(dict.fromkeys(counters))
         self._pairs = (PairCounts(groups[0]), PairCounts(groups[1]), PairCounts(groups[2]))
-        self._read = [-1] * len(self._counters)
-        """Position in the log of each counter when the verdicts were made."""
+        self._changed = ChangedDomains(self._counters)
         self._is_first = False
-        # For each key one counter tells the domains of the nodes; any would do.
-        by_key = {counter.topology.topology_key: counter for counter in self._counters}
-        self._positions = {key: position for position, key in enumerate(by_key)}
-        self.verdicts = DomainVerdicts(list(by_key.values()), _BY_CODE)
+        topologies = {one.topology.topology_key: one.topology for one in self._counters}
+        self._positions = {key: position for position, key in enumerate(topologies)}
+        self.verdicts = DomainVerdicts(list(topologies.values()), _BY_CODE)
         """What is wrong with the domains of each key, as of the last ``catch_up``."""
 
     def catch_up(self, incoming: IncomingTemplate) -> RequiredAffinity | None:
@@ -312,7 +310,7 @@ class RequiredTerms:
         """Bring the verdicts up to date."""
         verdicts = self.verdicts
         was_first, self._is_first = self._is_first, now.is_first
-        changed = self._changed_domains()
+        changed = self._changed.look()
         if changed is None or verdicts.is_outgrown:
             found = now.judge()
             verdicts.start_over([found[key][1] for key in self._positions])
@@ -321,9 +319,10 @@ class RequiredTerms:
         if was_first != self._is_first:
             for key, (_, codes) in now.judge().items():
                 verdicts.renew(self._positions[key], codes)
-        else:
-            for key, domain in changed:
-                verdicts.amend(self._positions[key], domain, self._code_of(key, domain))
+            return
+        for counter, domain in changed:
+            key = self._counters[counter].topology.topology_key
+            verdicts.amend(self._positions[key], domain, self._code_of(key, domain))
 
     def _code_of(self, key: str, domain: int) -> int:
         """What ``RequiredAffinity.judge`` says of a domain, when only numbers changed."""
@@ -337,22 +336,6 @@ class RequiredTerms:
             if one.counts[domain] > 0:
                 return _EXISTING_ANTI_AFFINITY
         return _PASSES
-
-    def _changed_domains(self) -> list[tuple[str, int]] | None:
-        """Keys and domains whose numbers changed; ``None`` if everything may have."""
-        found: list[tuple[str, int]] | None = []
-        for position, counter in enumerate(self._counters):
-            if counter.log.position == self._read[position]:
-                continue
-            tail = counter.log.tail(self._read[position])
-            self._read[position] = counter.log.position
-            if tail is None:
-                found = None
-            elif found is not None:
-                found += [
-                    (counter.topology.topology_key, domain) for domain in tail if domain != ABSENT
-                ]
-        return found
 
 
 def _carriers(term: AffinityTerm, ledger: PodLedger) -> DomainCounts:

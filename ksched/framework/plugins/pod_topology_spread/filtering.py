@@ -15,7 +15,7 @@ from ksched.framework import (
     unresolvable,
     unschedulable,
 )
-from ksched.framework.plugins.domain_verdicts import Codes, DomainVerdicts
+from ksched.framework.plugins.domain_verdicts import ChangedDomains, Codes, DomainVerdicts
 from ksched.framework.plugins.pod_topology_spread.constraints import TrackedConstraint
 
 NOT_MATCHED = unschedulable("node(s) didn't match pod topology spread constraints")
@@ -31,38 +31,28 @@ class HardConstraints:
 
     def __init__(self, tracked: tuple[TrackedConstraint, ...]) -> None:
         self.tracked = tracked
-        self.verdicts = DomainVerdicts([one.domains for one in tracked], (SUCCESS, *_STATUSES))
+        self.verdicts = DomainVerdicts(
+            [one.domains.topology for one in tracked], (SUCCESS, *_STATUSES)
+        )
+        self._changed = ChangedDomains([one.domains for one in tracked])
         self._most = [0] * len(tracked)
-        self._read = [-1] * len(tracked)
 
     def judge_now(self) -> HardSpread:
         """Bring the verdicts up to date, after the counters."""
-        verdicts = self.verdicts
-        changed = [
-            one.domains.log.tail(read) for one, read in zip(self.tracked, self._read, strict=True)
-        ]
-        self._read = [one.domains.log.position for one in self.tracked]
-        before, self._most = (
-            self._most,
-            [one.most_pods(one.domains.lowest) for one in self.tracked],
-        )
-        if None in changed or verdicts.is_outgrown:
-            verdicts.start_over(
-                [
-                    _judge(one.domains.counts, most)
-                    for one, most in zip(self.tracked, self._most, strict=True)
-                ]
-            )
+        verdicts, changed = self.verdicts, self._changed.look()
+        counts = [one.domains.counts for one in self.tracked]
+        before = self._most
+        most = self._most = [one.most_pods(one.domains.lowest) for one in self.tracked]
+        if changed is None or verdicts.is_outgrown:
+            verdicts.start_over(list(map(_judge, counts, most)))
             return HardSpread(self, {})
         verdicts.begin()
-        for position, (counter, most) in enumerate(zip(verdicts.counters, self._most, strict=True)):
-            counts = counter.counts
-            if before[position] != most:
-                verdicts.renew(position, _judge(counts, most))
-                continue
-            for domain in changed[position] or ():
-                if domain != ABSENT:
-                    verdicts.amend(position, domain, _SKEWED if counts[domain] > most else 0)
+        for position, limit in enumerate(most):
+            if limit != before[position]:
+                verdicts.renew(position, _judge(counts[position], limit))
+        for position, domain in changed:
+            is_skewed = counts[position][domain] > most[position]
+            verdicts.amend(position, domain, _SKEWED if is_skewed else 0)
         return HardSpread(self, {})
 
 
@@ -98,8 +88,8 @@ class HardSpread:
 
     def verdicts(self, nodes: NodeRows) -> Verdicts:
         codes: Codes | None = None
-        for index, counter in enumerate(self.kept.verdicts.counters):
-            found = self._codes_by_domain(index).take(counter.topology.ids(nodes))
+        for index, topology in enumerate(self.kept.verdicts.topologies):
+            found = self._codes_by_domain(index).take(topology.ids(nodes))
             # The first constraint that rejects a node gives the reason.
             codes = found if codes is None else np.where(codes, codes, found)
         return Verdicts.passing(len(nodes)) if codes is None else Verdicts(codes, _STATUSES)
