@@ -48,7 +48,7 @@ from ksched.queue.nominator import ExpectedPods, Nominator
 
 log = logging.getLogger(__name__)
 
-BLIND_DRAWS = 4
+BLIND_DRAWS = 2
 """How often any node is drawn in the hope that it is one of the best. Where many are, this is
 quicker than listing them, and as even."""
 

@@ -28,6 +28,7 @@ from ksched.framework.runtime.score_columns import ScoreEntry, Scores
 from ksched.framework.runtime.what_if import WhatIf, refused
 from ksched.framework.status import (
     PASS_TEMPLATE,
+    SKIP,
     SKIP_TEMPLATE,
     SUCCESS,
     Code,
@@ -115,6 +116,9 @@ class Pipeline:
             if hook.is_async:
                 result = await hook.finish(result)
             if result is SUCCESS:
+                continue
+            if result is SKIP:
+                state.skip_filter.add(hook.plugin)
                 continue
             if result is PASS_TEMPLATE or result is SKIP_TEMPLATE:
                 askers.pre_filter.remove(hook)
@@ -390,6 +394,9 @@ class Pipeline:
         for hook in list(askers.pre_score):
             result = hook.call(state, pod, nodes)
             if result is SUCCESS:
+                continue
+            if result is SKIP:
+                state.skip_score.add(hook.plugin)
                 continue
             if result is PASS_TEMPLATE or result is SKIP_TEMPLATE:
                 askers.pre_score.remove(hook)
