@@ -38,6 +38,7 @@ class ScoreEntry:
         "hook",
         "is_columnar",
         "is_kept",
+        "is_sum_of_amounts",
         "name",
         "normalize",
         "scope",
@@ -61,6 +62,8 @@ class ScoreEntry:
         self.normalize = normalize
         self.epoch = epoch
         self.is_kept = scope in KEPT_SCOPES
+        self.is_sum_of_amounts = scope is Scope.RESOURCES and normalize is None and epoch is None
+        """Whether equal amounts on a node always add the same to its total."""
 
     def ask(self, state: CycleState, pod: PodInfo, nodes: NodeRows) -> Scores:
         """Raw scores of some nodes from a columnar plugin."""
@@ -138,8 +141,12 @@ class ScoreColumns:
         self._by_resources: list[ScoreEntry] = []
         self._by_row: list[ScoreEntry] = []
         self._by_epoch: list[tuple[ScoreEntry, Hook]] = []
-        self._by_amounts: dict[Amounts, list[int]] = {}
+        self._by_amounts: dict[Amounts, int] = {}
+        """The weighted sum of what ``_by_resources`` say of a node with these amounts."""
+        self._resource_sums: list[int] = []
+        """The same of every row."""
         self._raw: dict[str, Scores] = {}
+        """Of all others, by plugin."""
         self._uniform: dict[str, bool] = {}
         self._fixed = np.zeros(0, np.int64)
         """Weighted sum of the scores that need no normalisation."""
@@ -168,8 +175,11 @@ class ScoreColumns:
             self._reset(skipped, count)
             self._renew_outdated(state, pod)
             for entry in self._active:
-                if entry.epoch is None:
+                if entry.epoch is None and entry.name in self._raw:
                     self._renew(entry, state, pod, None)
+            rated = self._rate_resources(state, pod, None)
+            self._fixed += rated
+            self._resource_sums = rated.tolist()
         else:
             if rows and rows[-1] >= count:
                 # A row past the end belonged to a node that came and went since.
@@ -183,7 +193,7 @@ class ScoreColumns:
                 for entry in self._by_row:
                     self._renew(entry, state, pod, np.array(rows, np.intp))
                 if self._by_resources:
-                    self._renew_by_amounts(self._by_resources, state, pod, rows)
+                    self._renew_by_amounts(state, pod, rows)
                 if self._total is not None:
                     self._add_up(self._total, rows)
         self._node_position, self._row_position = table.node_log.position, table.row_log.position
@@ -223,10 +233,13 @@ class ScoreColumns:
     def by_plugin(self, state: CycleState, pod: PodInfo, rows: Rows) -> dict[str, Scores]:
         """Weighted scores of some rows, plugin by plugin; for explanations."""
         nodes = NodeRows(self._snapshot.table, rows)
-        return {
-            entry.name: entry.finish(state, pod, nodes, self._raw[entry.name][rows])
-            for entry in self._active
-        }
+        scores = {}
+        for entry in self._active:
+            raw = self._raw.get(entry.name)
+            scores[entry.name] = entry.finish(
+                state, pod, nodes, entry.ask(state, pod, nodes) if raw is None else raw[rows]
+            )
+        return scores
 
     def _reset(self, skipped: frozenset[str], count: int) -> None:
         self._skipped = skipped
@@ -234,11 +247,13 @@ class ScoreColumns:
         # Until everything was asked nothing is known, also if a plugin raises on the way.
         self._node_position = self._row_position = -1
         self._active = [entry for entry in self._entries if entry.name not in skipped]
-        self._by_node, self._by_resources, self._by_row = (
-            [entry for entry in self._active if entry.scope is scope] for scope in KEPT_SCOPES
-        )
+        self._by_resources = [entry for entry in self._active if entry.is_sum_of_amounts]
+        rest = [entry for entry in self._active if not entry.is_sum_of_amounts]
+        self._by_node = [entry for entry in rest if entry.scope is Scope.NODE]
+        self._by_row = [entry for entry in rest if entry.scope is not Scope.NODE]
         self._by_epoch = [(entry, entry.epoch) for entry in self._active if entry.epoch is not None]
-        self._raw = {entry.name: np.zeros(count, np.int64) for entry in self._active}
+        self._raw = {entry.name: np.zeros(count, np.int64) for entry in rest}
+        self._resource_sums = [0] * count
         self._epochs.clear()
         self._uniform.clear()
         self._by_amounts.clear()
@@ -252,6 +267,7 @@ class ScoreColumns:
         self._reset(skipped, like._count)
         self._node_position, self._row_position = like._node_position, like._row_position
         self._epochs, self._by_amounts = dict(like._epochs), dict(like._by_amounts)
+        self._resource_sums = list(like._resource_sums)
         self._raw = {name: scores.copy() for name, scores in like._raw.items()}
         self._uniform = dict(like._uniform)
         self._fixed = like._fixed.copy()
@@ -283,36 +299,37 @@ class ScoreColumns:
                 self._renew(entry, state, pod, None)
                 self._epochs[entry.name] = epoch
 
-    def _renew_by_amounts(
-        self, entries: list[ScoreEntry], state: CycleState, pod: PodInfo, rows: list[int]
-    ) -> None:
-        """Look scores up by the amounts on a node; ask only about amounts never seen before."""
-        known, infos = self._by_amounts, self._snapshot.table.infos
+    def _renew_by_amounts(self, state: CycleState, pod: PodInfo, rows: list[int]) -> None:
+        """Look sums up by the amounts on a node; ask only about amounts never seen before."""
+        known, infos, sums = self._by_amounts, self._snapshot.table.infos, self._resource_sums
         new = []
         for row in rows:
-            scores = known.get(infos[row].amounts)
-            if scores is None:
+            total = known.get(infos[row].amounts)
+            if total is None:
                 new.append(row)
-                continue
-            for entry, score in zip(entries, scores, strict=True):
-                raw = self._raw[entry.name]
-                before = int(raw[row])
-                if before == score:
-                    continue
-                raw[row] = score
-                if entry.normalize is None:
-                    self._fixed[row] += (score - before) * entry.weight
-                else:
-                    self._total = None
-                    self._uniform.pop(entry.name, None)
+            elif total != sums[row]:
+                self._fixed[row] += total - sums[row]
+                sums[row] = total
         if not new:
             return
-        for entry in entries:
-            self._renew(entry, state, pod, np.array(new, np.intp))
+        rated = self._rate_resources(state, pod, np.array(new, np.intp)).tolist()
         if len(known) > MEMO_LIMIT:
             known.clear()
-        for row in new:
-            known[infos[row].amounts] = [int(self._raw[entry.name][row]) for entry in entries]
+        for row, total in zip(new, rated, strict=True):
+            self._fixed[row] += total - sums[row]
+            sums[row] = known[infos[row].amounts] = total
+
+    def _rate_resources(self, state: CycleState, pod: PodInfo, rows: Rows | None) -> Scores:
+        """Ask for what hangs on amounts alone, of some rows or (None) of all; weighted sums."""
+        nodes = NodeRows(self._snapshot.table, rows)
+        total: Scores = np.zeros(len(nodes), np.int64)
+        feasible = self._filters.codes[slice(None) if rows is None else rows] == 0
+        for entry in self._by_resources:
+            self._work.rows_scored += len(nodes)
+            scores = entry.ask(state, pod, nodes)
+            entry.check(scores[feasible])
+            total += scores * entry.weight
+        return total
 
     # -- totals ---------------------------------------------------------------------------------
 
