@@ -218,12 +218,26 @@ class FilterColumns:
     def _changed(self, flipped: Rows | list[int] | None) -> None:
         """Note that the feasible set changed, and by which rows unless (None) by too many."""
         self.version += 1
-        self._feasible = None
+        self._feasible = (
+            self._feasible_but_for(int(flipped[0]))
+            if flipped is not None and len(flipped) == 1
+            else None
+        )
         self.rejection = None
         if flipped is None or len(self._flips) == FLIPS_LIMIT:
             self._flips.clear()
         if flipped is not None:
             self._flips.append(flipped)
+
+    def _feasible_but_for(self, row: int) -> Rows | None:
+        """The feasible rows after one of them ceased to be, or another one became so."""
+        rows = self._feasible
+        if rows is None:
+            return None
+        at = int(rows.searchsorted(row))
+        if self._codes[row]:
+            return np.concatenate((rows[:at], rows[at + 1 :]))
+        return np.concatenate((rows[:at], (row,), rows[at:]))
 
     def flipped_since(self, version: int) -> list[Rows | list[int]] | None:
         """Rows that became feasible or ceased to be since; ``None`` if that is too long ago."""
