@@ -409,6 +409,30 @@ async def test_pods_wait_for_one_of_the_places_to_bind() -> None:
         assert len(faults.fired) == 2 * MAX_CONCURRENT_BINDS
 
 
+async def test_events_wait_while_the_api_server_has_many_binds_to_answer() -> None:
+    faults = Faults(
+        [Rule(Fault(delay_seconds=3.0), verb="create", resource="pods/binding", times=None)]
+    )
+    async with cluster(nodes=10, faults=faults) as c:
+        stuck = make_pod("stuck").req(cpu="1000")
+        await c.create(*(make_pod(f"p{number}") for number in range(MAX_CONCURRENT_BINDS)), stuck)
+        await c.advance(2.0)
+        assert c.condition("stuck") is not None
+        assert c.events("stuck") == []
+        await c.advance(1.5)
+        assert [event.reason for event in c.events("stuck")] == ["FailedScheduling"]
+
+
+async def test_events_do_not_wait_for_binds_that_only_wait_for_our_rate_limit() -> None:
+    slow = {"clientConnection": {"qps": 10, "burst": 10}}
+    async with cluster(nodes=10, config=slow) as c:
+        await c.create(*(make_pod(f"p{number}") for number in range(100)))
+        await c.advance(3.0)
+        bound = [f"p{number}" for number in range(100) if c.bound(f"p{number}")]
+        assert 0 < len(bound) < 50
+        assert c.events(bound[0])
+
+
 async def test_a_plugin_that_never_finishes_pre_bind_is_cut_off() -> None:
     journal: list[Call] = []
     stuck = FakePlugin("Stuck", pre_bind=NEVER)

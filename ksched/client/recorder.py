@@ -1,9 +1,9 @@
 """Events (``events.k8s.io/v1``): what ``kubectl describe`` shows of our decisions.
 
 Recording costs the caller a dictionary look-up and never waits. Writing happens elsewhere, through
-a client with a rate limit of its own, so that a bind never stands in line behind an Event. For the
-server an Event is as much work as a bind: while binds queue up, Events wait, though not for long.
-Under pressure they are dropped and counted, never delayed without bound.
+a client with a rate limit of its own, so that a bind never stands in line behind an Event. To the
+server an Event is as much work as a bind: while it is busy, Events wait, ``PATIENCE_SECONDS`` at
+most. Under pressure they are dropped and counted, never delayed without bound.
 """
 
 from __future__ import annotations
@@ -110,7 +110,18 @@ class _SeriesKey(NamedTuple):
 class _Series:
     """One Event and how often it happened."""
 
-    __slots__ = ("at", "count", "created", "event", "key", "last", "queued", "tries", "written")
+    __slots__ = (
+        "at",
+        "count",
+        "created",
+        "event",
+        "key",
+        "last",
+        "queued",
+        "queued_at",
+        "tries",
+        "written",
+    )
 
     def __init__(self, key: _SeriesKey, event: _Event, at: float, wall: float) -> None:
         self.key = key
@@ -121,6 +132,7 @@ class _Series:
         self.created = False
         self.written = 0
         self.queued = False
+        self.queued_at = 0.0
         self.tries = 0
 
     @property
@@ -254,7 +266,7 @@ class EventRecorder:
         if len(self._queue) >= self._queue_limit:
             self.dropped += 1
             return False
-        series.queued = True
+        series.queued, series.queued_at = True, self._clock.now()
         self._queue.append(series)
         self._wake.set()
         return True
@@ -267,9 +279,15 @@ class EventRecorder:
         return bool(uncounted)
 
     def _make_room(self) -> None:
-        """Forget the series that was quiet for longest; its last count is written first."""
+        """Forget the series that was quiet for longest; its last count is written first.
+
+        Those that wait to be written stay: a repetition must find them.
+        """
         while len(self._series) > _SERIES_LIMIT:
-            _, series = self._series.popitem(last=False)
+            key, series = next(iter(self._series.items()))
+            if series.queued:
+                return
+            del self._series[key]
             if not series.is_counted:
                 self._enqueue(series)
 
@@ -297,7 +315,8 @@ class EventRecorder:
             while not self._queue:
                 self._wake.clear()
                 await self._wake.wait()
-            if self._gives_way() and self._clock.now() - self._queue[0].at < PATIENCE_SECONDS:
+            waited_seconds = self._clock.now() - self._queue[0].queued_at
+            if waited_seconds < PATIENCE_SECONDS and self._gives_way():
                 await self._clock.sleep(_GIVE_WAY_SECONDS)
                 continue
             series = self._queue.popleft()
@@ -311,6 +330,7 @@ class EventRecorder:
                 self._quiet.set()
             if again:
                 self._enqueue(series)
+            self._make_room()
 
     async def _write(self, series: _Series) -> bool:
         """Tell the server what it does not know yet of one series; True to be called again."""

@@ -216,6 +216,32 @@ async def test_events_do_not_wait_for_ever(server, record, clock):
         assert len(server.created) == 1
 
 
+async def test_an_event_that_goes_on_happening_does_not_keep_others_waiting(server, record, clock):
+    other = pod_reference(Pod(metadata=ObjectMeta(name="web-1", namespace="ns", uid="u2")))
+    async with record(gives_way=lambda: True) as recorder:
+        failed(recorder)
+        failed(recorder, regarding=other)
+        for _ in range(2):
+            await clock.sleep(5)
+            failed(recorder)
+        await clock.sleep(0.4)
+        assert len(server.created) == 2
+
+
+async def test_an_event_that_waits_is_found_when_it_happens_again(server, record, clock):
+    pods = [
+        pod_reference(Pod(metadata=ObjectMeta(name=f"p{number}", namespace="ns", uid=f"u{number}")))
+        for number in range(5000)
+    ]
+    async with record(gives_way=lambda: True) as recorder:
+        for pod in pods:
+            failed(recorder, regarding=pod)
+        failed(recorder, regarding=pods[0])
+        await clock.sleep(11)
+        assert await recorder.flush(60) == 0
+    assert len(server.created) == len(pods)
+
+
 async def test_unreachable_server_is_tried_again_later(server, record, clock):
     server.answers = [Unavailable(0, "AnswerLost", "reset"), Unavailable(500, "", "oops")]
     async with record() as recorder:
