@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any, Generic, TypeVar
+from typing import Generic, TypeVar
 
-T = TypeVar("T", bound=Any)
+T = TypeVar("T")
 
 
 class ChangeLog(Generic[T]):
-    """A bounded list of changes, most often rows of the node table.
+    """A bounded list of changes.
 
     A reader remembers the position it has read up to and asks for the changes since. A reader that
     fell behind the bound is told to look at everything.
@@ -39,11 +39,17 @@ class ChangeLog(Generic[T]):
         self._changes.clear()
 
     def tail(self, position: int) -> list[T] | None:
-        """Like ``since`` in order, with repetitions: cheaper for a reader that does not mind."""
+        """The changes after ``position``; ``None`` if that is too long ago to tell."""
         start = position - self._dropped
         return self._changes[start:] if start >= 0 else None
 
-    def since(self, position: int) -> list[T] | None:
-        """Distinct changes after ``position``; ``None`` if that is too long ago to tell."""
+
+class RowLog(ChangeLog[int]):
+    """Which rows of the node table changed."""
+
+    __slots__ = ()
+
+    def since(self, position: int) -> list[int] | None:
+        """The rows after ``position``, each once, ascending; ``None`` as of ``tail``."""
         tail = self.tail(position)
         return tail if tail is None or len(tail) <= 1 else sorted(set(tail))

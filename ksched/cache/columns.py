@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ksched.api.objects import Taint
-from ksched.cache.change_log import ChangeLog
+from ksched.cache.change_log import RowLog
 from ksched.cache.interning import ResourceAxis, Vocabulary
 from ksched.cache.node_info import NodeInfo
 from ksched.cache.pod_counts import PodLedger
@@ -47,8 +47,8 @@ class NodeTable:
         self.axis = axis
         self.infos: list[NodeInfo] = []
         self.rows: dict[str, int] = {}
-        self.node_log: ChangeLog[int] = ChangeLog()
-        self.row_log: ChangeLog[int] = ChangeLog()
+        self.node_log = RowLog()
+        self.row_log = RowLog()
         self.images: dict[str, ImageState] = {}
         self.images_generation = 0
         self._taint_sets: Vocabulary[tuple[Taint, ...]] = Vocabulary([()])

@@ -88,16 +88,13 @@ class DomainCounts:
 
     def _recount(self, changes: list[PodChange]) -> None:
         """Take over new numbers of pods."""
-        pods, counting_in = self.pods, self.topology.counting_in
-        for row, template, running, terminating in changes:
-            weight = pods.weights.get(template.number)
-            if weight is None:
-                weight = pods.weigh(template)
-            if weight:
-                more = weight * (running + terminating if pods.include_terminating else running)
+        for change in changes:
+            more = self.pods.added_by(change)
+            if more:
+                row = change[0]
                 self._counted[row] = self._counted.get(row, 0) + more
-                domain = counting_in[row]
-                if more and domain != OUTSIDE:
+                domain = self.topology.counting_in[row]
+                if domain != OUTSIDE:
                     self._add(domain, more)
 
     def _add(self, domain: int, more: int) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from ksched.cache.change_log import ChangeLog
+from ksched.cache.change_log import RowLog
 from ksched.cache.columns import Ints, NodeRows, NodeTable
 from ksched.cache.interning import CPU, MEMORY
 from ksched.cache.pod_info import PodInfo
@@ -37,7 +37,7 @@ class Excerpt(NodeTable):
         self.axis = table.axis
         self.infos = [table.infos[row] for row in rows.tolist()]
         self.rows = {info.name: position for position, info in enumerate(self.infos)}
-        self.node_log, self.row_log = ChangeLog(), ChangeLog()
+        self.node_log, self.row_log = RowLog(), RowLog()
         self.images, self.images_generation = table.images, table.images_generation
         self._taint_sets = table._taint_sets
         self._labels, self._ledger = {}, None

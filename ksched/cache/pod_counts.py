@@ -194,10 +194,10 @@ class PodCounts:
 
     def __init__(self, ledger: PodLedger, matches: Matches, include_terminating: bool) -> None:
         self.ledger = ledger
-        self.include_terminating = include_terminating
-        self.weights: dict[int, int] = {}
-        """What was answered of templates, by their numbers; these answers never change."""
         self._matches = matches
+        self._include_terminating = include_terminating
+        self._weights: dict[int, int] = {}
+        """What was answered of templates, by their numbers; these answers never change."""
         self._stamp = (-1, 0)
         self._position = -1
         self._counts = np.zeros(0, np.int64)
@@ -207,12 +207,21 @@ class PodCounts:
         """Matching pods by row; a view, valid until the next ``catch_up``."""
         return self._counts[: len(self.ledger.table)]
 
-    def weigh(self, template: PodTemplate) -> int:
-        """How much a pod of a template counts that is not in ``weights`` yet."""
-        if len(self.weights) >= WEIGHTS_KEPT:
-            self.weights.clear()
-        weight = self.weights[template.number] = self._matches(template)
+    def weight_of(self, template: PodTemplate) -> int:
+        """How much a pod of a template counts."""
+        weight = self._weights.get(template.number)
+        if weight is None:
+            if len(self._weights) >= WEIGHTS_KEPT:
+                self._weights.clear()
+            weight = self._weights[template.number] = self._matches(template)
         return weight
+
+    def added_by(self, change: PodChange) -> int:
+        """What a change of the ledger adds to the count of its row."""
+        weight = self.weight_of(change[1])
+        if not weight:
+            return 0
+        return weight * (change[2] + change[3] if self._include_terminating else change[2])
 
     def catch_up(self) -> None:
         ledger = self.ledger
@@ -224,14 +233,8 @@ class PodCounts:
             self._start_over()
             return
         self._reserve()
-        weights, include_terminating = self.weights, self.include_terminating
-        for row, template, running, terminating in changes:
-            weight = weights.get(template.number)
-            if weight is None:
-                weight = self.weigh(template)
-            if weight:
-                more = running + terminating if include_terminating else running
-                self._counts[row] += weight * more
+        for change in changes:
+            self._counts[change[0]] += self.added_by(change)
 
     def _reserve(self) -> None:
         # As large as the table's own columns, which never shrink: every logged row is inside.
@@ -251,11 +254,11 @@ class PodCounts:
         ledger = self.ledger
         counted: dict[int, int] = {}
         sources = (
-            (ledger.running, ledger.terminating) if self.include_terminating else (ledger.running,)
+            (ledger.running, ledger.terminating) if self._include_terminating else (ledger.running,)
         )
         for source in sources:
             for template, rows in source.items():
-                weight = self._matches(template)
+                weight = self.weight_of(template)
                 if not weight:
                     continue
                 for row, number in rows.items():

@@ -118,10 +118,10 @@ def template_fact(compute: Callable[[PodTemplate], T]) -> Callable[[PodTemplate]
 
     @wraps(compute)
     def fact(template: PodTemplate) -> T:
-        try:
-            answer: T = template.facts[fact]
-        except KeyError:
-            answer = template.facts[fact] = compute(template)
+        facts = template.facts
+        if fact not in facts:
+            facts[fact] = compute(template)
+        answer: T = facts[fact]
         return answer
 
     return fact

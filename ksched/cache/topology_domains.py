@@ -51,7 +51,8 @@ class TopologyDomains:
         self.topology_key = topology_key
         self._eligible = eligible
         self.version = 0
-        """Changes whenever the domain or eligibility of some node does."""
+        """Changes whenever the domain or eligibility of some node does, or there are more or fewer
+        nodes or numbers of domains."""
         self.moves: ChangeLog[Move] = ChangeLog()
         """Rows that count elsewhere than before; forgets when everything may have moved."""
         self.width = 1
@@ -133,6 +134,8 @@ class TopologyDomains:
             self._start_over()
         else:
             self._reserve(len(column.vocabulary))
+            if size != self._size:
+                self.version = next(_versions)
             for row in range(size, self._size):
                 self._put(row, ABSENT, OUTSIDE)
             rows = [row for row in moved if row < size]
@@ -181,6 +184,7 @@ class TopologyDomains:
         if width > self.width:
             self.width = width
             self.nodes = longer(self.nodes, width)
+            self.version = next(_versions)
         if capacity > len(self._ids):
             self._ids = longer(self._ids, capacity)
             self.counting_in += [OUTSIDE] * (capacity - len(self.counting_in))

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Sequence
 from typing import NoReturn
 
 import msgspec
+import numpy as np
 from msgspec import Struct
 
 from ksched.api.objects import Node, Pod
@@ -141,8 +142,12 @@ async def judge(
     names = [infos[row].name for row in fit.rows]
     if len(names) == 1:
         return Verdict(frozenset(names))
-    await profile.pipeline.prioritize_nodes(state, pod, fit)
+    rows, totals = await profile.pipeline.prioritize_nodes(state, pod, fit)
     by_plugin = await profile.pipeline.scores_by_plugin(state, pod, fit)
+    # A node is chosen by the totals and explained by the plugins: they must say the same.
+    found = totals[fit.rows] if rows is None else totals
+    assert found.tolist() == sum(by_plugin.values(), np.zeros(len(names), np.int64)).tolist()
+    assert rows is not None or (np.delete(totals, fit.rows) == -1).all()
     scores = {
         name: {plugin: int(column[i]) for plugin, column in by_plugin.items()}
         for i, name in enumerate(names)

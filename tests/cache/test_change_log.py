@@ -1,10 +1,10 @@
 from __future__ import annotations
 
-from ksched.cache.change_log import ChangeLog
+from ksched.cache.change_log import RowLog
 
 
 def test_a_reader_gets_each_changed_row_once() -> None:
-    log = ChangeLog()
+    log = RowLog()
     position = log.position
     for row in (3, 1, 3):
         log.append(row)
@@ -12,13 +12,13 @@ def test_a_reader_gets_each_changed_row_once() -> None:
 
 
 def test_a_reader_that_is_up_to_date_gets_nothing() -> None:
-    log = ChangeLog()
+    log = RowLog()
     log.append(1)
     assert log.since(log.position) == []
 
 
 def test_a_reader_that_fell_behind_is_told_to_look_at_everything() -> None:
-    log = ChangeLog(limit=10)
+    log = RowLog(limit=10)
     position = log.position
     for row in range(21):
         log.append(row)
@@ -27,4 +27,4 @@ def test_a_reader_that_fell_behind_is_told_to_look_at_everything() -> None:
 
 
 def test_a_reader_that_never_read_looks_at_everything() -> None:
-    assert ChangeLog().since(-1) is None
+    assert RowLog().since(-1) is None

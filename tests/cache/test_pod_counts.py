@@ -153,6 +153,20 @@ def test_the_version_changes_with_the_nodes_and_not_with_the_pods(cluster: Clust
     assert counter.topology.version != before
 
 
+def test_rows_of_a_domain_are_found_after_other_domains_came_and_went(cluster: Cluster) -> None:
+    counter = cluster.counter()
+    cluster.counts(counter)
+    assert counter.topology.rows_in([counter.topology.find("b")]).tolist() == [2]
+
+    for number in range(4):
+        cluster.put(f"passing-{number}", f"z{number}")
+        cluster.cache.update_snapshot()
+        cluster.cache.remove_node(f"passing-{number}")
+    cluster.counts(counter)
+    passed = counter.topology.find("z3")
+    assert counter.topology.rows_in([counter.topology.find("b"), passed]).tolist() == [2]
+
+
 def test_the_log_names_domains_whose_numbers_changed(cluster: Cluster) -> None:
     counter = cluster.counter()
     cluster.counts(counter)
@@ -268,7 +282,7 @@ def _compare(cluster: Cluster, counter: DomainCounts) -> None:
     for info in cluster.table.infos:
         is_in = counter.topology._eligible is None or "size" in info.labels
         matching = [pod for pod in info.pods.values() if pod.labels.get("app") == "web"]
-        if not counter.pods.include_terminating:
+        if not counter.pods._include_terminating:
             matching = [pod for pod in matching if not pod.is_terminating]
         if is_in:
             zone = info.labels.get(ZONE)

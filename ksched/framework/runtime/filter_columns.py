@@ -275,10 +275,9 @@ class FilterColumns:
             self._combine_all()
             return mark
         if isinstance(changed, ChangedVerdicts):
-            # Nodes that changed may have left the rows that had the same verdict.
-            is_even = not node_rows and self._decides_alone(column)
+            is_alone = self._decides_alone(column)
             for rows, status in changed.pieces:
-                self._put(column, rows, status, is_even)
+                self._put(column, rows, status, is_alone)
             changed = NO_ROWS
         if node_rows:
             changed = np.union1d(changed, node_rows)
@@ -296,15 +295,33 @@ class FilterColumns:
         answer = hook.call(state, pod, column.mark)
         if not isinstance(answer, tuple) or len(answer) != 2:
             raise hook.nonsense(answer, "a mark and rows")
+        changed = answer[1]
+        if isinstance(changed, ChangedVerdicts):
+            pieces: object = changed.pieces
+            if not isinstance(pieces, Sequence):
+                raise hook.nonsense(pieces, "pieces")
+            for piece in pieces:
+                if not isinstance(piece, tuple) or not self._are_rows(piece[0]):
+                    raise hook.nonsense(piece, f"rows of {self._count} nodes and a status")
+        elif changed is not None and not self._are_rows(changed):
+            raise hook.nonsense(changed, f"rows of {self._count} nodes")
         return answer
+
+    def _are_rows(self, rows: object) -> bool:
+        if not isinstance(rows, np.ndarray) or rows.ndim != 1 or rows.dtype.kind not in "iu":
+            return False
+        if len(rows) <= FEW:
+            few = rows.tolist()
+            return not few or (min(few) >= 0 and max(few) < self._count)
+        return bool(rows.min() >= 0 and rows.max() < self._count)
 
     def _decides_alone(self, column: _Column) -> bool:
         """Whether no other column has ever rejected a row."""
         return not any(one.has_rejected for one in self._columns if one is not column)
 
-    def _put(self, column: _Column, rows: Rows, status: Status, is_even: bool) -> None:
-        """Take over a verdict; ``is_even`` if it was, and is, the only one these rows had."""
-        number = column.numbers.get(status)
+    def _put(self, column: _Column, rows: Rows, status: Status, is_alone: bool) -> None:
+        """Take over a verdict; ``is_alone`` if no other column rejects anything."""
+        number = column.numbers.get(status) if isinstance(status, Status) else None
         if number is None:
             entry = column.entries[0]
             number = self.book.number_of(entry.hook, entry.rank, status)
@@ -318,14 +335,15 @@ class FilterColumns:
             self._combine_some(few)
             return
         column.codes[rows] = number
-        if not is_even:
+        if not is_alone:
             self._combine_some(rows)
             return
-        before = int(self._codes[rows[0]])
+        before = self._codes[rows]
         self._codes[rows] = number
         self.rejection = None
-        if (before == 0) != (number == 0):
-            self._changed(rows)
+        flipped = rows[before == 0] if number else rows[before != 0]
+        if len(flipped):
+            self._changed(flipped)
 
     def _ask(self, column: _Column, state: CycleState, pod: PodInfo, rows: Rows | None) -> None:
         """Renew the verdicts of one column, for some rows or (None) for all."""

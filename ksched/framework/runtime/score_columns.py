@@ -95,7 +95,7 @@ class ScoreEntry:
             lowest, highest = min(scores.values), max(scores.values)
             self._check_range(lowest, highest)
             if lowest == highest:
-                return lowest * self.weight
+                return int(lowest) * self.weight
             return (np.array(scores.values, np.int64) * self.weight).take(scores.ids)
         return self.finish(state, pod, nodes, self._checked(scores, len(nodes)))
 

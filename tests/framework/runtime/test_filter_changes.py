@@ -177,6 +177,43 @@ async def test_answers_at_hand_hold_for_many_nodes_and_beside_other_plugins(door
         assert await _feasible(decider) == open_nodes.intersection(others)
 
 
+async def test_nodes_of_one_piece_may_have_had_different_answers(doors: Doors) -> None:
+    decider = Decider(load_config(CONFIG), registry={"Doors": lambda args, handle: doors})
+    decider.set_cluster(make_node(f"n{n}").obj() for n in range(60))
+    doors.close(*(f"n{n}" for n in range(20)), rows=None)
+    assert len(await _feasible(decider)) == 40
+
+    doors.answer = (7, ChangedVerdicts([(np.arange(60), CLOSED)]))
+    assert await _feasible(decider) == set()
+    doors.answer = (8, ChangedVerdicts([(np.arange(30), SUCCESS)]))
+    assert await _feasible(decider) == {f"n{n}" for n in range(30)}
+
+
+@pytest.mark.parametrize(
+    "nonsense",
+    [
+        pytest.param(ChangedVerdicts([([1], CLOSED)]), id="rows in a list"),
+        pytest.param(ChangedVerdicts([(np.array([4]), CLOSED)]), id="a row past the end"),
+        pytest.param(ChangedVerdicts([(np.array([-1]), CLOSED)]), id="a row before the first"),
+        pytest.param(ChangedVerdicts([(np.array([1.5]), CLOSED)]), id="half a row"),
+        pytest.param(ChangedVerdicts([(np.array([1]), "no")]), id="no status"),
+        pytest.param(ChangedVerdicts([(np.array([1]), [])]), id="a list"),
+        pytest.param(ChangedVerdicts(None), id="no pieces"),
+        pytest.param([1, 2], id="a list of rows"),
+        pytest.param(np.array([7]), id="a row that is not there"),
+    ],
+)
+async def test_nonsense_about_changes_fails_the_attempt_only(
+    decider: Decider, doors: Doors, nonsense: object
+) -> None:
+    await _feasible(decider)
+    doors.answer = (7, nonsense)
+    assert 'running "Doors" filter plugin: returned ' in (await decider.decide(POD)).message
+
+    doors.answer = None
+    assert await _feasible(decider) == {"n0", "n1", "n2", "n3"}
+
+
 async def test_an_answer_that_is_no_verdict_fails_the_attempt(
     decider: Decider, doors: Doors
 ) -> None:

@@ -143,6 +143,12 @@ def test_required_affinity(
             {**_all(APART, "a1"), **_all(LONELY, "b1", "bare")},
             id="near, but not on the same node",
         ),
+        pytest.param(
+            FAR_FROM_DB.label(WEB),
+            [FAR_FROM_DB.merge({"metadata": {"name": "twin"}}).label(WEB).node("a1")],
+            {},
+            id="a twin does not mind",
+        ),
     ],
 )
 def test_required_anti_affinity(
