@@ -76,6 +76,11 @@ class BindingCycle:
         self._extenders = extenders
         self._slots = asyncio.Semaphore(MAX_CONCURRENT_BINDS)
 
+    @property
+    def is_busy(self) -> bool:
+        """Whether as many bind calls are under way as may be at once."""
+        return self._slots.locked()
+
     async def run(self, placed: Placed) -> Rejected | None:
         """Bind a placed pod; on failure everything is undone and the outcome returned."""
         try:

@@ -23,7 +23,7 @@ from msgspec import Raw
 
 from ksched.api.decoding import decode_pod, decoder
 from ksched.api.objects import Node, Pod
-from ksched.binding import MAX_CONCURRENT_BINDS, BindingCycle
+from ksched.binding import BindingCycle
 from ksched.cache.cache import SchedulerCache
 from ksched.cache.listings import Listings
 from ksched.cache.pod_info import PodInfo
@@ -75,8 +75,6 @@ log = logging.getLogger(__name__)
 NOT_TERMINAL = Selection(field_selector="status.phase!=Succeeded,status.phase!=Failed")
 EXPIRY_CHECK_SECONDS = 1.0
 DRAIN_SECONDS = 10.0
-BUSY_REQUESTS = MAX_CONCURRENT_BINDS // 2
-"""With so many requests unanswered the API server has enough to do: Events wait."""
 
 
 class ProfileRecorder:
@@ -157,7 +155,8 @@ class Scheduler:
             self.clock,
             hostname=gethostname(),
             rng=rng,
-            gives_way=lambda: self.client.unanswered >= BUSY_REQUESTS,
+            # Binds that only wait for our own rate limit keep nobody busy.
+            gives_way=lambda: self._binding.is_busy and not limiter.waiting,
         )
         self.cache = SchedulerCache(self.clock.now, assume_ttl_seconds)
         self.listings = Listings()

@@ -19,6 +19,8 @@ class RateLimiter:
         self._clock = clock
         self._tokens = float(self._burst)
         self._filled_at: float | None = None
+        self.waiting = 0
+        """Callers that wait for their token."""
 
     def acquire_nowait(self) -> float:
         """Take a token and return the seconds to wait before using it, 0 in the common case."""
@@ -37,9 +39,12 @@ class RateLimiter:
         """Wait for a token; return the seconds waited. A cancelled caller gives its token back."""
         delay = self.acquire_nowait()
         if delay > 0:
+            self.waiting += 1
             try:
                 await self._clock.sleep(delay)
             except BaseException:
                 self._tokens += 1.0
                 raise
+            finally:
+                self.waiting -= 1
         return delay

@@ -87,9 +87,6 @@ class ApiClient:
         self._clock = clock
         self._limiter = limiter
         self._rng = rng or random.Random()
-        self.unanswered = 0
-        """Requests that were sent and have no answer yet; those that wait for the rate limit were
-        not sent."""
 
     async def request(
         self,
@@ -111,7 +108,6 @@ class ApiClient:
         while True:
             if self._limiter is not None:
                 await self._limiter.acquire()
-            self.unanswered += 1
             try:
                 response = await self._transport.request(
                     method, path, body, content_type=content_type, timeout=timeout
@@ -121,8 +117,6 @@ class ApiClient:
                 error = error_from_response(method, path, response, self._clock.wall())
             except Unavailable as unavailable:
                 error = unavailable
-            finally:
-                self.unanswered -= 1
             tried += 1
             if tried >= retry.tries or not retry.applies_to(error):
                 raise error
