@@ -44,7 +44,7 @@ from ksched.web.server import WebServer
 
 log = logging.getLogger(__name__)
 
-FLUSH_SECONDS: Final = 2.0
+FLUSH_SECONDS: Final = 5.0
 FIRST_SYNC_SECONDS: Final = 60.0
 GC_THRESHOLDS: Final = (50_000, 20, 50)
 SETTLE_SECONDS: Final = 0.05
