@@ -148,16 +148,7 @@ class Scheduler:
         limiter = RateLimiter(connection.qps, connection.burst, self.clock)
         guard: Guard = fence.guard if fence else lambda transport: transport
         self.client = ApiClient(guard(transport), self.clock, limiter, rng)
-        event_limiter = RateLimiter(connection.qps, connection.burst, self.clock)
-        event_client = ApiClient(transport, self.clock, event_limiter, rng)
-        self.recorder = EventRecorder(
-            event_client,
-            self.clock,
-            hostname=gethostname(),
-            rng=rng,
-            # Binds that only wait for our own rate limit keep nobody busy.
-            gives_way=lambda: self._binding.is_busy and not limiter.waiting,
-        )
+        self.recorder = self._make_recorder(transport, limiter, rng)
         self.cache = SchedulerCache(self.clock.now, assume_ttl_seconds)
         self.listings = Listings()
         self.waiting = WaitingPods()
@@ -197,6 +188,20 @@ class Scheduler:
         self._expires_assumed = assume_ttl_seconds > 0
         self._drain = anyio.CancelScope()
         self._tasks: anyio.abc.TaskGroup | None = None
+
+    def _make_recorder(
+        self, transport: Transport, limiter: RateLimiter, rng: random.Random
+    ) -> EventRecorder:
+        connection = self.configuration.client_connection
+        own_limiter = RateLimiter(connection.qps, connection.burst, self.clock)
+        return EventRecorder(
+            ApiClient(transport, self.clock, own_limiter, rng),
+            self.clock,
+            hostname=gethostname(),
+            rng=rng,
+            # Binds that only wait for our own rate limit keep nobody busy.
+            gives_way=lambda: self._binding.is_busy and not limiter.waiting,
+        )
 
     def _make_preemption(self, pre_binding: PreBindingPods, metrics: Metrics) -> PreemptionExecutor:
         return PreemptionExecutor(

@@ -111,10 +111,10 @@ class DomainVerdicts:
             found = [self.topologies[one].rows_in(domains) for one, domains in self._changed]
             return self.mark, np.unique(np.concatenate(found))
         topology, codes = self.topologies[0], self.codes[0]
+        by_code: dict[int, list[int]] = {}
+        for _, domains in self._changed:
+            for domain in domains:
+                by_code.setdefault(int(codes[domain]), []).append(domain)
         return self.mark, ChangedVerdicts(
-            [
-                (topology.rows_in([domain]), self._statuses[codes[domain]])
-                for _, domains in self._changed
-                for domain in domains
-            ]
+            [(topology.rows_in(domains), self._statuses[code]) for code, domains in by_code.items()]
         )
