@@ -85,7 +85,6 @@ class NodeTable:
         row = self.rows.get(info.name)
         if row is None:
             row = self.rows[info.name] = len(self.infos)
-            self._reserve(row + 1)
             self.infos.append(info)
             self._count_images(info.images, 1)
             self.images_generation += 1
@@ -93,6 +92,8 @@ class NodeTable:
             self._count_images(self.infos[row].images, -1)
             self._count_images(info.images, 1)
             self.images_generation += 1
+        # A node that was there before may offer a resource that nobody had.
+        self._reserve(row + 1)
         self._write_node(row, info)
         self.put_pods(row, info)
         self.node_log.append(row)

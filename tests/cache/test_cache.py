@@ -44,6 +44,17 @@ def cpu_millis(cache: SchedulerCache, node_name: str) -> int:
     return node.requested_of("cpu")
 
 
+def test_a_known_node_may_come_to_offer_any_number_of_new_resources(cache: SchedulerCache) -> None:
+    """Device plugins register after the node did."""
+    cache.update_snapshot()
+    devices = {f"example.com/device-{number}": str(number) for number in range(8)}
+    cache.add_node(make_node("n1").capacity(devices, cpu="4").obj())
+    nodes = cache.update_snapshot().table.all()
+
+    offered = {name: int(nodes.allocatable(name)[nodes.table.rows["n1"]]) for name in devices}
+    assert offered == {name: int(amount) for name, amount in devices.items()}
+
+
 def test_an_assumed_pod_counts_before_the_api_server_knows(cache: SchedulerCache) -> None:
     cache.assume_pod(info(cache, WEB))
     assert cpu_millis(cache, "n1") == 1000
