@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 from ksched.cache.change_log import ChangeLog
 from ksched.cache.domain_counts import DomainCounts
 from ksched.cache.pod_info import PodTemplate
-from ksched.cache.topology_domains import Eligible, TopologyDomains
+from ksched.cache.topology_domains import Eligible, TopologyDomains, longer
 
 if TYPE_CHECKING:
     from ksched.cache.columns import NodeTable
@@ -240,9 +240,7 @@ class PodCounts:
         # As large as the table's own columns, which never shrink: every logged row is inside.
         capacity = len(self.ledger.table.pod_count)
         if capacity > len(self._counts):
-            grown = np.zeros(capacity, np.int64)
-            grown[: len(self._counts)] = self._counts
-            self._counts = grown
+            self._counts = longer(self._counts, capacity)
 
     def _start_over(self) -> None:
         self._counts = np.zeros(self.ledger.table.pod_count.shape[0], np.int64)
