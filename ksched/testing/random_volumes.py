@@ -82,7 +82,8 @@ class RandomVolumes(RandomCluster):
     def csi_node(self) -> CSINode:
         meta: dict[str, Any] = {"name": self.one_of(self._node_names)}
         if self.sometimes():
-            plugins = "kubernetes.io/aws-ebs,kubernetes.io/cinder"
+            moved = self.one_of(("aws-ebs", "gce-pd", "azure-disk"))
+            plugins = f"kubernetes.io/{moved},kubernetes.io/cinder"
             meta["annotations"] = {"storage.alpha.kubernetes.io/migrated-plugins": plugins}
         drivers: list[dict[str, Any]] = []
         for name in DRIVERS:
@@ -230,12 +231,13 @@ class RandomVolumes(RandomCluster):
     def _pod_volume(self) -> dict[str, Any]:
         if self.sometimes(80):
             return {"persistentVolumeClaim": {"claimName": self.one_of((*CLAIMS, "c0"))}}
-        only_read = self.sometimes()
+        only_read, disk = self.sometimes(), self.one_of("yz")
         monitors = self.several(lambda: self.one_of(("m1", "m2")), 2, 1)
         return self.one_of(
             (
                 {"awsElasticBlockStore": {"volumeID": self.one_of(("vol-1", "vol-v1"))}},
-                {"gcePersistentDisk": {"pdName": "d", "readOnly": only_read}},
+                {"gcePersistentDisk": {"pdName": self.one_of("de"), "readOnly": only_read}},
+                {"azureDisk": {"diskName": disk, "diskURI": f"https://disks.example/{disk}.vhd"}},
                 {"iscsi": {"iqn": "i", "readOnly": only_read}},
                 {"rbd": {"image": "r", "monitors": monitors, "readOnly": only_read}},
                 {"cinder": {"volumeID": self.one_of(VOLUMES)}},

@@ -21,7 +21,12 @@ from ksched.testing.reference.matching import (
 )
 from ksched.testing.reference.spread import filter_spread
 from ksched.testing.reference.volume_binding import filter_binding, pre_filter_binding
-from ksched.testing.reference.volume_limits import filter_limits
+from ksched.testing.reference.volume_limits import (
+    filter_azure_disk,
+    filter_ebs,
+    filter_gce_pd,
+    filter_limits,
+)
 from ksched.testing.reference.volumes import (
     filter_restrictions,
     filter_zone,
@@ -138,6 +143,9 @@ FILTERS: dict[str, Callable[[World, Node], Verdict]] = {
     "NodeResourcesFit": _node_resources_fit,
     "VolumeRestrictions": filter_restrictions,
     "NodeVolumeLimits": filter_limits,
+    "EBSLimits": filter_ebs,
+    "GCEPDLimits": filter_gce_pd,
+    "AzureDiskLimits": filter_azure_disk,
     "VolumeBinding": filter_binding,
     "VolumeZone": filter_zone,
     "PodTopologySpread": filter_spread,

@@ -1,9 +1,14 @@
-"""NodeVolumeLimits, spelled out."""
+"""NodeVolumeLimits and the limits of disks from before CSI, spelled out."""
 
 from __future__ import annotations
 
 from ksched.api.objects import Node, Pod, Volume
-from ksched.api.storage import CSINode, PersistentVolumeClaim, PersistentVolumeSpec
+from ksched.api.storage import (
+    MIGRATED_PLUGINS,
+    CSINode,
+    PersistentVolumeClaim,
+    PersistentVolumeSpec,
+)
 from ksched.testing.reference.volumes import (
     claim_name,
     class_of_claim,
@@ -107,3 +112,62 @@ def _translated(spec: Volume | PersistentVolumeSpec, zone: str) -> tuple[str, st
     if spec.portworx_volume is not None:
         return "pxd.portworx.com", spec.portworx_volume.volume_id
     return "", ""
+
+
+# -- before CSI ---------------------------------------------------------------------------------
+
+
+def filter_ebs(world: World, node: Node) -> Verdict:
+    instance = node.metadata.labels.get("node.kubernetes.io/instance-type", "")
+    usual = 25 if instance.startswith(("c5", "m5", "r5", "t3", "z1d")) else 39
+    return _filter_disks(world, node, "aws-ebs", usual)
+
+
+def filter_gce_pd(world: World, node: Node) -> Verdict:
+    return _filter_disks(world, node, "gce-pd", 16)
+
+
+def filter_azure_disk(world: World, node: Node) -> Verdict:
+    return _filter_disks(world, node, "azure-disk", 16)
+
+
+def _filter_disks(world: World, node: Node, kind: str, usual: int) -> Verdict:
+    csi_node = find_csi_node(world, node)
+    if csi_node is not None:
+        migrated = csi_node.metadata.annotations.get(MIGRATED_PLUGINS, "").split(",")
+        if f"kubernetes.io/{kind}" in migrated:
+            return None
+    limit = int(node.status.allocatable.get(f"attachable-volumes-{kind}", usual))
+    there = {disk for pod in world.pods_on(node) for disk in _disks(world, pod, kind)}
+    new = _disks(world, world.pod, kind) - there
+    if new and len(there) + len(new) > limit:
+        return UNSCHEDULABLE, ["node(s) exceed max volume count"]
+    return None
+
+
+def _disks(world: World, pod: Pod, kind: str) -> set[str]:
+    """The disks of one kind that a pod uses, those yet to be made included."""
+    found = set()
+    for volume in pod.spec.volumes:
+        name = claim_name(pod, volume)
+        claim = None if name is None else find_claim(world, name[0], pod.metadata.namespace)
+        if name is None:
+            found.add(_disk(volume, kind))
+        elif claim is not None and (not name[1] or is_owned(claim, pod)):
+            bound = find_volume(world, claim.spec.volume_name)
+            wanted = find_class(world, claim.spec.storage_class_name or "")
+            if bound is not None:
+                found.add(_disk(bound.spec, kind))
+            elif wanted is not None and wanted.provisioner == f"kubernetes.io/{kind}":
+                found.add(f"?{claim.metadata.key}")
+    return found - {""}
+
+
+def _disk(spec: Volume | PersistentVolumeSpec, kind: str) -> str:
+    if kind == "aws-ebs":
+        return (
+            "" if spec.aws_elastic_block_store is None else spec.aws_elastic_block_store.volume_id
+        )
+    if kind == "gce-pd":
+        return "" if spec.gce_persistent_disk is None else spec.gce_persistent_disk.pd_name
+    return "" if spec.azure_disk is None else spec.azure_disk.disk_name

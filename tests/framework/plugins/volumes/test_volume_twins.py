@@ -37,6 +37,11 @@ from ksched.testing.reference.volumes import named_claims
 from ksched.testing.virtual_time import run
 
 PLUGINS = ("VolumeRestrictions", "NodeVolumeLimits", "VolumeBinding", "VolumeZone")
+LEGACY_LIMITS = {
+    "EBSLimits": "attachable-volumes-aws-ebs",
+    "GCEPDLimits": "attachable-volumes-gce-pd",
+    "AzureDiskLimits": "attachable-volumes-azure-disk",
+}
 CONFIG = """
 apiVersion: kubescheduler.config.k8s.io/v1
 kind: KubeSchedulerConfiguration
@@ -49,22 +54,24 @@ profiles:
       enabled:
       - {name: PrioritySort}
       - {name: DefaultBinder}
-      - {name: VolumeRestrictions}
-      - {name: NodeVolumeLimits}
-      - {name: VolumeBinding}
-      - {name: VolumeZone}
+      %s
 """
 NAMES = tuple(f"n{number}" for number in range(6))
 PROFILE = ReferenceProfile(filters=PLUGINS, weights={})
+LEGACY_PROFILE = ReferenceProfile(
+    filters=("VolumeRestrictions", *LEGACY_LIMITS, "VolumeBinding"), weights={}
+)
 
 
 class Life:
     """A cluster that changes, known to both sides."""
 
-    def __init__(self, seed: int) -> None:
+    def __init__(self, seed: int, profile: ReferenceProfile = PROFILE) -> None:
         self.random = Random(seed)
         self.source = RandomVolumes(self.random, NAMES)
-        self.decider = Decider(load_config(CONFIG))
+        self.profile = profile
+        enabled = "\n      ".join(f"- {{name: {plugin}}}" for plugin in profile.filters)
+        self.decider = Decider(load_config(CONFIG % enabled))
         self.nodes: dict[str, Node] = {}
         self.pods: dict[str, Pod] = {}
         self.objects: dict[type, dict[str, Any]] = {}
@@ -135,6 +142,16 @@ class Life:
             self.put(msgspec.convert(builtins, PersistentVolumeClaim))
 
     def put_node(self, node: Node) -> None:
+        if self.profile is LEGACY_PROFILE:
+            amounts = {
+                resource: str(self.random.randint(0, 2))
+                for resource in LEGACY_LIMITS.values()
+                if self.random.random() < 0.7
+            }
+            status = msgspec.structs.replace(
+                node.status, allocatable={**node.status.allocatable, **amounts}
+            )
+            node = msgspec.structs.replace(node, status=status)
         self.nodes[node.metadata.name] = node
         self.decider.cache.add_node(node)
 
@@ -252,7 +269,7 @@ class Life:
     async def compare(self) -> None:
         by_node, nodes = self.by_node(), list(self.nodes.values())
         for pod in self.incoming():
-            wanted = decide(nodes, by_node, pod, PROFILE, self.others)
+            wanted = decide(nodes, by_node, pod, self.profile, self.others)
             got = await self.decider.decide(pod)
             assert got.feasible == set(wanted.scores), (pod, got.message, wanted.message)
             if not got.feasible:
@@ -262,8 +279,18 @@ class Life:
 @settings(max_examples=80, deadline=None)
 @given(seed=st.integers(0, 2**32 - 1))
 def test_plugins_agree_with_the_reference_after_every_step(seed: int) -> None:
+    _live_and_compare(seed, PROFILE)
+
+
+@settings(max_examples=60, deadline=None)
+@given(seed=st.integers(0, 2**32 - 1))
+def test_limits_of_old_disks_agree_with_the_reference_after_every_step(seed: int) -> None:
+    _live_and_compare(seed, LEGACY_PROFILE)
+
+
+def _live_and_compare(seed: int, profile: ReferenceProfile) -> None:
     async def live() -> None:
-        life = Life(seed)
+        life = Life(seed, profile)
         await life.compare()
         for _ in range(15):
             # Now and then several things happen between two decisions.
