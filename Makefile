@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: test-contract load run test lint types unit again explore docs simulate assets assets-path test-real parity bench-real clean help
+.PHONY: test-contract load run test lint types unit again explore fuzz docs simulate assets assets-path test-real parity bench-real clean help
 .DEFAULT_GOAL := help
 
 help: ## list the targets
@@ -39,6 +39,9 @@ again: $(VENV)/.installed-test ## only the tests that failed in the last run, on
 
 simulate: $(VENV)/.installed-test ## clusters live through bad weather: make simulate SEEDS=100
 	KSCHED_SIMULATION_FIRST=$$(date +%s) KSCHED_SIMULATION_SEEDS=$(or $(SEEDS),20) $(BIN)/pytest -n auto tests/simulation
+
+fuzz: $(VENV)/.installed-test ## objects at the limits of API validation, from a new seed: make fuzz OBJECTS=20000
+	$(BIN)/python -m lab.fuzz --keep-going --objects $(or $(OBJECTS),20000)
 
 explore: $(VENV)/.installed-test ## the property tests with examples nobody has seen yet
 	KSCHED_EXAMPLES=explore $(BIN)/pytest -n auto -m "not real"
