@@ -2,13 +2,14 @@
 
 Rows are dense: removing a node moves the last row into the gap and logs both. Columns are NumPy
 arrays; labels and taints are numbers into a vocabulary, and a label column exists only for keys
-that some selector asked for. A small table of the same shape, made of a few copied nodes with pods
-added or removed, is an overlay: plugins cannot tell it from the real one.
+that some node has and some selector asked for (``labels``). A small table of the same shape, made
+of a few copied nodes with pods added or removed, is an overlay: plugins cannot tell it from the
+real one.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Generic, TypeVar
 
 import numpy as np
@@ -16,7 +17,8 @@ from numpy.typing import NDArray
 
 from ksched.api.objects import Taint
 from ksched.cache.change_log import RowLog
-from ksched.cache.interning import ResourceAxis, Vocabulary
+from ksched.cache.interning import InternedColumn, ResourceAxis
+from ksched.cache.labels import NodeLabels
 from ksched.cache.node_info import NodeInfo
 from ksched.cache.pod_counts import PodLedger
 
@@ -51,8 +53,8 @@ class NodeTable:
         self.row_log = RowLog()
         self.images: dict[str, ImageState] = {}
         self.images_generation = 0
-        self._taint_sets: Vocabulary[tuple[Taint, ...]] = Vocabulary([()])
-        self._labels: dict[str, LabelColumn] = {}
+        self._taints: InternedColumn[tuple[Taint, ...]] = InternedColumn((), capacity)
+        self._labels = NodeLabels(self)
         self._ledger: PodLedger | None = None
         self._allocate(capacity)
 
@@ -65,7 +67,6 @@ class NodeTable:
         self.allowed_pods = np.zeros(capacity, np.int64)
         self.unschedulable = np.zeros(capacity, np.bool_)
         self.uses_host_ports = np.zeros(capacity, np.bool_)
-        self.taint_ids = np.zeros(capacity, np.int32)
 
     @classmethod
     def of(cls, infos: Sequence[NodeInfo], axis: ResourceAxis) -> NodeTable:
@@ -86,12 +87,16 @@ class NodeTable:
         if row is None:
             row = self.rows[info.name] = len(self.infos)
             self.infos.append(info)
+            self._labels.replace({}, info.labels)
             self._count_images(info.images, 1)
             self.images_generation += 1
-        elif self.infos[row].images != info.images:
-            self._count_images(self.infos[row].images, -1)
-            self._count_images(info.images, 1)
-            self.images_generation += 1
+        else:
+            before = self.infos[row]
+            self._labels.replace(before.labels, info.labels)
+            if before.images != info.images:
+                self._count_images(before.images, -1)
+                self._count_images(info.images, 1)
+                self.images_generation += 1
         # A node that was there before may offer a resource that nobody had.
         self._reserve(row + 1)
         self._write_node(row, info)
@@ -117,9 +122,11 @@ class NodeTable:
 
     def remove(self, name: str) -> None:
         row = self.rows.pop(name)
+        self._labels.replace(self.infos[row].labels, {})
         self._count_images(self.infos[row].images, -1)
         self.images_generation += 1
         last = self.infos.pop()
+        self._taints.write(len(self.infos), ())
         if row < len(self.infos):
             self.infos[row] = last
             self.rows[last.name] = row
@@ -135,9 +142,7 @@ class NodeTable:
         self.requested[:, row] = 0
         self.allowed_pods[row] = info.allowed_pods
         self.unschedulable[row] = node.spec.unschedulable
-        self.taint_ids[row] = self._taint_sets.intern(tuple(node.spec.taints))
-        for key, column in self._labels.items():
-            column.write(row, node.metadata.labels.get(key))
+        self._taints.write(row, tuple(node.spec.taints))
 
     def _reserve(self, rows: int) -> None:
         capacity = self.pod_count.shape[0]
@@ -151,8 +156,7 @@ class NodeTable:
         for name in _ARRAYS:
             source, target = old[name], self.__dict__[name]
             target[tuple(slice(0, size) for size in source.shape)] = source
-        for column in self._labels.values():
-            column.reserve(capacity)
+        self._taints.reserve(capacity)
 
     def _count_images(self, images: dict[str, int], sign: int) -> None:
         for name, size_bytes in images.items():
@@ -179,16 +183,9 @@ class NodeTable:
     def some(self, rows: NDArray[np.intp]) -> NodeRows:
         return NodeRows(self, rows)
 
-    def label_column(self, key: str) -> LabelColumn:
-        """Values of a label by row. Its vocabulary is replaced when most of it is out of use."""
-        column = self._labels.get(key)
-        if column is None:
-            column = self._labels[key] = LabelColumn(self.pod_count.shape[0])
-            for row, info in enumerate(self.infos):
-                column.write(row, info.labels.get(key))
-        elif column.is_bloated(len(self.infos)):
-            column.rebuild([info.labels.get(key) for info in self.infos])
-        return column
+    def label_column(self, key: str) -> InternedColumn[str | None]:
+        """Values of a label by row, as they are now."""
+        return self._labels.column(key)
 
 
 _ARRAYS = (
@@ -199,34 +196,7 @@ _ARRAYS = (
     "allowed_pods",
     "unschedulable",
     "uses_host_ports",
-    "taint_ids",
 )
-
-
-class LabelColumn:
-    """Values of one label key; number 0 stands for an absent label."""
-
-    __slots__ = ("ids", "vocabulary")
-
-    def __init__(self, capacity: int) -> None:
-        self.ids = np.zeros(capacity, np.int32)
-        self.vocabulary: Vocabulary[str | None] = Vocabulary([None])
-
-    def write(self, row: int, value: str | None) -> None:
-        self.ids[row] = self.vocabulary.intern(value)
-
-    def reserve(self, capacity: int) -> None:
-        if capacity > self.ids.shape[0]:
-            self.ids = np.concatenate([self.ids, np.zeros(capacity - self.ids.shape[0], np.int32)])
-
-    def is_bloated(self, rows: int) -> bool:
-        """Whether most values belong to nodes that are gone (host names of a churning cluster)."""
-        return len(self.vocabulary) > 1024 + 4 * rows
-
-    def rebuild(self, values: Iterable[str | None]) -> None:
-        self.vocabulary = Vocabulary([None])
-        for row, value in enumerate(values):
-            self.write(row, value)
 
 
 class ClassColumn(Generic[V]):
@@ -322,8 +292,8 @@ class NodeRows:
 
     @property
     def taints(self) -> ClassColumn[tuple[Taint, ...]]:
-        table = self.table
-        return ClassColumn(table.taint_ids[self.index], table._taint_sets.values)
+        column = self.table._taints
+        return ClassColumn(column.ids[self.index], column.vocabulary.values)
 
     def label(self, key: str) -> ClassColumn[str | None]:
         """Values of a label; ``None`` where a node does not have it."""

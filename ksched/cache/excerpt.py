@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 from ksched.cache.change_log import RowLog
 from ksched.cache.columns import Ints, NodeRows, NodeTable
 from ksched.cache.interning import CPU, MEMORY
+from ksched.cache.labels import NodeLabels
 from ksched.cache.pod_info import PodInfo
 
 POD_COUNT, NON_ZERO_CPU, NON_ZERO_MEMORY, REQUESTED = 0, 1, 2, 3
@@ -39,13 +40,12 @@ class Excerpt(NodeTable):
         self.rows = {info.name: position for position, info in enumerate(self.infos)}
         self.node_log, self.row_log = RowLog(), RowLog()
         self.images, self.images_generation = table.images, table.images_generation
-        self._taint_sets = table._taint_sets
-        self._labels, self._ledger = {}, None
+        self._taints = table._taints.taken(rows)
+        self._labels, self._ledger = NodeLabels(self), None
         self.allocatable = table.allocatable[:, rows]
         self.allowed_pods = table.allowed_pods[rows]
         self.unschedulable = table.unschedulable[rows]
         self.uses_host_ports = table.uses_host_ports[rows]
-        self.taint_ids = table.taint_ids[rows]
         # A pod that is only expected may ask for a resource that no node has ever been asked for.
         known, width = table.requested.shape[0], len(table.axis)
         self.amounts: Ints = np.zeros((REQUESTED + max(known, width), len(rows)), np.int64)

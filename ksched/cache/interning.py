@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterable
 from typing import Generic, TypeVar
 
+import numpy as np
+from numpy.typing import NDArray
+
 CPU, MEMORY, EPHEMERAL_STORAGE = 0, 1, 2
 """Positions of the fixed resources on every resource axis."""
 
@@ -35,6 +38,71 @@ class Vocabulary(Generic[V]):
 
     def __len__(self) -> int:
         return len(self.values)
+
+
+class InternedColumn(Generic[V]):
+    """A value for every row, as numbers into a vocabulary; number 0 stands for the default.
+
+    The vocabulary is replaced when most of its values are out of use, so that it is never much
+    longer than the rows have values. Whoever keeps numbers compares it by identity.
+    """
+
+    __slots__ = ("_default", "_rows", "_used", "ids", "vocabulary")
+
+    def __init__(self, default: V, capacity: int) -> None:
+        self._default = default
+        self.ids: NDArray[np.int32] = np.zeros(capacity, np.int32)
+        self.vocabulary: Vocabulary[V] = Vocabulary([default])
+        self._rows = [0]
+        """How many rows have each value; the default is not counted."""
+        self._used = 0
+
+    def write(self, row: int, value: V) -> None:
+        before, number = int(self.ids[row]), self.vocabulary.intern(value)
+        if number == before:
+            return
+        self.ids[row] = number
+        rows = self._rows
+        if number == len(rows):
+            rows.append(0)
+        if number:
+            rows[number] += 1
+            self._used += rows[number] == 1
+        if before:
+            rows[before] -= 1
+            self._used -= not rows[before]
+        if len(rows) > 64 + 2 * self._used:
+            self._renumber()
+
+    def fill(self, values: list[V]) -> None:
+        """Write all rows anew; those past the end of ``values`` get the default."""
+        self.vocabulary = Vocabulary([self._default])
+        self.ids = np.zeros_like(self.ids)
+        self.ids[: len(values)] = [self.vocabulary.intern(value) for value in values]
+        self._rows = [0, *np.bincount(self.ids, minlength=1)[1:].tolist()]
+        self._used = len(self._rows) - 1
+
+    def _renumber(self) -> None:
+        numbers = [0, *(number for number, rows in enumerate(self._rows) if rows)]
+        mapping = np.zeros(len(self._rows), np.int32)
+        mapping[numbers] = np.arange(len(numbers), dtype=np.int32)
+        values = self.vocabulary.values
+        self.vocabulary = Vocabulary([values[number] for number in numbers])
+        self._rows = [self._rows[number] for number in numbers]
+        # Another array: the numbers that were read before go on meaning what they meant.
+        self.ids = mapping[self.ids]
+
+    def reserve(self, capacity: int) -> None:
+        if capacity > len(self.ids):
+            grown = np.zeros(capacity, np.int32)
+            grown[: len(self.ids)] = self.ids
+            self.ids = grown
+
+    def taken(self, rows: NDArray[np.intp]) -> InternedColumn[V]:
+        """The same values of some rows; not to be written to."""
+        column = InternedColumn(self._default, 0)
+        column.ids, column.vocabulary = self.ids[rows], self.vocabulary
+        return column
 
 
 class ResourceAxis(Vocabulary[str]):

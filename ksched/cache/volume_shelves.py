@@ -15,7 +15,8 @@ from numpy.typing import NDArray
 from ksched.api.node_selectors import NodeTerm, NodeTerms, compile_node_selector
 from ksched.api.quantity import MAX_INT64, NANOS, to_nanos
 from ksched.api.storage import PersistentVolume, VolumeNodeAffinity
-from ksched.cache.columns import LabelColumn, NodeRows
+from ksched.cache.columns import NodeRows
+from ksched.cache.interning import InternedColumn
 
 Ints = NDArray[np.int64]
 Ids = NDArray[np.intp]
@@ -93,7 +94,7 @@ class LabelShelf:
         counted: Ints = counts[numbers[nodes.label(self._key).ids]]
         return counted
 
-    def _numbers_of(self, column: LabelColumn) -> Ids:
+    def _numbers_of(self, column: InternedColumn[str | None]) -> Ids:
         """The number of each value of a column of nodes; the last one for values unknown here."""
         vocabulary, nodes_values = column.vocabulary, len(column.vocabulary)
         known, known_values, count, numbers = self._layout

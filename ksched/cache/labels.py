@@ -1,0 +1,114 @@
+"""Labels of nodes as columns: one for each key that a node has and a selector asked for."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from typing import TYPE_CHECKING
+
+from ksched.api.objects import Labels
+from ksched.cache.interning import InternedColumn
+
+if TYPE_CHECKING:
+    from ksched.cache.columns import NodeTable
+
+KEPT_BYTES = 16 << 20
+"""Memory for the numbers of all label columns of a table."""
+
+_FEWEST = 64
+
+
+class LabelColumn(InternedColumn[str | None]):
+    """Values of one label key; number 0 stands for an absent label.
+
+    Reads the table's log when it is asked: a node that changes costs nothing here.
+    """
+
+    __slots__ = ("_key", "_position", "_size", "_table")
+
+    def __init__(self, table: NodeTable, key: str) -> None:
+        super().__init__(None, table.pod_count.shape[0])
+        self._table = table
+        self._key = key
+        self._position = -1
+        self._size = 0
+
+    def catch_up(self) -> None:
+        infos, log = self._table.infos, self._table.node_log
+        size = len(infos)
+        if log.position == self._position and size == self._size:
+            return
+        self.reserve(self._table.pod_count.shape[0])
+        changed = log.since(self._position)
+        if changed is None:
+            self.fill([info.labels.get(self._key) for info in infos])
+        else:
+            for row in range(size, self._size):
+                self.write(row, None)
+            for row in changed:
+                if row < size:
+                    self.write(row, infos[row].labels.get(self._key))
+        self._position, self._size = log.position, size
+
+
+class NodeLabels:
+    """Which label keys the nodes of a table have, and the columns of those that are asked for.
+
+    A key that no node has needs no column, whoever asks for it; a column goes with the last node
+    that has its key, or when it was unused for longest and others need the room.
+    """
+
+    __slots__ = ("_columns", "_keys", "_nothing", "_table")
+
+    def __init__(self, table: NodeTable) -> None:
+        self._table = table
+        self._nothing: InternedColumn[str | None] = InternedColumn(None, 0)
+        """The column of all keys that no node has."""
+        self._keys: dict[str, int] | None = None
+        """Nodes by key; counted when it is first asked for, then kept."""
+        self._columns: OrderedDict[str, LabelColumn] = OrderedDict()
+
+    @property
+    def keys(self) -> dict[str, int]:
+        if self._keys is None:
+            self._keys = {}
+            for info in self._table.infos:
+                self._count(info.labels, 1)
+        return self._keys
+
+    def __contains__(self, key: str) -> bool:
+        return key in self.keys
+
+    def __len__(self) -> int:
+        """How many columns there are."""
+        return len(self._columns)
+
+    def replace(self, before: Labels, after: Labels) -> None:
+        """Take over the labels of a node that came, changed or went."""
+        if self._keys is not None and before != after:
+            self._count(after, 1)
+            self._count(before, -1)
+
+    def _count(self, labels: Labels, more: int) -> None:
+        keys = self.keys
+        for key in labels:
+            nodes = keys[key] = keys.get(key, 0) + more
+            if not nodes:
+                del keys[key]
+                self._columns.pop(key, None)
+
+    def column(self, key: str) -> InternedColumn[str | None]:
+        """Values of a label by row, as they are now; of no use for longer than a cycle."""
+        if key not in self.keys:
+            self._nothing.reserve(self._table.pod_count.shape[0])
+            return self._nothing
+        columns = self._columns
+        column = columns.get(key)
+        if column is None:
+            column = columns[key] = LabelColumn(self._table, key)
+            room = max(KEPT_BYTES // (4 * len(column.ids)), _FEWEST)
+            while len(columns) > room:
+                columns.popitem(last=False)
+        else:
+            columns.move_to_end(key)
+        column.catch_up()
+        return column
