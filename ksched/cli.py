@@ -13,6 +13,7 @@ from typing import NoReturn
 from ksched import __version__
 from ksched.commands import apiserver, bench, check_config, demo, run
 from ksched.errors import ConfigError, KschedError
+from ksched.redaction import redact_text
 
 # Each adds its parser and names the function that does the work; the order is that of the help.
 COMMANDS = (run, demo, check_config, apiserver, bench)
@@ -42,10 +43,10 @@ def execute(arguments: Sequence[str] | None = None) -> int:
         code: int = parsed.execute(parsed)
     except ConfigError as error:
         for problem in error.problems:
-            print(f"error: {problem}", file=sys.stderr)
+            print(f"error: {redact_text(problem)}", file=sys.stderr)
         return 2
     except KschedError as error:
-        print(f"error: {error}", file=sys.stderr)
+        print(f"error: {redact_text(str(error))}", file=sys.stderr)
         return 1
     return code
 

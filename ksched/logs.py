@@ -6,7 +6,8 @@ A line is a constant sentence and fields, so that one grep finds all of a kind::
 
     I1116 02:09:01.123456   12345 scheduler.py:123] "pod moved" pod="default/web-0" target="backoff"
 
-Does not belong here: what is logged. Secrets never are: no line carries a token, a key or a header.
+Does not belong here: what is logged. Secrets never are: no line carries a token, a key or a header,
+and what may have come in with a foreign exception or a URL is taken out of every line.
 """
 
 from __future__ import annotations
@@ -19,12 +20,14 @@ from typing import Any, Final, TextIO
 
 import msgspec
 
+from ksched.redaction import redact, redact_text
+
 PACKAGE: Final = "ksched"
 DAEMON: Final = "ksched.daemon"
 
 _SEVERITIES: Final = {"DEBUG": "I", "INFO": "I", "WARNING": "W", "ERROR": "E", "CRITICAL": "F"}
 _STANDARD: Final = frozenset(logging.makeLogRecord({}).__dict__) | {"message", "asctime"}
-_encode = msgspec.json.Encoder(enc_hook=str).encode
+_encode = msgspec.json.Encoder(enc_hook=lambda value: redact_text(str(value))).encode
 
 
 def configure(
@@ -64,7 +67,7 @@ class KlogFormatter(logging.Formatter):
         fields = "".join(f" {key}={_shown(value)}" for key, value in fields_of(record).items())
         line = f"{head}{_shown(record.getMessage())}{fields}"
         if record.exc_info:
-            line = f"{line}\n{self.formatException(record.exc_info)}"
+            line = f"{line}\n{redact_text(self.formatException(record.exc_info))}"
         return line
 
 
@@ -76,12 +79,12 @@ class JsonFormatter(logging.Formatter):
             "ts": round(record.created * 1000.0, 3),
             "level": record.levelname.lower(),
             "caller": f"{record.filename}:{record.lineno}",
-            "msg": record.getMessage(),
+            "msg": redact_text(record.getMessage()),
         }
         for key, value in fields_of(record).items():
-            content[f"{key}_" if key in content else key] = value
+            content[f"{key}_" if key in content else key] = redact(value)
         if record.exc_info:
-            content["stacktrace"] = self.formatException(record.exc_info)
+            content["stacktrace"] = redact_text(self.formatException(record.exc_info))
         return _encode(content).decode()
 
 
@@ -89,5 +92,5 @@ def _shown(value: Any) -> str:
     """Numbers bare, everything else quoted on one line."""
     if isinstance(value, bool | int | float):
         return str(value).lower()
-    text = value if isinstance(value, str) else str(value)
-    return _encode(text).decode()
+    text = value if isinstance(value, str) else str(redact(value))
+    return _encode(redact_text(text)).decode()

@@ -226,3 +226,27 @@ def test_apiserver_names_a_kubeconfig_it_cannot_write(capsys):
 
     wanted = "error: --kubeconfig-out: cannot write /nowhere/kc: No such file or directory\n"
     assert capsys.readouterr().err == wanted
+
+
+def test_mistakes_beside_secrets_do_not_quote_them(config, capsys):
+    path = config(
+        f"""\
+{VALID}extenders:
+- urlPrefix: me:hunter2@x
+- urlPrefix: https://me:hunter2@x
+  weight: hunter
+  filterVerb: 3
+  tlsConfig:
+    keyData: '*hunter2*'
+"""
+    )
+    assert execute(["check-config", path]) == 2
+    told = capsys.readouterr().err
+    assert "extenders[1].tlsConfig.keyData" in told
+    assert "hunter2" not in told
+
+    path = config(f"{VALID}extenders:\n- urlPrefix: me:hunter2@x\n")
+    assert execute(["check-config", path]) == 2
+    told = capsys.readouterr().err
+    assert "extenders[0].urlPrefix: must be an http or https URL" in told
+    assert "hunter2" not in told

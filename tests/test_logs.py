@@ -125,3 +125,21 @@ def test_verbosity_is_kube_schedulers(lines, verbosity, told):
     logging.getLogger("aiohttp").info("not ours")
 
     assert [line.split('"')[1] for line in read()] == told
+
+
+@pytest.mark.parametrize("logging_format", ["text", "json"])
+def test_secrets_in_foreign_text_are_not_logged(lines, logging_format):
+    read = lines(verbosity=4, logging_format=logging_format)
+    url = "https://me:hunter2@x/a?token=hunter2"
+    try:
+        raise ValueError(f"GET {url}: 403")
+    except ValueError as error:
+        logging.getLogger("ksched.x").exception(
+            f"failed at {url}",  # noqa: G004
+            extra={"text": url, "error": error, "deep": {"password": "hunter2", "urls": [url]}},
+        )
+
+    text = "\n".join(read())
+    assert "ValueError" in text
+    assert "REDACTED" in text
+    assert "hunter2" not in text

@@ -14,6 +14,7 @@ import msgspec
 from ksched.client.authentication import Secret, bearer
 from ksched.clock import Clock
 from ksched.errors import Unavailable
+from ksched.redaction import redact_text
 from ksched.transport import NOT_SENT
 
 log = logging.getLogger(__name__)
@@ -148,7 +149,7 @@ class ExecCredentials:
                 process.kill()
                 await process.wait()
         if process.returncode:
-            text = complaint.decode("utf-8", "replace").strip()[-_STDERR_LIMIT:]
+            text = redact_text(complaint.decode("utf-8", "replace")).strip()[-_STDERR_LIMIT:]
             raise self._failure(f"exit code {process.returncode}: {text or 'no message'}")
         log.info("credentials renewed", extra={"command": spec.command})
         return output

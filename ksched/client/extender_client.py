@@ -16,6 +16,7 @@ from ksched.client.tls import TlsSettings, build_context
 from ksched.clock import Clock
 from ksched.configuration.extenders import Extender, ExtenderTLSConfig
 from ksched.errors import ExtenderError, Unavailable
+from ksched.redaction import redact_text, without_credentials
 from ksched.transport import Transport
 
 IDLE_SECONDS = 4.0
@@ -41,10 +42,9 @@ class HttpExtenderClient:
     ) -> None:
         url = urlsplit(config.url_prefix)
         if url.scheme not in ("http", "https") or not url.hostname:
-            raise ValueError(
-                f"urlPrefix: must be an http or https URL, got {_without_secrets(url)!r}"
-            )
-        self.name = _without_secrets(url)
+            got = redact_text(config.url_prefix)
+            raise ValueError(f"urlPrefix: must be an http or https URL, got {got!r}")
+        self.name = without_credentials(config.url_prefix)
         self._prefix = config.url_prefix.rstrip("/")
         self._timeout = config.http_timeout_seconds
         self._clock = clock
@@ -80,8 +80,9 @@ class HttpExtenderClient:
         return self._transport
 
     async def _post(self, transport: Transport, verb: str, body: bytes) -> bytes:
-        url = urlsplit(f"{self._prefix}/{verb}")
-        what = f"failed {verb} with extender at URL {_without_secrets(url)}"
+        address = f"{self._prefix}/{verb}"
+        url = urlsplit(address)
+        what = f"failed {redact_text(verb)} with extender at URL {without_credentials(address)}"
         try:
             answer = await transport.request("POST", _path(url), body, timeout=self._timeout)
         except Unavailable as problem:
@@ -141,11 +142,6 @@ def _secret(url: SplitResult) -> Secret:
         return ANONYMOUS
     pair = f"{unquote(url.username)}:{unquote(url.password or '')}"
     return Secret(authorization=f"Basic {base64.b64encode(pair.encode()).decode()}")
-
-
-def _without_secrets(url: SplitResult) -> str:
-    """A URL for people to read: a password or a query may hold what is not for them."""
-    return SplitResult(url.scheme, _address(url), url.path, "", "").geturl()
 
 
 def _path(url: SplitResult) -> str:

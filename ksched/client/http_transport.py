@@ -22,6 +22,7 @@ from ksched.client.connection import ConnectionPool
 from ksched.client.tls import TlsContexts, TlsSettings
 from ksched.clock import Clock
 from ksched.errors import Unavailable
+from ksched.redaction import redact_text
 from ksched.transport import JSON, NOT_SENT, Response, StreamResponse
 
 USER_AGENT = "ksched"
@@ -288,7 +289,8 @@ def _unavailable(error: Exception) -> Unavailable:
     if isinstance(error, aiohttp.ClientConnectorError | aiohttp.ConnectionTimeoutError):
         reason = NOT_SENT
     cause = str(error) or ("timed out" if isinstance(error, TimeoutError) else repr(error))
-    return Unavailable(0, reason, cause)
+    # aiohttp tells the whole URL of a request or of the proxy.
+    return Unavailable(0, reason, redact_text(cause))
 
 
 def _named(error: Unavailable, method: str, path: str) -> Unavailable:
@@ -298,4 +300,4 @@ def _named(error: Unavailable, method: str, path: str) -> Unavailable:
 def _check_path(path: str) -> None:
     """Refuse a path that could smuggle a second request."""
     if not (path.isascii() and path.isprintable()) or " " in path:
-        raise ValueError(f"request path: not a path: {path!r}")
+        raise ValueError(f"request path: not a path: {redact_text(path)!r}")

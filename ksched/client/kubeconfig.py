@@ -32,6 +32,7 @@ from ksched.client.proxy import proxy_from_environment
 from ksched.client.tls import TlsSettings, build_context
 from ksched.clock import Clock
 from ksched.errors import ConfigError, Unavailable
+from ksched.redaction import redact_text
 
 if TYPE_CHECKING:
     from kubernetes_asyncio.config.kube_config import KubeConfigMerger
@@ -126,7 +127,9 @@ class _Section:
         if value is None:
             value = {}
         if not isinstance(value, dict):
-            raise ConfigError([f"{file}: {where}: wanted a mapping, got {value!r:.40}"])
+            # The value itself may be a secret.
+            got = type(value).__name__
+            raise ConfigError([f"{file}: {where}: wanted a mapping, got {got}"])
         self.value: dict[str, Any] = value
         self.where, self.file = where, file
 
@@ -145,7 +148,7 @@ class _Section:
     def flag(self, field: str) -> bool:
         value = self.value.get(field, False)
         if not isinstance(value, bool):
-            raise self.error(field, f"wanted true or false, got {value!r:.40}")
+            raise self.error(field, f"wanted true or false, got {type(value).__name__}")
         return value
 
     def items(self, field: str) -> list[Any]:
@@ -351,7 +354,7 @@ def _impersonation(user: _Section) -> tuple[tuple[str, str], ...]:
 def _proxy(cluster: _Section) -> str:
     proxy = cluster.text("proxy-url")
     if proxy and urlsplit(proxy).scheme not in ("http", "https"):
-        raise cluster.error("proxy-url", f"got {proxy!r}, wanted an http or https URL")
+        raise cluster.error("proxy-url", f"got {redact_text(proxy)!r}, wanted an http or https URL")
     return proxy
 
 
@@ -365,7 +368,8 @@ def _server_url(server: str, where: str) -> str:
     except ValueError:
         valid = False
     if not valid or url.query or url.fragment or url.username:
-        raise ConfigError([f"{where}: got {server!r}, wanted a URL like https://host:6443"])
+        got = redact_text(server)
+        raise ConfigError([f"{where}: got {got!r}, wanted a URL like https://host:6443"])
     return server.rstrip("/")
 
 

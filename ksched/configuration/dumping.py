@@ -1,9 +1,13 @@
-"""A configuration written out: every default spelled, keys sorted, readable by ``loading``."""
+"""A configuration written out: every default spelled, keys sorted, readable by ``loading``.
+
+``configz`` is for whoever asks and hides secrets; the file of ``--write-config-to`` is to be read
+by a scheduler again and holds them, so only its owner may read it.
+"""
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Any, Final
+import os
+from typing import Any
 
 import yaml
 
@@ -12,19 +16,15 @@ from ksched.configuration.model import SchedulerConfiguration
 from ksched.configuration.strict_model import API_VERSION
 from ksched.configuration.yaml_reading import plain_value
 from ksched.errors import ConfigError
-
-REDACTED: Final = "--- REDACTED ---"
+from ksched.redaction import redact
 
 
 def configz(configuration: SchedulerConfiguration) -> dict[str, Any]:
-    """The versioned object, as ``/configz`` serves it under ``componentconfig``: without keys.
+    """The versioned object, as ``/configz`` serves it under ``componentconfig``: without secrets.
 
     Whoever may ask for the configuration need not be able to impersonate the scheduler.
     """
-    content = _versioned(configuration)
-    for extender in content.get("extenders", ()):
-        if extender.get("tlsConfig", {}).get("keyData"):
-            extender["tlsConfig"]["keyData"] = REDACTED
+    content: dict[str, Any] = redact(_versioned(configuration))
     return content
 
 
@@ -50,10 +50,16 @@ def dump_config(configuration: SchedulerConfiguration) -> str:
 def write_config(configuration: SchedulerConfiguration, path: str) -> None:
     """Write the configuration to a file; raise ``ConfigError`` if that cannot be done."""
     try:
-        Path(path).write_text(dump_config(configuration), encoding="utf-8")
+        with open(path, "w", encoding="utf-8", opener=_for_its_owner) as file:
+            file.write(dump_config(configuration))
     except OSError as error:
         problem = f"--write-config-to: cannot write {path}: {error.strerror}"
         raise ConfigError([problem]) from error
+
+
+def _for_its_owner(path: str, flags: int) -> int:
+    """A file that is there already keeps its mode, which its owner chose."""
+    return os.open(path, flags, 0o600)
 
 
 class _Dumper(yaml.SafeDumper):

@@ -1,7 +1,7 @@
 """Problems in the words of Kubernetes: ``<path>: Invalid value: <value>: <detail>``.
 
 Paths are spelled as in the file (``profiles[0].pluginConfig[2].args.shape``); values as JSON
-(k8s.io/apimachinery/pkg/util/validation/field, v1.36).
+(k8s.io/apimachinery/pkg/util/validation/field, v1.36), without secrets.
 """
 
 from __future__ import annotations
@@ -12,6 +12,8 @@ from typing import Any
 
 import msgspec
 from pydantic import BaseModel, ValidationError
+
+from ksched.redaction import is_secret_key, redact
 
 Location = tuple[str | int, ...]
 
@@ -25,7 +27,7 @@ def path_of(location: Iterable[str | int]) -> str:
 
 
 def invalid(path: str, value: Any, detail: str) -> str:
-    return f"{path}: Invalid value: {_shown(value)}: {detail}"
+    return f"{path}: Invalid value: {_shown(value, path)}: {detail}"
 
 
 def required(path: str, detail: str = "") -> str:
@@ -33,23 +35,23 @@ def required(path: str, detail: str = "") -> str:
 
 
 def duplicate(path: str, value: Any) -> str:
-    return f"{path}: Duplicate value: {_shown(value)}"
+    return f"{path}: Duplicate value: {_shown(value, path)}"
 
 
 def unsupported(path: str, value: Any, supported: Iterable[str]) -> str:
     values = ", ".join(_shown(item) for item in supported)
     detail = f": supported values: {values}" if values else ""
-    return f"{path}: Unsupported value: {_shown(value)}{detail}"
+    return f"{path}: Unsupported value: {_shown(value, path)}{detail}"
 
 
 def forbidden(path: str, detail: str) -> str:
     return f"{path}: Forbidden: {detail}"
 
 
-def _shown(value: Any) -> str:
-    if isinstance(value, BaseModel):
-        value = value.model_dump(mode="json", exclude_none=True)
-    return json.dumps(value, default=_plain, ensure_ascii=False, separators=(",", ":"))
+def _shown(value: Any, path: str = "") -> str:
+    plain = json.loads(json.dumps(value, default=_plain))
+    content = redact(plain, is_secret=any(map(is_secret_key, path.split("."))))
+    return json.dumps(content, ensure_ascii=False, separators=(",", ":"))
 
 
 def _plain(value: Any) -> Any:

@@ -122,7 +122,7 @@ class _Reader:
         # An explicit tag may only confirm what the text is.
         kinds = {"int": int, "float": (int, float), "bool": bool, "null": type(None)}
         if tag not in kinds or not isinstance(value, kinds[tag]):  # type: ignore[arg-type]
-            self._refuse(node, f"cannot decode {text!r} as {node.tag}")
+            self._refuse(node, f"cannot decode its value as {node.tag}")
         return value
 
     def _refuse(self, node: yaml.Node, problem: str) -> None:

@@ -31,6 +31,7 @@ from ksched.framework.extender_wire import (
     encode_preemption,
 )
 from ksched.framework.interface import MAX_NODE_SCORE
+from ksched.redaction import redact_text
 
 T = TypeVar("T")
 
@@ -195,7 +196,8 @@ class HttpExtender:
             raise self._error(verb, text) from problem
 
     def _error(self, verb: str, problem: str) -> ExtenderError:
-        return ExtenderError(f'extender "{self.name}": {verb}: {shorten(problem)}')
+        # A verb may carry a query.
+        return ExtenderError(f'extender "{self.name}": {redact_text(verb)}: {shorten(problem)}')
 
 
 def shorten(text: str) -> str:

@@ -73,6 +73,31 @@ async def test_verbs_are_appended_to_the_prefix(connect, echo, prefix, verb, pat
     assert asked.header("authorization") == ""
 
 
+async def test_token_in_a_query_is_sent_and_never_shown(connect, raw_server, wire) -> None:
+    async def handle(asked, writer):
+        writer.write(wire.answer(b"no", 500))
+
+    server = await raw_server(handle)
+    address = f"127.0.0.1:{server.port}"
+    client = connect(extender(urlPrefix=f"http://{address}/api"))
+    with pytest.raises(ExtenderError) as raised:
+        await client.send("filter?token=hunter2", b"{}")
+
+    assert server.asked[0].path == "/api/filter?token=hunter2"
+    assert f"with extender at URL http://{address}/api/filter, code 500" in str(raised.value)
+    assert "hunter2" not in str(raised.value)
+
+
+async def test_error_of_a_proxy_does_not_tell_its_password() -> None:
+    proxy = {"HTTP_PROXY": "http://me:hunter2@127.0.0.1:1"}
+    client = HttpExtenderClient(extender(urlPrefix="http://x.invalid"), LoopClock(), environ=proxy)
+    with pytest.raises(ExtenderError) as raised:
+        await client.send("filter?token=hunter2", b"{}")
+    await client.aclose()
+
+    assert "hunter2" not in str(raised.value)
+
+
 async def test_user_and_password_are_sent_and_never_shown(connect, raw_server, wire) -> None:
     async def handle(asked, writer):
         writer.write(wire.answer(b"", 403))

@@ -391,6 +391,22 @@ def test_mistake_beside_a_secret_does_not_quote_it(write, load):
     assert "sesame" not in str(caught.value)
 
 
+@pytest.mark.parametrize(
+    ("cluster", "user"),
+    [
+        pytest.param({"server": "https://me:hunter2@x"}, {}, id="server"),
+        pytest.param({"proxy-url": "socks5://me:hunter2@x"}, {}, id="proxy"),
+        pytest.param({"insecure-skip-tls-verify": "hunter2"}, {}, id="flag"),
+        pytest.param({}, "hunter2", id="a token where a mapping belongs"),
+        pytest.param({}, {"exec": "hunter2"}, id="a token where a program belongs"),
+    ],
+)
+def test_misplaced_secret_is_not_quoted(write, load, cluster, user):
+    with pytest.raises(ConfigError) as caught:
+        load(write(kubeconfig(cluster=cluster, user=user)))
+    assert "hunter2" not in str(caught.value)
+
+
 def test_missing_file_is_named(load, tmp_path):
     with pytest.raises(ConfigError, match=f"no such file: {tmp_path}/nope"):
         load(tmp_path / "nope")

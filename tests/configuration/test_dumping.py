@@ -88,10 +88,34 @@ def test_a_key_is_written_to_the_file_but_not_shown_to_whoever_asks() -> None:
     assert (shown["certData"], shown["keyData"]) == ("cHVibGlj", "--- REDACTED ---")
 
 
+def test_what_is_shown_holds_no_secret_of_extenders_or_plugins() -> None:
+    extender = Extender(
+        url_prefix="https://me:hunter2@x:8443/api?token=hunter2", filter_verb="filter?key=hunter2"
+    )
+    args = {
+        "apiToken": "hunter2",
+        "backend": "redis://:hunter2@cache:6379/0",
+        "env": [{"name": "DB_PASSWORD", "value": "hunter2"}],
+        "topologyKey": "zone",
+    }
+    plugin = PluginConfig(name="OutOfTree", args=args)
+    config = SchedulerConfiguration(
+        extenders=(extender,), profiles=(Profile(plugin_config=(plugin,)),)
+    )
+    shown = configz(config)
+
+    assert "hunter2" not in str(shown)
+    assert shown["extenders"][0]["urlPrefix"].endswith("@x:8443/api?--- REDACTED ---")
+    (own,) = (one for one in shown["profiles"][0]["pluginConfig"] if one["name"] == "OutOfTree")
+    assert own["args"]["topologyKey"] == "zone"
+    assert load_config(dump_config(config)) == config, "the file is for a scheduler to read"
+
+
 def test_a_file_that_cannot_be_written_is_named(tmp_path: Path) -> None:
     target = tmp_path / "config.yaml"
     write_config(SchedulerConfiguration(), str(target))
     assert load_config(target.read_text()) == SchedulerConfiguration()
+    assert target.stat().st_mode & 0o777 == 0o600
     with pytest.raises(ConfigError, match=r"--write-config-to: cannot write .*: Is a directory"):
         write_config(SchedulerConfiguration(), str(tmp_path))
 

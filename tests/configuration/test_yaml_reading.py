@@ -50,7 +50,7 @@ def test_a_merge_key_gives_way_to_own_keys() -> None:
             "a: 1\na: !!int x",
             (
                 'line 2: key "a" already set in map',
-                "line 2: cannot decode 'x' as tag:yaml.org,2002:int",
+                "line 2: cannot decode its value as tag:yaml.org,2002:int",
             ),
             id="with duplicate keys",
         ),
@@ -58,11 +58,13 @@ def test_a_merge_key_gives_way_to_own_keys() -> None:
         pytest.param("a: &x [*x]", ("line 1: anchor contains itself",), id="endless"),
         pytest.param(
             "a: !!python/object:os.system x",
-            ("line 1: cannot decode 'x' as tag:yaml.org,2002:python/object:os.system",),
+            ("line 1: cannot decode its value as tag:yaml.org,2002:python/object:os.system",),
             id="foreign tag",
         ),
         pytest.param(
-            "a: !!int x", ("line 1: cannot decode 'x' as tag:yaml.org,2002:int",), id="wrong tag"
+            "a: !!int x",
+            ("line 1: cannot decode its value as tag:yaml.org,2002:int",),
+            id="wrong tag",
         ),
         pytest.param("a: 1\n---\nb: 1\n", ("yaml: line 2: but found another document",), id="two"),
         pytest.param("[a]: 1", ("line 1: a key must be a scalar",), id="odd key"),

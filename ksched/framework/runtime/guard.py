@@ -15,6 +15,7 @@ from typing import Any
 
 from ksched.errors import KschedError
 from ksched.framework.status import SUCCESS, Code, Status
+from ksched.redaction import redact_text
 
 log = logging.getLogger(__name__)
 
@@ -93,7 +94,8 @@ class Hook:
             raise self._failed(problem) from problem
 
     def _failed(self, problem: BaseException) -> PluginFailure:
-        text = f"{type(problem).__name__}: {problem}"
+        # It goes to the pod's condition and its events, where tenants read it.
+        text = redact_text(f"{type(problem).__name__}: {problem}")
         self._complain(text, problem)
         return failure(self.plugin, self.activity, text)
 

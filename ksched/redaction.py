@@ -1,0 +1,129 @@
+"""Secrets taken out of what is shown: configurations, log lines, error messages.
+
+``redact`` is for data, whose keys say what a value is, ``redact_text`` for prose and tracebacks,
+``without_credentials`` for an address that serves as a name. Everything that shows a configuration,
+an address or a foreign exception goes through one of them.
+
+Hidden are: user and password, query and fragment of every URL, values whose key speaks of a
+password, token, key or the like, values of ``Authorization``, assignments like ``--token=...``,
+JSON web tokens and private keys in PEM. Too much rather than too little: what is hidden can be read
+in the file it came from.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any, Final
+from urllib.parse import SplitResult, urlsplit
+
+REDACTED: Final = "--- REDACTED ---"
+
+_SECRET_KEY: Final = re.compile(
+    r"""
+    (?:^|[-_. ])
+    (?: password | passwd | passphrase | pwd | tokens? | secrets? | credentials? | authorization
+      | bearer | cookies? | signatures? | key[-_ ]?data
+      | (?: api | access | account | auth | client | encryption | license | master | private
+          | shared | signing | ssh ) [-_ ]? keys?
+    )
+    (?:$|[-_. ])
+    """,
+    re.VERBOSE | re.IGNORECASE,
+)
+# Where a secret is kept, what it is called, how long it lives: not the secret.
+_ABOUT_A_SECRET: Final = re.compile(
+    r"[-_. ](?:file|path|dir|name|namespace|ref|type|ttl|timeout|seconds|duration|count|enabled)$",
+    re.IGNORECASE,
+)
+_CAMEL: Final = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
+
+# What a text holds if it holds any of the below; looking for these costs a fiftieth.
+_MARKS: Final = ("://", "@", "=", "eyJ", "-----BEGIN", "earer", "EARER", "asic", "ASIC")
+# Every repetition is bounded or starts at a character it cannot contain, so that the time taken is
+# linear in the length of the text.
+_IN_TEXT: Final = re.compile(
+    r"""
+      (?P<pem>-----BEGIN\ [A-Z ]*PRIVATE\ KEY-----.*?(?:-----END\ [A-Z ]*PRIVATE\ KEY-----|\Z))
+    | (?P<scheme>[A-Za-z][A-Za-z0-9+.-]{0,20}://)(?P<rest>[^\s"'<>\\]*)
+    | (?P<how>\b(?:Bearer|Basic)\s+)[A-Za-z0-9+/=._~-]{8,}
+    | \beyJ[\w-]{8,4000}\.[\w-]+\.[\w-]*
+    | (?P<question>\?)[\w.~%\[\]-]+=[^\s"'<>\\]*
+    | (?<![^\s"',;()=])[^\s"'/@:,;()=]{1,99}:[^\s"'/@]{1,999}@(?!sha\d+:)(?=[\w.\[-])
+    | (?<![\w-])(?P<assigned>[\w-]{2,80})=[^\s"'&,;]+
+    """,
+    re.VERBOSE | re.IGNORECASE | re.DOTALL,
+)
+
+
+def redact(content: Any, *, is_secret: bool = False) -> Any:
+    """A copy of plain data (as JSON has it) without secrets, all of it one if it ``is_secret``."""
+    if isinstance(content, Mapping):
+        # The variables of a program come as pairs: {"name": "TOKEN", "value": "..."}.
+        is_pair = is_secret_key(str(content.get("name", "")))
+        return {
+            key: redact(
+                value,
+                is_secret=is_secret or is_secret_key(str(key)) or (is_pair and key == "value"),
+            )
+            for key, value in content.items()
+        }
+    if isinstance(content, list | tuple):
+        return [redact(item, is_secret=is_secret) for item in content]
+    if is_secret:
+        return content if content in (None, "", True, False) else REDACTED
+    return redact_text(content) if isinstance(content, str) else content
+
+
+def is_secret_key(key: str) -> bool:
+    """Whether a field of this name holds a secret; ``tokenFile`` only says where one is."""
+    words = _CAMEL.sub("_", key)
+    return bool(_SECRET_KEY.search(words)) and not _ABOUT_A_SECRET.search(words)
+
+
+def redact_text(text: str) -> str:
+    """The text with its secrets replaced."""
+    if not any(mark in text for mark in _MARKS):
+        return text
+    return _IN_TEXT.sub(_replacement, text)
+
+
+def _replacement(match: re.Match[str]) -> str:
+    if match["scheme"]:
+        return match["scheme"] + _redact_address(match["rest"])
+    if match["pem"]:
+        return REDACTED
+    if match["question"]:
+        return f"?{REDACTED}"
+    if match[0].endswith("@"):
+        return f"{REDACTED}@"
+    if match["assigned"]:
+        return f"{match['assigned']}={REDACTED}" if is_secret_key(match["assigned"]) else match[0]
+    return f"{match['how'] or ''}{REDACTED}"
+
+
+def _redact_address(rest: str) -> str:
+    """What follows ``scheme://``; a password may hold a slash, so the last @ ends it."""
+    address, separator, _ = _before_query(rest)
+    credentials, at, place = address.rpartition("@")
+    hidden = f"{REDACTED}@" if credentials or at else ""
+    return f"{hidden}{place}{separator}{REDACTED if separator else ''}"
+
+
+def _before_query(rest: str) -> tuple[str, str, str]:
+    match = re.search(r"[?#]", rest)
+    if match is None:
+        return rest, "", ""
+    return rest[: match.start()], match[0], rest[match.end() :]
+
+
+def without_credentials(url: str) -> str:
+    """An address to call a server by: no user, no password, no query."""
+    try:
+        parts = urlsplit(url)
+    except ValueError:
+        return redact_text(url)
+    if not parts.netloc:
+        return redact_text(url)
+    place = parts.netloc.rpartition("@")[2]
+    return SplitResult(parts.scheme, place, parts.path, "", "").geturl()
