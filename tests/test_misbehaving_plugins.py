@@ -183,14 +183,27 @@ async def test_what_is_no_status_is_named(point: str, nonsense: Any, problem: st
         pytest.param(
             "permit",
             PermitResult(wait(), "soon"),  # type: ignore[arg-type]
-            "returned 'soon', wanted seconds to wait",
+            "returned 'soon', wanted more than 0 seconds to wait",
             id="waiting until soon",
         ),
         pytest.param(
             "permit",
             PermitResult(wait(), float("nan")),
-            "returned nan, wanted seconds to wait",
+            "returned nan, wanted more than 0 seconds to wait",
             id="waiting for nan",
+        ),
+        pytest.param(
+            "permit",
+            PermitResult(wait(), 0),
+            "returned 0, wanted more than 0 seconds to wait",
+            id="waiting for no time",
+        ),
+        pytest.param(
+            "permit",
+            wait("for the others"),
+            "returned wait() without a time, "
+            "wanted PermitResult(wait(), seconds) or permit_wait_seconds on the plugin",
+            id="waiting without a time",
         ),
         pytest.param("bind", None, "returned None, wanted a Status", id="bind"),
     ],
@@ -374,6 +387,13 @@ async def test_pods_that_cannot_be_sorted_come_last(caplog: pytest.LogCaptureFix
             )(),
             "plugin \"Odd\": timeout_seconds must be a positive number, got '1m'",
             id="nonsense timeout",
+        ),
+        pytest.param(
+            type(
+                "Hasty", (), {"name": "Odd", "permit_wait_seconds": 0, "permit": lambda *a: wait()}
+            )(),
+            'plugin "Odd": permit_wait_seconds must be a positive number, got 0',
+            id="waits for no time",
         ),
     ],
 )

@@ -216,3 +216,17 @@ async def test_a_waiting_pod_does_not_hold_up_the_others() -> None:
         await c.create(make_pod("slow"), make_pod("quick"))
         await c.settle()
         assert (c.bound("slow"), c.bound("quick")) == (None, "n1")
+
+
+async def test_a_bare_wait_lasts_as_long_as_the_plugin_declares() -> None:
+    class Gate(FakePlugin):
+        permit_wait_seconds = 7.0
+
+    gate = Gate("Gate", permit=wait("for the others"), events_to_register=[])
+    async with cluster(nodes=1, plugins=[gate]) as c:
+        await c.create(make_pod("web"))
+        await c.advance(6.9)
+        assert c.place("web") is Place.IN_FLIGHT
+        await c.advance(0.1)
+        assert c.place("web") is Place.UNSCHEDULABLE
+        assert "rejected due to timeout after waiting 7s at plugin Gate" in c.message("web")

@@ -191,14 +191,22 @@ class ReservePlugin(Plugin, Protocol):
 
 
 class PermitResult(Struct, frozen=True):
-    """Permit's answer; with WAIT the pod is held for at most ``timeout_seconds``."""
+    """Permit's answer; with WAIT the pod is held for at most ``timeout_seconds``.
+
+    More than 0; ``None`` stands for the plugin's ``permit_wait_seconds``.
+    """
 
     status: Status = SUCCESS
-    timeout_seconds: float = 0.0
+    timeout_seconds: float | None = None
 
 
 class PermitPlugin(Plugin, Protocol):
-    """Last word before binding (*async* allowed): SUCCESS, a rejection, or WAIT."""
+    """Last word before binding (*async* allowed): SUCCESS, a rejection, or WAIT.
+
+    A plugin that answers a bare ``wait()`` declares how long a pod is held at most:
+    ``permit_wait_seconds``, a class attribute. A WAIT without any time, or with none left, breaks
+    the contract, and the attempt fails with an error that says so.
+    """
 
     def permit(
         self, state: CycleState, pod: PodInfo, node_name: str

@@ -90,7 +90,7 @@ def pending(*reasons: str) -> Status:
 
 
 def wait(*reasons: str) -> Status:
-    """Permit: hold the pod."""
+    """Permit: hold the pod, for as long as ``PermitResult`` or the plugin itself says."""
     return Status(Code.WAIT, reasons)
 
 

@@ -197,6 +197,7 @@ def _find_problems(name: str, plugin: Any) -> Iterator[str]:
     for method in SYNCHRONOUS:
         if inspect.iscoroutinefunction(getattr(plugin, method, None)):
             yield f"{method} must not be async"
-    timeout = getattr(plugin, "timeout_seconds", DEFAULT_TIMEOUT_SECONDS)
-    if not (isinstance(timeout, int | float) and timeout > 0):
-        yield f"timeout_seconds must be a positive number, got {timeout!r}"
+    for attribute in ("timeout_seconds", "permit_wait_seconds"):
+        seconds = getattr(plugin, attribute, DEFAULT_TIMEOUT_SECONDS)
+        if not (isinstance(seconds, int | float) and seconds > 0):
+            yield f"{attribute} must be a positive number, got {seconds!r}"

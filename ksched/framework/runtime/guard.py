@@ -43,7 +43,15 @@ def failure(plugin: str, activity: str, problem: str) -> PluginFailure:
 class Hook:
     """One plugin's method at one extension point, called so that its faults stay its own."""
 
-    __slots__ = ("_complained", "activity", "is_async", "method", "plugin", "timeout_seconds")
+    __slots__ = (
+        "_complained",
+        "activity",
+        "is_async",
+        "method",
+        "permit_wait_seconds",
+        "plugin",
+        "timeout_seconds",
+    )
 
     def __init__(self, plugin: Any, method: Callable[..., Any], point: str) -> None:
         self.plugin: str = plugin.name
@@ -51,6 +59,7 @@ class Hook:
         self.activity = activity_of(point, self.plugin)
         self.is_async = inspect.iscoroutinefunction(method)
         self.timeout_seconds: float = getattr(plugin, "timeout_seconds", DEFAULT_TIMEOUT_SECONDS)
+        self.permit_wait_seconds: float | None = getattr(plugin, "permit_wait_seconds", None)
         self._complained: set[str] = set()
 
     def call(self, *args: Any) -> Any:

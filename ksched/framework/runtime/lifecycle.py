@@ -6,8 +6,13 @@ from ksched.cache.pod_info import PodInfo
 from ksched.framework.cycle_state import CycleState
 from ksched.framework.interface import PermitResult
 from ksched.framework.runtime.framework import Framework
-from ksched.framework.runtime.guard import Hook, PluginFailure
+from ksched.framework.runtime.guard import Hook, PluginFailure, failure
 from ksched.framework.status import SKIP, SUCCESS, Code, Status, error
+
+WAIT_WITHOUT_TIME = (
+    "returned wait() without a time, "
+    "wanted PermitResult(wait(), seconds) or permit_wait_seconds on the plugin"
+)
 
 
 async def run_reserve(
@@ -37,18 +42,32 @@ async def run_permit(
     """Ask for permission: a status, and with WAIT the seconds each plugin wants at most."""
     waits: dict[str, float] = {}
     for hook in framework.permit:
-        result = await hook.acall(state, pod, node_name)
-        timeout_seconds = 0.0
-        if isinstance(result, PermitResult):
-            timeout_seconds, result = result.timeout_seconds, result.status
-        status = hook.status(result)
+        status, seconds = permit_answer(hook, await hook.acall(state, pod, node_name))
         if status.is_wait:
-            if not (isinstance(timeout_seconds, int | float) and timeout_seconds >= 0):
-                raise hook.nonsense(timeout_seconds, "seconds to wait")
-            waits[hook.plugin] = timeout_seconds
+            waits[hook.plugin] = seconds
         elif not status.is_success:
             return (status if status.is_rejected else _failed(hook, status)), {}
     return (Status(Code.WAIT) if waits else SUCCESS), waits
+
+
+def permit_answer(hook: Hook, answer: object) -> tuple[Status, float]:
+    """Check what a Permit plugin returned: a status, and with WAIT for how many seconds at most.
+
+    A wait of no time would end in a rejection at once, and the pod would be tried and rejected for
+    as long as the plugin says so.
+    """
+    seconds = hook.permit_wait_seconds
+    if isinstance(answer, PermitResult):
+        seconds = seconds if answer.timeout_seconds is None else answer.timeout_seconds
+        answer = answer.status
+    status = hook.status(answer)
+    if not status.is_wait:
+        return status, 0.0
+    if seconds is None:
+        raise failure(hook.plugin, hook.activity, WAIT_WITHOUT_TIME)
+    if not (isinstance(seconds, int | float) and seconds > 0):
+        raise hook.nonsense(seconds, "more than 0 seconds to wait")
+    return status, seconds
 
 
 async def run_pre_bind_pre_flight(
