@@ -20,8 +20,8 @@ from bench.schedulers import KSCHED, KUBE_SCHEDULER, Start, starters
 from bench.table import BindLimit, Figures, render
 from bench.workloads import WORKLOADS
 from ksched.errors import KschedError
-from ksched.testing.assets import KUBERNETES_VERSION, Assets
-from ksched.testing.control_plane import ControlPlane
+from lab.assets import KUBERNETES_VERSION, Assets
+from lab.control_plane import ControlPlane
 
 Results = dict[str, dict[str, list[Figures]]]
 

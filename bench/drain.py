@@ -10,7 +10,7 @@ from bench.load_generator import LoadGenerator
 from bench.process_usage import usage
 from bench.schedulers import Start
 from bench.workloads import pod
-from ksched.testing.child_process import ChildProcess
+from lab.child_process import ChildProcess
 
 SAMPLE_SECONDS = 0.1
 

@@ -11,7 +11,7 @@ import aiohttp
 import msgspec
 
 from bench.workloads import NAMESPACE, Object, node
-from ksched.testing.control_plane import ADMIN, ControlPlane
+from lab.control_plane import ADMIN, ControlPlane
 
 T = TypeVar("T")
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from ksched.testing.child_process import ChildProcess
-from ksched.testing.control_plane import ControlPlane
+from lab.child_process import ChildProcess
+from lab.control_plane import ControlPlane
 
 KUBE_SCHEDULER = "kube-scheduler"
 KSCHED = "ksched"

@@ -16,10 +16,10 @@ import pytest
 import uvloop
 from hypothesis import settings
 
-from ksched.testing.assets import Assets, AssetsMissing
-from ksched.testing.child_process import ChildProcess
-from ksched.testing.control_plane import ControlPlane, free_ports
 from ksched.testing.virtual_time import VirtualLoop
+from lab.assets import Assets, AssetsMissing
+from lab.child_process import ChildProcess
+from lab.control_plane import ControlPlane, free_ports
 
 # How long an example takes says more about the machine than about the code. A checkout is judged
 # by the same examples everywhere; `make explore` looks for new ones.

@@ -21,7 +21,7 @@ from ksched.apiserver.server import ApiServer
 from ksched.apiserver.serving import running_cluster
 from ksched.clock import LoopClock
 from ksched.testing import make_node, make_pod
-from ksched.testing.child_process import ChildProcess
+from lab.child_process import ChildProcess
 
 pytestmark = [pytest.mark.real_time, pytest.mark.timeout(900)]
 

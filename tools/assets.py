@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Fill the cache with the control plane's programs: etcd, kube-apiserver, kube-scheduler, kubectl.
 
-What the environment already names (see ksched/testing/assets.py) is left alone, the rest is built
+What the environment already names (see lab/assets.py) is left alone, the rest is built
 from the Go module in tools/assets. The last line on standard output is the folder to use as
 KUBEBUILDER_ASSETS; everything else goes to standard error.
 """
@@ -18,7 +18,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from ksched.testing.assets import (
+from lab.assets import (
     ETCD,
     ETCD_VERSION,
     KUBERNETES_VERSION,

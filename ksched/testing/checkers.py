@@ -7,7 +7,7 @@ for an instant is noticed. ``Checkers`` adds what may be untrue for a moment but
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from msgspec import Raw
@@ -19,7 +19,6 @@ from ksched.api.pod_resources import amounts, pod_requests_with_status
 from ksched.apiserver import resources
 from ksched.apiserver.store import DELETED, Change, Entry
 from ksched.queue.places import Place
-from ksched.testing.reference import decide
 
 if TYPE_CHECKING:
     from ksched.testing.harness import Cluster
@@ -29,6 +28,8 @@ PATIENCE_SECONDS = 150.0
 takes what has waited for 60 s, then the backoff is at most 10 s and its flush a second."""
 
 TERMINAL = ("Succeeded", "Failed")
+
+WouldTake = Callable[[Node, Sequence[Pod], Pod], bool]
 
 
 class Ledger:
@@ -132,10 +133,20 @@ class Ledger:
 
 
 class Checkers:
-    """Checks a cluster again and again; ``check`` raises ``AssertionError`` with all problems."""
+    """Checks a cluster again and again; ``check`` raises ``AssertionError`` with all problems.
 
-    def __init__(self, c: Cluster, patience_seconds: float = PATIENCE_SECONDS) -> None:
+    ``would_take`` says whether a node with these pods on it would take another pod, room for its
+    requests aside. Without it pods that are left behind are not looked for.
+    """
+
+    def __init__(
+        self,
+        c: Cluster,
+        patience_seconds: float = PATIENCE_SECONDS,
+        would_take: WouldTake | None = None,
+    ) -> None:
         self.ledger = Ledger(c)
+        self._would_take = would_take
         self._cluster = c
         self._patience_seconds = patience_seconds
         self._since: dict[str, float] = {}
@@ -208,6 +219,8 @@ class Checkers:
 
     def left_behind(self) -> Iterator[str]:
         """Pods that wait although a node would take them."""
+        if self._would_take is None:
+            return
         nodes = self.ledger.nodes()
         # Pods of one template share the answer.
         answers: dict[bytes, bool] = {}
@@ -216,14 +229,16 @@ class Checkers:
                 continue
             template = encode((pod.metadata.namespace, pod.metadata.labels, pod.spec))
             if template not in answers:
-                answers[template] = any(self._would_take(node, uid, pod) for node in nodes)
+                answers[template] = any(self._takes(node, uid, pod) for node in nodes)
             if answers[template]:
                 yield f"{pod.metadata.key}: waits although a node would take it"
 
-    def _would_take(self, node: Node, uid: str, pod: Pod) -> bool:
+    def _takes(self, node: Node, uid: str, pod: Pod) -> bool:
         name = node.metadata.name
-        return self.ledger.has_room(name, uid) and not (
-            decide([node], {name: self.ledger.pods_on(name)}, pod).rejections
+        return (
+            self._would_take is not None
+            and self.ledger.has_room(name, uid)
+            and self._would_take(node, self.ledger.pods_on(name), pod)
         )
 
     def _pending(self) -> Iterator[tuple[str, Pod]]:

@@ -33,7 +33,6 @@ def parse(arguments: list[str]) -> argparse.Namespace:
 
 def main(arguments: list[str]) -> int:
     options = parse(arguments)
-    logging.getLogger("ksched").propagate = False
     totals: Counter[str] = Counter()
     finds = 0
     seed = options.seed if options.episode is None else options.episode
@@ -97,4 +96,5 @@ def report(episode: Episode, problem: str, out: Path | None) -> None:
 
 
 if __name__ == "__main__":
+    logging.getLogger("ksched").propagate = False  # finds are reported below, the rest is noise
     sys.exit(main(sys.argv[1:]))

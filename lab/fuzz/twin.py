@@ -12,7 +12,7 @@ from ksched.api.objects import Namespace, Node, Pod
 from ksched.api.storage import CSINode, PersistentVolume, PersistentVolumeClaim, StorageClass
 from ksched.apiserver import resources
 from ksched.testing.harness import Cluster
-from ksched.testing.reference import DEFAULT_PROFILE, Decision, OtherObjects, decide
+from lab.reference import DEFAULT_PROFILE, Decision, OtherObjects, decide
 
 T = TypeVar("T", bound=Struct)
 _TERMINAL = ("Succeeded", "Failed")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ksched.testing.chance import Chance
+from lab.chance import Chance
 
 JsonObject = dict[str, Any]
 

@@ -24,8 +24,8 @@ from ksched.client.resources import NAMESPACES, NODES, PODS, Resource
 from ksched.client.rest import ApiClient, Selection
 from ksched.client.retry import NO_RETRY
 from ksched.clock import LoopClock
-from ksched.testing.control_plane import ControlPlane
 from ksched.transport import JSON, STRATEGIC_MERGE_PATCH, Transport
+from lab.control_plane import ControlPlane
 
 _PATIENCE_SECONDS = 20.0
 _NUMBERS = itertools.count(1)

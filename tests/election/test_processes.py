@@ -17,7 +17,7 @@ from ksched.apiserver.listener import listening, write_kubeconfig
 from ksched.apiserver.server import ApiServer
 from ksched.clock import LoopClock
 from ksched.testing.builders import NodeBuilder, PodBuilder, make_node, make_pod
-from ksched.testing.child_process import ChildProcess
+from lab.child_process import ChildProcess
 
 pytestmark = pytest.mark.real_time
 

@@ -26,8 +26,8 @@ from ksched.configuration.model import LeaderElection
 from ksched.election import Callbacks, Elector, make_lock
 from ksched.election.locks import ANNOTATION
 from ksched.errors import LeaseLost, NotFound
-from ksched.testing.scripts import Command, run_script
 from ksched.testing.virtual_time import VirtualClock, VirtualLoop
+from lab.scripts import Command, run_script
 
 SCRIPTS = sorted((Path(__file__).parent / "scripts").glob("*.txt"))
 NAMESPACE, NAME = "kube-system", "kube-scheduler"

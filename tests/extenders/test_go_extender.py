@@ -13,8 +13,8 @@ import trustme
 
 from ksched.apiserver.listener import listening
 from ksched.testing import cluster, make_node, make_pod
-from ksched.testing.control_plane import free_ports
 from ksched.testing.harness import Cluster
+from lab.control_plane import free_ports
 
 pytestmark = pytest.mark.real_time
 

@@ -7,7 +7,7 @@ from ksched.configuration.extenders import Extender, ExtenderManagedResource
 from ksched.errors import InvariantBroken
 from ksched.framework.extender import HttpExtender, whole_node, whole_pod
 from ksched.testing import make_node, make_pod
-from ksched.testing.decider import Decider
+from lab.decider import Decider
 
 FPGA = "example.com/fpga"
 

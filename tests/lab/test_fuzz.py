@@ -9,11 +9,11 @@ import time
 import pytest
 
 from ksched.testing import virtual_time
-from ksched.testing.reference import Decision, Rejection
 from lab.fuzz.__main__ import main
 from lab.fuzz.episode import Episode, Find
 from lab.fuzz.stalls import StallMeter, measured_steps
 from lab.fuzz.twin import disagreement
+from lab.reference import Decision, Rejection
 
 SEEDS = [1, 4, 6, 8]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ksched.testing.parity.tally import Tally
+from lab.parity.tally import Tally
 
 TALLY = pytest.StashKey[Tally]()
 

@@ -10,12 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from ksched.testing.control_plane import ControlPlane
-from ksched.testing.parity.arena import Arena
-from ksched.testing.parity.influences import EVERYTHING
-from ksched.testing.parity.scenario import Report, Scenario
-from ksched.testing.parity.tally import Tally
-from ksched.testing.seeds import asked_seeds
+from lab.control_plane import ControlPlane
+from lab.parity.arena import Arena
+from lab.parity.influences import EVERYTHING
+from lab.parity.scenario import Report, Scenario
+from lab.parity.tally import Tally
+from lab.seeds import asked_seeds
 
 pytestmark = [pytest.mark.real, pytest.mark.real_time]
 

@@ -23,13 +23,13 @@ from ksched.client.rest import ApiClient
 from ksched.clock import LoopClock
 from ksched.errors import Conflict
 from ksched.testing.builders import PodBuilder, make_pod
-from ksched.testing.control_plane import ControlPlane
-from ksched.testing.parity.tally import Tally
-from ksched.testing.random_preemption import NAMESPACE, PRIORITIES, Budget, Case, random_case
-from ksched.testing.reference import DEFAULT_PROFILE, World
-from ksched.testing.reference.preemption import preempt
-from ksched.testing.seeds import asked_seeds
 from ksched.transport import MERGE_PATCH
+from lab.control_plane import ControlPlane
+from lab.parity.tally import Tally
+from lab.random_preemption import NAMESPACE, PRIORITIES, Budget, Case, random_case
+from lab.reference import DEFAULT_PROFILE, World
+from lab.reference.preemption import preempt
+from lab.seeds import asked_seeds
 
 pytestmark = [pytest.mark.real, pytest.mark.real_time]
 

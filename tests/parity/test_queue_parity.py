@@ -16,9 +16,9 @@ from typing import Any
 
 import pytest
 
-from ksched.testing.control_plane import ControlPlane
-from ksched.testing.parity.tally import Tally
-from ksched.testing.seeds import asked_seeds
+from lab.control_plane import ControlPlane
+from lab.parity.tally import Tally
+from lab.seeds import asked_seeds
 
 pytestmark = [pytest.mark.real]
 

@@ -29,20 +29,20 @@ from ksched.api.storage import (
 )
 from ksched.client.resources import NODES, PODS, RESOURCES, Resource
 from ksched.configuration.model import SchedulerConfiguration
-from ksched.testing.control_plane import ControlPlane
-from ksched.testing.decider import Decider
-from ksched.testing.parity.arena import ONE_BY_ONE
-from ksched.testing.parity.influences import (
+from lab.control_plane import ControlPlane
+from lab.decider import Decider
+from lab.parity.arena import ONE_BY_ONE
+from lab.parity.influences import (
     VOLUME_PLUGINS,
     Influences,
     Removal,
     profiles_to_compare,
 )
-from ksched.testing.parity.kube_scheduler_log import ScoreLog
-from ksched.testing.parity.tally import Tally
-from ksched.testing.parity.verdicts import Decision, Outcome, difference
-from ksched.testing.random_volumes import CLAIMS, ZONE, RandomVolumes
-from ksched.testing.seeds import asked_seeds
+from lab.parity.kube_scheduler_log import ScoreLog
+from lab.parity.tally import Tally
+from lab.parity.verdicts import Decision, Outcome, difference
+from lab.random_volumes import CLAIMS, ZONE, RandomVolumes
+from lab.seeds import asked_seeds
 
 pytestmark = [pytest.mark.real, pytest.mark.real_time]
 

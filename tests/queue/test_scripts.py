@@ -25,7 +25,7 @@ from ksched.framework import (
 from ksched.queue import InvalidTransition, Place, SchedulingQueue, registrations
 from ksched.queue.places import ALLOWED
 from ksched.testing.builders import PodBuilder, make_pod
-from ksched.testing.scripts import Command, parse, play, run_script
+from lab.scripts import Command, parse, play, run_script
 
 SCRIPTS = sorted((Path(__file__).parent / "scripts").glob("*.txt"))
 PROFILE = "default-scheduler"

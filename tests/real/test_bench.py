@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from ksched.testing.assets import Assets
+from lab.assets import Assets
 
 pytestmark = pytest.mark.real
 

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from bench.workloads import node, pod, stuck_pod
-from ksched.testing.assets import KUBERNETES_VERSION, Assets
-from ksched.testing.child_process import ChildFailed
-from ksched.testing.control_plane import ControlPlane
+from lab.assets import KUBERNETES_VERSION, Assets
+from lab.child_process import ChildFailed
+from lab.control_plane import ControlPlane
 
 pytestmark = pytest.mark.real
 

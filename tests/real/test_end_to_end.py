@@ -14,10 +14,10 @@ from typing import Any
 import pytest
 
 from bench.workloads import HOSTNAME, node, pod
-from ksched.testing.assets import Assets
-from ksched.testing.audit_log import AuditLog, Refusal
-from ksched.testing.child_process import ChildProcess
-from ksched.testing.control_plane import ControlPlane
+from lab.assets import Assets
+from lab.audit_log import AuditLog, Refusal
+from lab.child_process import ChildProcess
+from lab.control_plane import ControlPlane
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(300)]
 

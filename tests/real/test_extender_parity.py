@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from ksched.testing.child_process import ChildProcess
-from ksched.testing.control_plane import ADMIN, ControlPlane
+from lab.child_process import ChildProcess
+from lab.control_plane import ADMIN, ControlPlane
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(300)]
 

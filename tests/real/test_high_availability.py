@@ -22,11 +22,11 @@ from typing import Any
 import pytest
 
 from bench.workloads import node, pod
-from ksched.testing.assets import Assets
-from ksched.testing.audit_log import AuditLog, Bind, LeaseWrite
-from ksched.testing.child_process import ChildProcess
-from ksched.testing.control_plane import ADMIN, HOST, KSCHED, KUBE_SCHEDULER, ControlPlane
-from ksched.testing.tcp_proxy import TcpProxy
+from lab.assets import Assets
+from lab.audit_log import AuditLog, Bind, LeaseWrite
+from lab.child_process import ChildProcess
+from lab.control_plane import ADMIN, HOST, KSCHED, KUBE_SCHEDULER, ControlPlane
+from lab.tcp_proxy import TcpProxy
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(600)]
 

@@ -17,8 +17,8 @@ from ksched.client.resources import (
     Resource,
 )
 from ksched.testing.builders import Builder, make_node, make_pod
-from ksched.testing.control_plane import ControlPlane
 from ksched.testing.storage_builders import make_claim, make_storage_class, make_volume
+from lab.control_plane import ControlPlane
 
 pytestmark = [pytest.mark.real, pytest.mark.real_time]
 

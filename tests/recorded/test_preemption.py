@@ -15,7 +15,7 @@ import msgspec
 import pytest
 
 from ksched.api.objects import Node, Pod, PodDisruptionBudget
-from ksched.testing.decider import Decider
+from lab.decider import Decider
 
 RECORDED = Path(__file__).parent / "data" / "preemption.jsonl.gz"
 

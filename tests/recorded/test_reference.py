@@ -9,8 +9,8 @@ import msgspec
 import pytest
 
 from ksched.api.objects import Namespace, Node, Pod, Service
-from ksched.testing.recordings import NOT_SCORED_HERE, read_recordings
-from ksched.testing.reference import DEFAULT_PROFILE, Decision, OtherObjects, decide
+from lab.recordings import NOT_SCORED_HERE, read_recordings
+from lab.reference import DEFAULT_PROFILE, Decision, OtherObjects, decide
 
 RECORDINGS = read_recordings(Path(__file__).parent / "data" / "filter-and-score.jsonl.gz")
 

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from ksched.framework.plugins.in_tree import IN_TREE
-from ksched.testing.recordings import (
+from lab.recordings import (
     build_decider,
     find_disagreements,
     read_recordings,

@@ -12,7 +12,7 @@ import pytest
 
 from ksched.testing import cluster, virtual_time
 from ksched.testing.harness import Cluster
-from ksched.testing.simulation import Simulation
+from lab.simulation import Simulation
 
 SEEDS = [1, 2]
 FIRST = int(os.environ.get("KSCHED_SIMULATION_FIRST", "1000"))

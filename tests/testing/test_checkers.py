@@ -9,6 +9,7 @@ import pytest
 from ksched.apiserver import resources
 from ksched.testing import Checkers, PermitGate, cluster, make_node, make_pod
 from ksched.testing.harness import Cluster
+from lab.reference import would_take
 
 ELSEWHERE = make_pod("stray").scheduler("somebody-else")
 
@@ -31,7 +32,7 @@ def rewrite(c: Cluster, pod: str, node_name: str) -> None:
 async def test_a_healthy_cluster_passes() -> None:
     gate = PermitGate()
     async with cluster(nodes=2, plugins=[gate]) as c:
-        checkers = Checkers(c)
+        checkers = Checkers(c, would_take=would_take)
         await c.create(make_pod("a").req(cpu="1"), make_pod("b"), make_pod("big").req(cpu="100"))
         await c.settle()
         gate.allow("default/a")
@@ -46,7 +47,7 @@ async def test_pods_that_were_there_before_are_counted() -> None:
     async with cluster(nodes=1) as c:
         await c.create(make_pod("a").req(cpu="3"))
         await c.settle()
-        checkers = Checkers(c)
+        checkers = Checkers(c, would_take=would_take)
         checkers.check_books()
         assert checkers.ledger.used["n1"]["cpu"] == 3000
 
@@ -62,7 +63,7 @@ async def test_an_overfull_node_is_noticed_even_if_it_lasts_an_instant(
     pod: object, resource: str
 ) -> None:
     async with cluster(nodes=1) as c:
-        checkers = Checkers(c)
+        checkers = Checkers(c, would_take=would_take)
         await c.create(make_pod("a").req(cpu="2500m"), pod)  # type: ignore[arg-type]
         await c.settle()
         await c.bind("stray", "n1")
@@ -73,7 +74,7 @@ async def test_an_overfull_node_is_noticed_even_if_it_lasts_an_instant(
 
 async def test_too_many_pods_on_a_node_are_noticed() -> None:
     async with cluster(nodes=[make_node("n1").capacity(pods="1")]) as c:
-        checkers = Checkers(c)
+        checkers = Checkers(c, would_take=would_take)
         await c.create(make_pod("a"), ELSEWHERE)
         await c.settle()
         await c.bind("stray", "n1")
@@ -82,7 +83,7 @@ async def test_too_many_pods_on_a_node_are_noticed() -> None:
 
 async def test_a_pod_bound_twice_is_noticed() -> None:
     async with cluster(nodes=1, start=False) as c:
-        checkers = Checkers(c)
+        checkers = Checkers(c, would_take=would_take)
         await c.create(make_pod("a"))
         await c.bind("a", "n1")
         rewrite(c, "a", "n2")
@@ -91,7 +92,7 @@ async def test_a_pod_bound_twice_is_noticed() -> None:
 
 async def test_a_cache_that_disagrees_is_noticed() -> None:
     async with cluster(nodes=2) as c:
-        checkers = Checkers(c)
+        checkers = Checkers(c, would_take=would_take)
         await c.create(make_pod("a").req(cpu="1"))
         await c.settle()
         uid = c.uid("a")
@@ -108,7 +109,7 @@ async def test_a_cache_that_disagrees_is_noticed() -> None:
 
 async def test_a_lost_pod_is_noticed() -> None:
     async with cluster(nodes=1) as c:
-        checkers = Checkers(c)
+        checkers = Checkers(c, would_take=would_take)
         await c.create(make_pod("big").req(cpu="100"))
         await c.settle()
         c.scheduler.queue.delete(c.uid("big"))
@@ -117,14 +118,14 @@ async def test_a_lost_pod_is_noticed() -> None:
 
 async def test_a_pod_that_is_queued_though_it_is_gone_is_noticed() -> None:
     async with cluster(start=False) as c:
-        checkers = Checkers(c)
+        checkers = Checkers(c, would_take=would_take)
         c.scheduler.queue.add(c.scheduler.cache.pod_info(make_pod("ghost").obj()))
         complains(checkers.check_books, "default/ghost: is active but not pending")
 
 
 async def test_a_pod_left_behind_is_noticed_when_the_patience_is_over() -> None:
     async with cluster(nodes=1, start=False) as c:
-        checkers = Checkers(c, patience_seconds=100)
+        checkers = Checkers(c, 100, would_take)
         await c.create(make_pod("a"), make_pod("big").req(cpu="100"), make_pod("g").gate("x"))
         assert list(checkers.left_behind()) == ["default/a: waits although a node would take it"]
         for _ in range(2):

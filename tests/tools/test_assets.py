@@ -5,7 +5,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from ksched.testing.assets import ETCD_VERSION, KUBERNETES_VERSION, PROGRAMS
+from lab.assets import ETCD_VERSION, KUBERNETES_VERSION, PROGRAMS
 
 ROOT = Path(__file__).parents[2]
 

@@ -33,8 +33,8 @@ from ksched.framework.plugins.node_resources.fit import NodeResourcesFit
 from ksched.framework.plugins.node_unschedulable import NodeUnschedulable
 from ksched.framework.plugins.taint_toleration import TaintToleration
 from ksched.testing.plugin_runner import PluginBench
-from ksched.testing.random_clusters import GPU, PAGES, SCORED_RESOURCES, RandomCluster
-from ksched.testing.reference import ReferenceProfile, decide
+from lab.random_clusters import GPU, PAGES, SCORED_RESOURCES, RandomCluster
+from lab.reference import ReferenceProfile, decide
 
 
 class Scene(NamedTuple):

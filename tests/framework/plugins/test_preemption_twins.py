@@ -17,11 +17,11 @@ from ksched.framework.plugins.default_preemption.dry_run import NO_VICTIMS, DryR
 from ksched.framework.plugins.default_preemption.plugin import DefaultPreemption
 from ksched.framework.status import Code
 from ksched.testing import make_pod
-from ksched.testing.decider import Decider, Verdict
-from ksched.testing.random_preemption import NAMESPACE, PRIORITIES, Case, random_case
-from ksched.testing.reference import DEFAULT_PROFILE, World, decide
-from ksched.testing.reference.preemption import preempt
 from ksched.testing.virtual_time import run
+from lab.decider import Decider, Verdict
+from lab.random_preemption import NAMESPACE, PRIORITIES, Case, random_case
+from lab.reference import DEFAULT_PROFILE, World, decide
+from lab.reference.preemption import preempt
 
 SEEDS = st.integers(0, 10**6)
 

@@ -18,12 +18,12 @@ from ksched.api.objects import Namespace, Node, Pod, ReplicaSet, Service
 from ksched.configuration.loading import load_config
 from ksched.framework import CycleState, NodeInfo, Status
 from ksched.framework.runtime import codes, filter_columns, score_columns
-from ksched.testing.decider import Decider
-from ksched.testing.random_topology import RandomTopology
-from ksched.testing.reference import OtherObjects, ReferenceProfile, World, decide
-from ksched.testing.reference.filters import FILTERS
-from ksched.testing.reference.label_matching import is_empty
 from ksched.testing.virtual_time import run
+from lab.decider import Decider
+from lab.random_topology import RandomTopology
+from lab.reference import OtherObjects, ReferenceProfile, World, decide
+from lab.reference.filters import FILTERS
+from lab.reference.label_matching import is_empty
 
 CONFIG = """
 apiVersion: kubescheduler.config.k8s.io/v1

@@ -19,8 +19,8 @@ from ksched.api.objects import ContainerImage, Node, Pod
 from ksched.configuration.loading import load_config
 from ksched.testing import make_node, make_pod
 from ksched.testing.builders import NodeBuilder
-from ksched.testing.decider import Decider
-from ksched.testing.reference import ReferenceProfile, decide
+from lab.decider import Decider
+from lab.reference import ReferenceProfile, decide
 
 T = TypeVar("T")
 

@@ -24,7 +24,7 @@ from ksched.framework import (
 from ksched.framework.queued_pod import QueuedPodInfo
 from ksched.testing import make_node, make_pod
 from ksched.testing.builders import PodBuilder
-from ksched.testing.decider import Decider
+from lab.decider import Decider
 
 CLOSED = unschedulable("node(s) were closed")
 CONFIG = """

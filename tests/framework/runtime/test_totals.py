@@ -13,7 +13,7 @@ from ksched.configuration.loading import load_config
 from ksched.framework import SUCCESS, CycleState, NodeInfo, PodInfo, Status, unschedulable
 from ksched.testing import make_node, make_pod
 from ksched.testing.builders import PodBuilder
-from ksched.testing.decider import Decider
+from lab.decider import Decider
 
 CONFIG = """
 apiVersion: kubescheduler.config.k8s.io/v1

@@ -12,7 +12,7 @@ from ksched.configuration import load_config
 from ksched.framework import SUCCESS, CycleState, Scope, Status, Verdicts, unschedulable
 from ksched.framework.runtime.what_if import AmountFilters
 from ksched.testing import NodeBuilder, PodBuilder, make_node, make_pod
-from ksched.testing.decider import Decider
+from lab.decider import Decider
 
 CONFIG = """
 apiVersion: kubescheduler.config.k8s.io/v1

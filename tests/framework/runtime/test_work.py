@@ -12,7 +12,7 @@ from ksched.framework.queued_pod import QueuedPodInfo
 from ksched.framework.runtime.filter_columns import Work
 from ksched.testing import make_node, make_pod
 from ksched.testing.builders import PodBuilder
-from ksched.testing.decider import Decider
+from lab.decider import Decider
 
 NODES = 5_000
 

@@ -20,10 +20,10 @@ from ksched.framework.cluster_events import ASSIGNED_POD_DELETE
 from ksched.framework.plugins.default_preemption.dry_run import DryRun, Findings, Rows
 from ksched.framework.plugins.default_preemption.plugin import DefaultPreemption
 from ksched.testing import FakePlugin, NodeBuilder, PodBuilder, make_node, make_pod
-from ksched.testing.decider import Decider, Verdict
 from ksched.testing.plugin_runner import run_hint
-from ksched.testing.random_preemption import NAMESPACE, Budget
 from ksched.testing.virtual_time import VirtualClock
+from lab.decider import Decider, Verdict
+from lab.random_preemption import NAMESPACE, Budget
 
 HOSTNAME = "kubernetes.io/hostname"
 NOT_HELPFUL = "Preemption is not helpful for scheduling"

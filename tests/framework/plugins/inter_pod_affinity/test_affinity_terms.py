@@ -9,7 +9,7 @@ from ksched.cache.cache import SchedulerCache
 from ksched.framework.plugins.inter_pod_affinity.filtering import carried_anti_affinity
 from ksched.framework.plugins.inter_pod_affinity.terms import AffinityTerm, MatchedTerms, TermIndex
 from ksched.testing.builders import PodBuilder, make_node, make_pod
-from ksched.testing.decider import Decider
+from lab.decider import Decider
 
 WEB = {"app": "web"}
 

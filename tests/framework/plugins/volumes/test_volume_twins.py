@@ -28,13 +28,13 @@ from ksched.api.storage import (
 from ksched.configuration.loading import load_config
 from ksched.framework import CycleState, PodInfo
 from ksched.framework.plugins.volumes.binding import VolumeBinding, _Attempt
-from ksched.testing.decider import Decider
-from ksched.testing.random_volumes import CLAIMS, NAMESPACES, RandomVolumes
-from ksched.testing.reference import OtherObjects, ReferenceProfile, World, decide
-from ksched.testing.reference.filters import FILTERS
-from ksched.testing.reference.volume_binding import match_claims
-from ksched.testing.reference.volumes import named_claims
 from ksched.testing.virtual_time import run
+from lab.decider import Decider
+from lab.random_volumes import CLAIMS, NAMESPACES, RandomVolumes
+from lab.reference import OtherObjects, ReferenceProfile, World, decide
+from lab.reference.filters import FILTERS
+from lab.reference.volume_binding import match_claims
+from lab.reference.volumes import named_claims
 
 PLUGINS = ("VolumeRestrictions", "NodeVolumeLimits", "VolumeBinding", "VolumeZone")
 LEGACY_LIMITS = {
