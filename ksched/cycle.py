@@ -330,8 +330,8 @@ class SchedulingCycle:
 def unreserve_and_forget(cache: SchedulerCache, placed: Placed) -> None:
     """Take a place back, in the plugins' books and in the cache."""
     run_unreserve(placed.profile.framework, placed.state, placed.pod, placed.node_name)
-    # Not assumed any more: deleted, or confirmed by the watch, here or on another node.
-    if cache.is_assumed(placed.pod.uid):
+    # Not assumed any more: deleted, confirmed by the watch, or placed anew by another attempt.
+    if cache.is_assumed(placed.pod.uid) and cache.get_pod(placed.pod.uid) is placed.pod:
         cache.forget_pod(placed.pod)
 
 

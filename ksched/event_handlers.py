@@ -8,7 +8,7 @@ ones the queue if one of our profiles answers to their ``spec.schedulerName``.
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Generic, TypeVar
 
 from ksched.api.objects import Node, Pod
@@ -85,7 +85,9 @@ class PodHandler:
             self._queue.add(info)
 
     def modified(self, old: Pod, new: Pod) -> None:
-        if old.metadata.uid != new.metadata.uid:
+        # A node is given once, unless the API server's data was restored from an older copy.
+        is_moved = old.spec.node_name and old.spec.node_name != new.spec.node_name
+        if is_moved or old.metadata.uid != new.metadata.uid:
             self.deleted(old)
             self.added(new)
             return
@@ -115,6 +117,18 @@ class PodHandler:
             return
         self._cache.remove_pod(uid)
         self._queue.move_all_to_active_or_backoff(ASSIGNED_POD_DELETE, known.pod, None)
+
+    def give_up(self, uids: Iterable[str]) -> None:
+        """Queue assumed pods again whose binding was answered and is not true after all."""
+        for uid in uids:
+            pending = self._pending.get(uid)
+            if pending is None or not self._cache.is_assumed(uid):
+                continue
+            lost = self._cache.remove_pod(uid)
+            assert lost is not None
+            log.warning("binding was lost", extra={"pod": lost.key, "node": lost.node_name})
+            self._queue.move_all_to_active_or_backoff(ASSIGNED_POD_DELETE, lost.pod, None)
+            self._queue.add(pending)
 
     def _assigned(self, info: PodInfo) -> None:
         self._cache.add_pod(info)

@@ -75,10 +75,10 @@ class ControlPlane:
         plane = cls(folder, assets, apiserver_flags)
         folder.mkdir(parents=True, exist_ok=True)
         with ExitStack() as stack:
-            stack.callback(shutil.rmtree, plane._data_folder, ignore_errors=True)
-            plane._etcd = ChildProcess("etcd", plane._etcd_command(), folder / "etcd.log")
-            # The data is thrown away, so nothing is gained by ending in good order.
-            stack.callback(plane._etcd.kill)
+            for stored in (plane._data_folder, plane._saved_folder):
+                stack.callback(shutil.rmtree, stored, ignore_errors=True)
+            stack.callback(plane._kill_etcd)
+            plane._start_etcd()
             stack.callback(plane.kill_apiserver)
             plane._write_tokens()
             plane.start_apiserver()
@@ -123,6 +123,23 @@ class ControlPlane:
         """End kube-apiserver as a crash would."""
         if self._apiserver is not None:
             self._apiserver.kill()
+
+    def save_etcd(self) -> None:
+        """Keep a copy of everything stored; the server is without its etcd for a moment."""
+        assert self._etcd is not None
+        self._etcd.stop()
+        shutil.rmtree(self._saved_folder, ignore_errors=True)
+        shutil.copytree(self._data_folder, self._saved_folder)
+        self._start_etcd()
+
+    def restore_etcd(self) -> None:
+        """End both, put the copy of ``save_etcd`` in place and start both, as after a disaster."""
+        self.kill_apiserver()
+        self._kill_etcd()
+        shutil.rmtree(self._data_folder)
+        shutil.copytree(self._saved_folder, self._data_folder)
+        self._start_etcd()
+        self.start_apiserver()
 
     def request(
         self,
@@ -210,6 +227,18 @@ class ControlPlane:
     @property
     def _data_folder(self) -> Path:
         return self.folder / "etcd"
+
+    @property
+    def _saved_folder(self) -> Path:
+        return self.folder / "etcd-saved"
+
+    def _start_etcd(self) -> None:
+        self._etcd = ChildProcess("etcd", self._etcd_command(), self.folder / "etcd.log")
+
+    def _kill_etcd(self) -> None:
+        # The data is thrown away, so nothing is gained by ending in good order.
+        if self._etcd is not None:
+            self._etcd.kill()
 
     def _etcd_command(self) -> list[str | Path]:
         client, peer = f"http://{HOST}:{self._etcd_port}", f"http://{HOST}:{self._peer_port}"

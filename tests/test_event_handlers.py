@@ -150,6 +150,67 @@ async def test_a_confirmed_pod_is_counted_once(scheduler: Scheduler) -> None:
     assert not scheduler.cache.is_assumed(WEB.obj().metadata.uid)
 
 
+# -- pods whose binding was lost: the API server's data came from an older copy --------------------
+
+
+async def test_a_pod_that_loses_its_node_leaves_the_cache_and_is_queued(
+    scheduler: Scheduler,
+) -> None:
+    scheduler.nodes.added(make_node("n1").obj())
+    other, runs = make_pod("other"), WEB.node("n1")
+    scheduler.pods.added(runs.obj())
+    await reject(scheduler, other)
+    scheduler.pods.modified(runs.obj(), WEB.obj())
+    assert place(scheduler, WEB) is Place.ACTIVE
+    assert scheduler.cache.get_pod(WEB.obj().metadata.uid) is None
+    assert used(scheduler) == 0
+    assert cause(scheduler, other) == "AssignedPodDelete"
+
+
+async def test_a_foreign_pod_that_loses_its_node_is_not_queued(scheduler: Scheduler) -> None:
+    scheduler.nodes.added(make_node("n1").obj())
+    theirs = WEB.scheduler("somebody-else")
+    scheduler.pods.added(theirs.node("n1").obj())
+    scheduler.pods.modified(theirs.node("n1").obj(), theirs.obj())
+    assert (place(scheduler, WEB), used(scheduler)) == (Place.ABSENT, 0)
+
+
+async def test_a_pod_that_changes_its_node_counts_there_and_wakes_others(
+    scheduler: Scheduler,
+) -> None:
+    for name in ("n1", "n2"):
+        scheduler.nodes.added(make_node(name).obj())
+    other = make_pod("other")
+    scheduler.pods.added(WEB.node("n1").obj())
+    await reject(scheduler, other)
+    scheduler.pods.modified(WEB.node("n1").obj(), WEB.node("n2").obj())
+    assert (used(scheduler, "n1"), used(scheduler, "n2")) == (0, 3000)
+    assert cause(scheduler, other) == "AssignedPodDelete"
+
+
+async def test_an_assumed_pod_whose_binding_was_lost_is_queued_again(scheduler: Scheduler) -> None:
+    scheduler.nodes.added(make_node("n1").obj())
+    scheduler.pods.added(WEB.obj())
+    queued = await pop(scheduler)
+    assumed = assume(scheduler, WEB)
+    scheduler.queue.done(queued.uid)
+    scheduler.cache.finish_binding(assumed.uid)
+    scheduler.pods.give_up(scheduler.cache.bound_assumed())
+    assert (place(scheduler, WEB), used(scheduler)) == (Place.ACTIVE, 0)
+
+
+async def test_a_confirmed_pod_is_not_given_up(scheduler: Scheduler) -> None:
+    scheduler.nodes.added(make_node("n1").obj())
+    scheduler.pods.added(WEB.obj())
+    await pop(scheduler)
+    assumed = assume(scheduler, WEB)
+    scheduler.cache.finish_binding(assumed.uid)
+    bound = scheduler.cache.bound_assumed()
+    scheduler.pods.modified(WEB.obj(), WEB.node("n1").obj())
+    scheduler.pods.give_up(bound)
+    assert used(scheduler) == 3000
+
+
 # -- pods that go ---------------------------------------------------------------------------------
 
 

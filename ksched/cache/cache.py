@@ -67,8 +67,14 @@ class SchedulerCache:
     def finish_binding(self, uid: str) -> None:
         """Start the clock of an assumed pod: its binding was answered, the watch must confirm."""
         cached = self._assumed.get(uid)
-        if cached is not None and self._assume_ttl_seconds > 0:
-            cached.deadline = self._now() + self._assume_ttl_seconds
+        if cached is not None:
+            cached.is_bound = True
+            if self._assume_ttl_seconds > 0:
+                cached.deadline = self._now() + self._assume_ttl_seconds
+
+    def bound_assumed(self) -> list[str]:
+        """The assumed pods whose binding was answered; the watch has yet to confirm them."""
+        return [uid for uid, cached in self._assumed.items() if cached.is_bound]
 
     def forget_pod(self, pod: PodInfo) -> None:
         """Take back ``assume_pod``. A pod the cache does not know is left alone."""
@@ -100,14 +106,10 @@ class SchedulerCache:
             self._add_to_node(pod)
             return
         if cached.info.node_name != pod.node_name:
-            if not cached.is_assumed:
-                raise InvariantBroken(
-                    f"pod {pod.key}: is on node {cached.info.node_name}, "
-                    f"but the API server now says {pod.node_name}"
-                )
+            believed = "assumed" if cached.is_assumed else "known"
             log.warning(
-                "pod was added on another node than assumed",
-                extra={"pod": pod.key, "assumed": cached.info.node_name, "node": pod.node_name},
+                f"pod was added on another node than {believed}",
+                extra={"pod": pod.key, believed: cached.info.node_name, "node": pod.node_name},
             )
         self._assumed.pop(pod.uid, None)
         cached.is_assumed, cached.deadline = False, None

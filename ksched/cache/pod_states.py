@@ -21,10 +21,12 @@ from ksched.cache.pod_info import PodInfo
 class CachedPod:
     """A pod on a node, and whether the API server has confirmed it."""
 
-    __slots__ = ("deadline", "info", "is_assumed")
+    __slots__ = ("deadline", "info", "is_assumed", "is_bound")
 
     def __init__(self, info: PodInfo, is_assumed: bool) -> None:
         self.info = info
         self.is_assumed = is_assumed
+        self.is_bound = False
+        """Whether the binding of an assumed pod was answered."""
         self.deadline: float | None = None
         """When an assumed pod whose binding finished is given up, if it ever is."""

@@ -107,10 +107,20 @@ def test_a_known_pod_cannot_be_assumed(cache: SchedulerCache) -> None:
         cache.assume_pod(info(cache, WEB))
 
 
-def test_a_bound_pod_does_not_change_its_node(cache: SchedulerCache) -> None:
+def test_a_bound_pod_is_where_the_api_server_says(cache: SchedulerCache) -> None:
     cache.add_pod(info(cache, WEB, "n1"))
-    with pytest.raises(InvariantBroken, match=r"n1.*n2"):
-        cache.update_pod(info(cache, WEB, "n2"))
+    cache.update_pod(info(cache, WEB, "n2"))
+    assert (cpu_millis(cache, "n1"), cpu_millis(cache, "n2")) == (0, 1000)
+
+
+def test_assumed_pods_are_bound_when_their_binding_was_answered(cache: SchedulerCache) -> None:
+    pod = info(cache, WEB)
+    cache.assume_pod(pod)
+    assert cache.bound_assumed() == []
+    cache.finish_binding(pod.uid)
+    assert cache.bound_assumed() == [pod.uid]
+    cache.add_pod(pod)
+    assert cache.bound_assumed() == []
 
 
 def test_an_assumed_pod_expires_only_after_its_binding_finished(
