@@ -19,7 +19,10 @@ import httptools
 from ksched.errors import Unavailable
 from ksched.transport import NOT_SENT, Response
 
-_ANSWER_LIMIT = 64 << 20
+MAX_ANSWER = 64 << 20
+"""Longest body of an answer to a small request, and of any answer of an extender."""
+MAX_HEADERS = 128
+_HEAD_LIMIT = 256 << 10
 _CONNECT_SECONDS = 10.0
 _NO_LINGER = struct.pack("ii", 1, 0)
 
@@ -46,8 +49,8 @@ class Connection(asyncio.Protocol):
 
     def _clear(self) -> None:
         self._headers: dict[str, str] = {}
-        self._body: list[bytes] = []
-        self._size = 0
+        self._body = bytearray()
+        self._received = 0
         self._touched = self._has_head = self._complete = self._reusable = False
 
     @property
@@ -94,15 +97,26 @@ class Connection(asyncio.Protocol):
             self.drop("unexpected data")
             return
         self._touched = True
+        self._received += len(data)
         try:
             self._parser.feed_data(data)
         except (httptools.HttpParserError, httptools.HttpParserUpgrade) as error:
             self.drop(f"not an HTTP answer: {error}")
             return
-        if self._complete:
+        if problem := self._excess():
+            self.drop(problem)
+        elif self._complete:
             self._finish()
-        elif self._size > _ANSWER_LIMIT:
-            self.drop("answer too long")
+
+    def _excess(self) -> str:
+        """What there is too much of. The parser gathers a header or trailer before it tells it."""
+        if len(self._body) > MAX_ANSWER:
+            return "answer too long"
+        if len(self._headers) > MAX_HEADERS:
+            return "too many headers"
+        if self._received - 2 * len(self._body) > _HEAD_LIMIT:
+            return "headers too long"
+        return ""
 
     def connection_lost(self, error: Exception | None) -> None:
         self._pool.forget(self)
@@ -128,8 +142,7 @@ class Connection(asyncio.Protocol):
         self._has_head = True
 
     def on_body(self, body: bytes) -> None:
-        self._body.append(body)
-        self._size += len(body)
+        self._body += body
 
     def on_message_complete(self) -> None:
         assert self._parser is not None
@@ -146,9 +159,9 @@ class Connection(asyncio.Protocol):
         waiter, self._waiter = self._waiter, None
         assert self._parser is not None
         status = self._parser.get_status_code()
-        body = self._body[0] if len(self._body) == 1 else b"".join(self._body)
         if waiter is not None and not waiter.done():
-            waiter.set_result(Response(status, self._headers, body))
+            waiter.set_result(Response(status, self._headers, bytes(self._body)))
+        self._body = bytearray()
         if self._reusable:
             self._pool.give_back(self)
         elif self._transport is not None:

@@ -24,6 +24,7 @@ EXEC_TIMEOUT = 60.0
 _RENEWAL_SECONDS = 10.0
 _EXPIRY_MARGIN = 60.0
 _STDERR_LIMIT = 500
+_OUTPUT_LIMIT = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,32 +128,62 @@ class ExecCredentials:
             info["cluster"] = spec.cluster
         ask = {"apiVersion": spec.api_version, "kind": "ExecCredential", "spec": info}
         env = {**os.environ, **spec.env, "KUBERNETES_EXEC_INFO": msgspec.json.encode(ask).decode()}
+        loop = asyncio.get_running_loop()
         try:
-            process = await asyncio.create_subprocess_exec(
+            process, gathered = await loop.subprocess_exec(
+                lambda: _Gathered(loop.create_future()),
                 spec.command,
                 *spec.args,
                 env=env,
                 stdin=asyncio.subprocess.DEVNULL,
-                stdout=asyncio.subprocess.PIPE,
-                stderr=asyncio.subprocess.PIPE,
             )
         except OSError as error:
             hint = f"; {spec.install_hint}" if spec.install_hint else ""
             raise self._failure(f"cannot be started: {error.strerror}{hint}") from error
         try:
             async with asyncio.timeout(self._timeout):
-                output, complaint = await process.communicate()
+                await gathered.ended
         except TimeoutError:
             raise self._failure(f"did not finish within {self._timeout:g} s") from None
         finally:
-            if process.returncode is None:
-                process.kill()
-                await process.wait()
-        if process.returncode:
-            text = redact_text(complaint.decode("utf-8", "replace")).strip()[-_STDERR_LIMIT:]
-            raise self._failure(f"exit code {process.returncode}: {text or 'no message'}")
+            code = process.get_returncode()
+            process.close()
+        if len(gathered.output) > _OUTPUT_LIMIT:
+            raise self._failure(f"its output is longer than {_OUTPUT_LIMIT} bytes")
+        if code:
+            said = redact_text(gathered.complaint.decode("utf-8", "replace"))
+            text = said.strip()[-_STDERR_LIMIT:]
+            raise self._failure(f"exit code {code}: {text or 'no message'}")
         log.info("credentials renewed", extra={"command": spec.command})
-        return output
+        return bytes(gathered.output)
 
     def _failure(self, problem: str) -> Unavailable:
         return Unavailable(0, NOT_SENT, f"exec credential program {self._spec.command}: {problem}")
+
+
+class _Gathered(asyncio.SubprocessProtocol):
+    """What a program writes: of its output no more than is of use, of its complaints the end.
+
+    ``ended`` is done when there is nothing more to wait for. The program's transport must then be
+    closed, which ends the program too.
+    """
+
+    def __init__(self, ended: asyncio.Future[None]) -> None:
+        self.output = bytearray()
+        self.complaint = b""
+        self.ended = ended
+
+    def pipe_data_received(self, fd: int, data: bytes) -> None:
+        if fd == 2:
+            self.complaint = (self.complaint + data)[-8 * _STDERR_LIMIT :]
+        elif len(self.output) <= _OUTPUT_LIMIT:
+            self.output += data
+        if len(self.output) > _OUTPUT_LIMIT:
+            self._end()
+
+    def connection_lost(self, error: Exception | None) -> None:
+        self._end()
+
+    def _end(self) -> None:
+        if not self.ended.done():
+            self.ended.set_result(None)

@@ -18,7 +18,7 @@ from multidict import CIMultiDict
 from yarl import URL
 
 from ksched.client.authentication import FixedSecret, Secret, SecretSource
-from ksched.client.connection import ConnectionPool
+from ksched.client.connection import MAX_ANSWER, MAX_HEADERS, ConnectionPool
 from ksched.client.tls import TlsContexts, TlsSettings
 from ksched.clock import Clock
 from ksched.errors import Unavailable
@@ -28,6 +28,9 @@ from ksched.transport import JSON, NOT_SENT, Response, StreamResponse
 USER_AGENT = "ksched"
 MAX_LINE = 64 << 20
 """Longest line of a watch; the API server's own limit for one object is far below."""
+
+MAX_LIST = 2 << 30
+"""Longest answer to a read: a list may have to be fetched in one piece."""
 
 _READ_BUFFER = 2 << 20
 _CONNECT_SECONDS = 10.0
@@ -228,7 +231,8 @@ class HttpTransport:
         try:
             answer = await self._open(identity, method, path, headers, timeout, body)
             async with answer:
-                return Response(answer.status, answer.headers, await answer.read())
+                limit = MAX_LIST if method == "GET" else MAX_ANSWER
+                return Response(answer.status, answer.headers, await _read(answer, limit))
         except (aiohttp.ClientError, OSError, TimeoutError) as error:
             raise _unavailable(error) from error
 
@@ -259,6 +263,7 @@ class HttpTransport:
                 connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=30.0),
                 cookie_jar=aiohttp.DummyCookieJar(),
                 read_bufsize=_READ_BUFFER,
+                max_headers=MAX_HEADERS,
                 trust_env=False,
             )
         return await self._session.request(
@@ -273,6 +278,18 @@ class HttpTransport:
             # A redirected request would carry the token to whoever is named there.
             allow_redirects=False,
         )
+
+
+async def _read(answer: aiohttp.ClientResponse, limit: int) -> bytes:
+    """The body, unpacked; one that is longer than ``limit`` is given up where it exceeds it."""
+    body = bytearray()
+    async for piece in answer.content.iter_any():
+        body += piece
+        if len(body) > limit:
+            # Not read to its end, so the connection is of no further use.
+            answer.close()
+            raise aiohttp.ClientPayloadError("answer too long")
+    return bytes(body)
 
 
 async def _lines(answer: aiohttp.ClientResponse, path: str) -> AsyncGenerator[bytes, None]:
