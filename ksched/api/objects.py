@@ -8,9 +8,13 @@ the difference matters (a label selector, an affinity); elsewhere the empty valu
 
 from __future__ import annotations
 
-from typing import TypeAlias
+from typing import Annotated, TypeAlias
 
-from msgspec import Struct, field
+from msgspec import Meta, Struct, field
+
+# The API's own bounds: numbers beyond them come from no API server and fit in no column.
+Int32: TypeAlias = Annotated[int, Meta(ge=-(2**31), le=2**31 - 1)]
+Int64: TypeAlias = Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)]
 
 Quantity: TypeAlias = str | int | float
 Quantities: TypeAlias = dict[str, Quantity]
@@ -40,7 +44,7 @@ class ObjectMeta(Object, frozen=True):
     namespace: str = ""
     uid: str = ""
     resource_version: str = ""
-    generation: int = 0
+    generation: Int64 = 0
     labels: Labels = {}
     annotations: Labels = {}
     owner_references: list[OwnerReference] = []
@@ -73,7 +77,7 @@ class ResourceRequirements(Object, frozen=True):
 
 
 class ContainerPort(Object, frozen=True):
-    host_port: int = 0
+    host_port: Int32 = 0
     host_ip: str = field(name="hostIP", default="")
     protocol: str = ""
 
@@ -107,7 +111,7 @@ class NodeSelector(Object, frozen=True):
 
 
 class PreferredSchedulingTerm(Object, frozen=True):
-    weight: int
+    weight: Int32
     preference: NodeSelectorTerm
 
 
@@ -124,7 +128,7 @@ class PodAffinityTerm(Object, frozen=True):
 
 
 class WeightedPodAffinityTerm(Object, frozen=True):
-    weight: int
+    weight: Int32
     pod_affinity_term: PodAffinityTerm
 
 
@@ -149,11 +153,11 @@ class Toleration(Object, frozen=True):
 
 
 class TopologySpreadConstraint(Object, frozen=True):
-    max_skew: int
+    max_skew: Int32
     topology_key: str
     when_unsatisfiable: str
     label_selector: LabelSelector | None = None
-    min_domains: int | None = None
+    min_domains: Int32 | None = None
     node_affinity_policy: str | None = None
     node_taints_policy: str | None = None
     match_label_keys: list[str] = []
@@ -254,7 +258,7 @@ class PodSpec(Object, frozen=True):
 
     node_name: str = ""
     scheduler_name: str = "default-scheduler"
-    priority: int | None = None
+    priority: Int32 | None = None
     preemption_policy: str | None = None
     containers: list[Container] = []
     init_containers: list[Container] = []
@@ -323,7 +327,7 @@ class NodeSpec(Object, frozen=True):
 
 class ContainerImage(Object, frozen=True):
     names: list[str] | None = None
-    size_bytes: int = 0
+    size_bytes: Int64 = 0
 
 
 class NodeCondition(Object, frozen=True):
@@ -388,7 +392,7 @@ class PodDisruptionBudgetSpec(Object, frozen=True):
 
 
 class PodDisruptionBudgetStatus(Object, frozen=True):
-    disruptions_allowed: int = 0
+    disruptions_allowed: Int32 = 0
     disrupted_pods: dict[str, str] = {}
 
 

@@ -1,8 +1,8 @@
 """What a pod asks of a node, and the names of what can be asked for.
 
-Amounts are integers: cpu in thousandths of a core, everything else in units (bytes, pieces). Sums
-are made exactly and rounded up once, at the end. A name that is absent was not asked for; an
-explicit zero stays. Follows ``component-helpers/resource: PodRequests`` and
+Amounts are integers from 0 to the largest int64: cpu in thousandths of a core, everything else in
+units (bytes, pieces). Sums are made exactly and rounded up once, at the end. A name that is absent
+was not asked for; an explicit zero stays. Follows ``component-helpers/resource: PodRequests`` and
 ``framework: calculateResource`` (v1.36).
 """
 
@@ -262,10 +262,11 @@ def _raise_to(total: Nanos, floor: Mapping[str, int]) -> None:
 
 def _rounded(total: Nanos) -> dict[str, int]:
     return {
-        name: millis_from_nanos(nanos) if name == CPU else units_from_nanos(nanos)
+        name: max(millis_from_nanos(nanos) if name == CPU else units_from_nanos(nanos), 0)
         for name, nanos in total.items()
     }
 
 
 def _cpu_and_memory(total: Nanos) -> tuple[int, int]:
-    return millis_from_nanos(total.get(CPU, 0)), units_from_nanos(total.get(MEMORY, 0))
+    cpu, memory = total.get(CPU, 0), total.get(MEMORY, 0)
+    return max(millis_from_nanos(cpu), 0), max(units_from_nanos(memory), 0)

@@ -30,6 +30,9 @@ _BINARY = {"Ki": 10, "Mi": 20, "Gi": 30, "Ti": 40, "Pi": 50, "Ei": 60}
 # without them "1e999999999" would fill the memory.
 _LARGEST_EXPONENT = 10_000
 
+# Python refuses to read numbers of more than 4300 digits.
+_MOST_DIGITS = 4000
+
 
 def parse_quantity(quantity: Quantity) -> int | Fraction:
     """Return the exact number of units; an int where it is whole.
@@ -67,12 +70,17 @@ def to_nanos(quantity: Quantity) -> int:
 
 def units_from_nanos(nanos: int) -> int:
     """Round a sum of nano units away from zero to an int64 number of units."""
-    return _clamp(_divide_away_from_zero(nanos, NANOS))
+    return clamp_to_int64(_divide_away_from_zero(nanos, NANOS))
 
 
 def millis_from_nanos(nanos: int) -> int:
     """Round a sum of nano units away from zero to an int64 number of thousandths."""
-    return _clamp(_divide_away_from_zero(nanos, _NANOS_PER_MILLI))
+    return clamp_to_int64(_divide_away_from_zero(nanos, _NANOS_PER_MILLI))
+
+
+def clamp_to_int64(number: int) -> int:
+    """Return the nearest int64: what exceeds one is as good as the largest."""
+    return max(-MAX_INT64 - 1, min(number, MAX_INT64))
 
 
 @lru_cache(maxsize=16384)
@@ -82,12 +90,20 @@ def _parse(text: str) -> int:
     if not text or match is None:
         raise ValueError(f"{text!r} is not a quantity: wanted a number with a unit, such as 100m")
     sign, whole, fraction, suffix = match.group(1), match.group(2), match.group(3) or "", match[4]
-    digits = int(whole + fraction or "0")
+    digits, left_out = _leading_digits(whole + fraction)
+    exponent = left_out + 9 - len(fraction)
     if suffix in _BINARY:
-        nanos = _scale(digits << _BINARY[suffix], 9 - len(fraction))
+        nanos = _scale(digits << _BINARY[suffix], exponent)
     else:
-        nanos = _scale(digits, _exponent(text, suffix) + 9 - len(fraction))
+        nanos = _scale(digits, _exponent(text, suffix) + exponent)
     return -_saturate(nanos) if sign == "-" else _saturate(nanos)
+
+
+def _leading_digits(digits: str) -> tuple[int, int]:
+    """Return a number, rounded up to its first digits, and how many digits that left out."""
+    digits = digits.lstrip("0")
+    rest = digits[_MOST_DIGITS:]
+    return int(digits[:_MOST_DIGITS] or "0") + bool(rest.strip("0")), len(rest)
 
 
 def _exponent(text: str, suffix: str) -> int:
@@ -113,7 +129,3 @@ def _divide_away_from_zero(dividend: int, divisor: int) -> int:
 
 def _saturate(nanos: int) -> int:
     return max(-_MAX_NANOS, min(nanos, _MAX_NANOS))
-
-
-def _clamp(number: int) -> int:
-    return max(-MAX_INT64 - 1, min(number, MAX_INT64))

@@ -15,6 +15,7 @@ from ksched.api.objects import (
     CinderVolumeSource,
     CSIVolumeSource,
     GCEPersistentDiskVolumeSource,
+    Int32,
     LabelSelector,
     NodeSelector,
     Object,
@@ -162,7 +163,7 @@ class StorageClass(Object, frozen=True):
 
 
 class VolumeNodeResources(Object, frozen=True):
-    count: int | None = None
+    count: Int32 | None = None
 
 
 class CSINodeDriver(Object, frozen=True):

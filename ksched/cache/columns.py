@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ksched.api.objects import Taint
+from ksched.api.quantity import clamp_to_int64
 from ksched.cache.change_log import RowLog
 from ksched.cache.interning import InternedColumn, ResourceAxis
 from ksched.cache.labels import NodeLabels
@@ -43,6 +44,9 @@ class NodeTable:
     The single writer is the cache while it publishes, between two cycles. ``node_log`` lists rows
     whose node object changed, ``row_log`` rows where anything changed that a pod-dependent verdict
     may read; every entry of the first is also in the second.
+
+    Amounts are from 0 to the largest int64; sums beyond stop there. So a difference of two amounts
+    cannot overflow, a sum can.
     """
 
     def __init__(self, axis: ResourceAxis, capacity: int = 64) -> None:
@@ -83,9 +87,14 @@ class NodeTable:
 
     def put(self, info: NodeInfo) -> int:
         """Add a node, or replace it after its node object changed."""
-        row = self.rows.get(info.name)
-        if row is None:
-            row = self.rows[info.name] = len(self.infos)
+        row = self.rows.get(info.name, len(self.infos))
+        # A node that was there before may offer a resource that nobody had.
+        self._reserve(row + 1)
+        self._write_node(row, info)
+        self._write_sums(row, info)
+        # Should the above fail, a new node is not there yet, and a known one can be removed.
+        if row == len(self.infos):
+            self.rows[info.name] = row
             self.infos.append(info)
             self._labels.replace({}, info.labels)
             self._count_images(info.images, 1)
@@ -97,23 +106,16 @@ class NodeTable:
                 self._count_images(before.images, -1)
                 self._count_images(info.images, 1)
                 self.images_generation += 1
-        # A node that was there before may offer a resource that nobody had.
-        self._reserve(row + 1)
-        self._write_node(row, info)
-        self.put_pods(row, info)
+            self.infos[row] = info
+        self.row_log.append(row)
         self.node_log.append(row)
         return row
 
     def put_pods(self, row: int, info: NodeInfo) -> None:
         """Replace a node of which only the pods changed."""
         self._reserve(row)
+        self._write_sums(row, info)
         self.infos[row] = info
-        requested = info.requested
-        self.requested[: len(requested), row] = requested
-        self.non_zero[0, row] = info.non_zero_cpu
-        self.non_zero[1, row] = info.non_zero_memory
-        self.pod_count[row] = len(info.pods)
-        self.uses_host_ports[row] = bool(info.used_ports)
         self.row_log.append(row)
 
     def put_info(self, row: int, info: NodeInfo) -> None:
@@ -126,12 +128,16 @@ class NodeTable:
         self._count_images(self.infos[row].images, -1)
         self.images_generation += 1
         last = self.infos.pop()
+        taints = self._taints.at(len(self.infos))
         self._taints.write(len(self.infos), ())
         if row < len(self.infos):
             self.infos[row] = last
             self.rows[last.name] = row
-            self._write_node(row, last)
-            self.put_pods(row, last)
+            self._taints.write(row, taints)
+            for name in _ARRAYS:
+                array = self.__dict__[name]
+                array[..., row] = array[..., len(self.infos)]
+            self.row_log.append(row)
             self.node_log.append(row)
 
     def _write_node(self, row: int, info: NodeInfo) -> None:
@@ -143,6 +149,18 @@ class NodeTable:
         self.allowed_pods[row] = info.allowed_pods
         self.unschedulable[row] = node.spec.unschedulable
         self._taints.write(row, tuple(node.spec.taints))
+
+    def _write_sums(self, row: int, info: NodeInfo) -> None:
+        requested = info.requested
+        non_zero = (info.non_zero_cpu, info.non_zero_memory)
+        try:
+            self.requested[: len(requested), row] = requested
+            self.non_zero[:, row] = non_zero
+        except OverflowError:
+            self.requested[: len(requested), row] = [*map(clamp_to_int64, requested)]
+            self.non_zero[:, row] = [*map(clamp_to_int64, non_zero)]
+        self.pod_count[row] = len(info.pods)
+        self.uses_host_ports[row] = bool(info.used_ports)
 
     def _reserve(self, rows: int) -> None:
         capacity = self.pod_count.shape[0]

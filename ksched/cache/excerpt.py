@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from ksched.api.quantity import MAX_INT64
 from ksched.cache.change_log import RowLog
 from ksched.cache.columns import Ints, NodeRows, NodeTable
 from ksched.cache.interning import CPU, MEMORY
@@ -55,3 +56,10 @@ class Excerpt(NodeTable):
         self.pod_count[:] = table.pod_count[rows]
         self.non_zero[:] = table.non_zero[:, rows]
         self.requested[:known] = table.requested[:, rows]
+
+    def add(self, more: Ints) -> Ints:
+        """Add to the amounts, up to the largest int64; return what they were, to put it back."""
+        before = self.amounts.copy()
+        np.minimum(self.amounts, MAX_INT64 - more, out=self.amounts)
+        self.amounts += more
+        return before

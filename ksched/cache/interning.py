@@ -57,6 +57,9 @@ class InternedColumn(Generic[V]):
         """How many rows have each value; the default is not counted."""
         self._used = 0
 
+    def at(self, row: int) -> V:
+        return self.vocabulary.values[int(self.ids[row])]
+
     def write(self, row: int, value: V) -> None:
         before, number = int(self.ids[row]), self.vocabulary.intern(value)
         if number == before:

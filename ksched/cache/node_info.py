@@ -19,6 +19,9 @@ Amounts = tuple[tuple[int, ...], int, tuple[int, ...], int, int, int]
 class NodeInfo:
     """One node, its pods, and their sums, kept up to date pod by pod.
 
+    Sums are exact, however large, so that what was added can be taken away again. Nothing is
+    negative.
+
     ``node`` is ``None`` for a ghost: pods are known to run on a node that is not (or no longer)
     there. Ghosts never reach a snapshot.
     """
@@ -95,7 +98,7 @@ class NodeInfo:
         for resource, quantity in node.status.allocatable.items():
             try:
                 if resource == "pods":
-                    allowed_pods = value(quantity)
+                    allowed_pods = max(value(quantity), 0)
                     continue
                 amount = milli_value(quantity) if resource == "cpu" else value(quantity)
             except ValueError as problem:
@@ -104,14 +107,15 @@ class NodeInfo:
             if self.axis.find(resource) >= 0 or is_scalar_resource_name(resource):
                 position = self.axis.intern(resource)
                 allocatable.extend([0] * (position + 1 - len(allocatable)))
-                allocatable[position] = amount
-        self._amounts = None
-        self.node, self.allocatable, self.allowed_pods = node, allocatable, allowed_pods
-        self.images = {
-            name: image.size_bytes
+                allocatable[position] = max(amount, 0)
+        images = {
+            name: max(image.size_bytes, 0)
             for image in node.status.images or ()
             for name in image.names or ()
         }
+        self._amounts = None
+        self.node, self.allocatable, self.allowed_pods = node, allocatable, allowed_pods
+        self.images = images
 
     def clear_node(self) -> None:
         """Become a ghost."""

@@ -38,6 +38,7 @@ def decode_struct(struct: type[StructType], data: Any) -> StructType:
 
 
 def _convert(wanted: Any, data: Any, at: Location, problems: list[InitErrorDetails]) -> Any:
+    wanted = _without_bounds(wanted)
     origin, arguments = get_origin(wanted), get_args(wanted)
     if origin in (Union, types.UnionType):
         (inner,) = (a for a in arguments if a is not type(None))
@@ -76,7 +77,13 @@ def _convert_fields(
     return struct(**values)
 
 
+def _without_bounds(wanted: Any) -> Any:
+    """The type itself; what values it may have is checked with the other arguments."""
+    return get_args(wanted)[0] if get_origin(wanted) is Annotated else wanted
+
+
 def _zero(wanted: Any) -> Any:
+    wanted = _without_bounds(wanted)
     return wanted() if issubclass(wanted, msgspec.Struct) else _SCALARS[wanted][2]
 
 

@@ -112,8 +112,10 @@ def _score_balance(world: World, nodes: Sequence[Node]) -> dict[str, int]:
             capacity = _capacity(name, allocatable)
             if capacity == 0 or (is_scalar_resource_name(name) and not requests.get(name)):
                 continue
-            before.append(min(1.0, used.get(name, 0) / capacity))
-            after.append(min(1.0, (used.get(name, 0) + requests.get(name, 0)) / capacity))
+            # Go divides floats; Python would round the quotient of two integers better.
+            total = used.get(name, 0) + requests.get(name, 0)
+            before.append(min(1.0, float(used.get(name, 0)) / float(capacity)))
+            after.append(min(1.0, float(total) / float(capacity)))
         scores[node.metadata.name] = 50 + (50 + _balance(after) - _balance(before)) // 2
     return scores
 
@@ -171,7 +173,7 @@ def _capacity(name: str, allocatable: Mapping[str, int]) -> int:
 
 def _images_on(node: Node) -> dict[str, int]:
     images = node.status.images or ()
-    return {name: image.size_bytes for image in images for name in image.names or ()}
+    return {name: max(image.size_bytes, 0) for image in images for name in image.names or ()}
 
 
 SCORES: dict[str, Callable[[World, Sequence[Node]], dict[str, int]]] = {

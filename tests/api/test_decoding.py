@@ -70,6 +70,11 @@ def test_numbers_in_quotes_are_read_as_numbers() -> None:
             "Pod n: Expected `array`, got `object` - at `$.spec.containers`",
             id="without a namespace",
         ),
+        pytest.param(
+            encoded(make_pod("web", "shop").merge({"spec": {"priority": 2**31}}).to_dict()),
+            "Pod shop/web: Expected `int` <= 2147483647 - at `$.spec.priority`",
+            id="too large for its field",
+        ),
         pytest.param(b'{"spec":{}}', "Pod (unnamed): Object missing", id="no metadata"),
         pytest.param(b"[]", "Pod (unnamed): Expected `object`, got `array`", id="no object"),
         pytest.param(

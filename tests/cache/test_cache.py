@@ -55,6 +55,37 @@ def test_a_known_node_may_come_to_offer_any_number_of_new_resources(cache: Sched
     assert offered == {name: int(amount) for name, amount in devices.items()}
 
 
+def test_sums_beyond_an_int64_stop_there_and_come_back(cache: SchedulerCache) -> None:
+    largest = 2**63 - 1
+    cache.add_pod(info(cache, WEB))
+    greedy = [
+        info(cache, make_pod(name).req(cpu=largest, memory=largest, ephemeral_storage=largest))
+        for name in ("greedy1", "greedy2")
+    ]
+    for pod in greedy:
+        cache.add_pod(pod)
+    table = cache.update_snapshot().table
+    row = table.rows["n1"]
+    assert table.requested[:3, row].tolist() == [largest] * 3
+    assert table.non_zero[:, row].tolist() == [largest] * 2
+
+    for pod in greedy:
+        cache.remove_pod(pod.uid)
+
+    cache.update_snapshot()
+    assert table.requested[:3, row].tolist() == [1000, 1 << 30, 0]
+    assert table.non_zero[:, row].tolist() == [1000, 1 << 30]
+
+
+def test_what_a_node_offers_is_from_zero_to_an_int64(cache: SchedulerCache) -> None:
+    cache.add_node(make_node("n1").capacity(cpu="-4", memory="1e400", pods="-1").obj())
+    table = cache.update_snapshot().table
+    row = table.rows["n1"]
+
+    assert table.allocatable[:2, row].tolist() == [0, 2**63 - 1]
+    assert table.allowed_pods[row] == 0
+
+
 def test_an_assumed_pod_counts_before_the_api_server_knows(cache: SchedulerCache) -> None:
     cache.assume_pod(info(cache, WEB))
     assert cpu_millis(cache, "n1") == 1000

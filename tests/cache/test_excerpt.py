@@ -58,6 +58,15 @@ def test_changed_amounts_are_seen_and_the_table_is_not_touched() -> None:
     assert excerpt.original.requested("cpu").tolist() == [1000]
 
 
+def test_adding_stops_at_an_int64_and_can_be_undone() -> None:
+    excerpt = Excerpt(filled().snapshot.table, rows(0, 1))
+    before = excerpt.amounts.copy()
+    more = np.full_like(before, 2**63 - 1)
+
+    assert (excerpt.add(more) == before).all()
+    assert (excerpt.amounts == 2**63 - 1).all()
+
+
 def test_has_room_for_a_resource_that_the_table_has_never_seen() -> None:
     cache = filled()
     new = cache.pod_info(make_pod("new").req({"example.com/new": "3"}).obj())

@@ -44,13 +44,16 @@ class ImageLocality:
 
     def score_nodes(self, state: CycleState, pod: PodInfo, nodes: NodeRows) -> NDArray[np.int64]:
         present_bytes = np.zeros(len(nodes), np.int64)
+        containers = _container_count(pod.template)
         known = nodes.table.images
         for image in _image_names(pod.template):
             if image in known:
                 spread = known[image].num_nodes / len(nodes.table)
                 counted_bytes = int(float(known[image].size_bytes) * spread)
+                # More than the highest score takes would only make the sum overflow.
+                counted_bytes = min(counted_bytes, MAX_CONTAINER_THRESHOLD * containers)
                 present_bytes += counted_bytes * nodes.has_image(image)
-        return _score(present_bytes, _container_count(pod.template))
+        return _score(present_bytes, containers)
 
 
 def _score(present_bytes: NDArray[np.int64], containers: int) -> NDArray[np.int64]:

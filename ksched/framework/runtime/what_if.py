@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
+from ksched.api.quantity import clamp_to_int64
 from ksched.cache.columns import Ints, NodeRows, NodeTable
 from ksched.cache.excerpt import Excerpt
 from ksched.cache.node_info import NodeInfo
@@ -142,9 +143,9 @@ class AmountFilters:
         """
         if self._expected is None:
             return self._run()
-        self._nodes.amounts += self._expected
+        before = self._nodes.add(self._expected)
         crowded = self._run()
-        self._nodes.amounts -= self._expected
+        self._nodes.amounts[:] = before
         return np.where(crowded, crowded, self._run())
 
     def status(self, code: int) -> Status:
@@ -175,7 +176,7 @@ def _expected_amounts(nodes: Excerpt, nominated: Mapping[str, ExpectedPods]) -> 
             for line, amount in expected.amounts.items():
                 if line not in lines:
                     lines[line] = [0] * len(nodes)
-                lines[line][position] = amount
+                lines[line][position] = clamp_to_int64(amount)
     if not lines:
         return None
     amounts = np.zeros_like(nodes.amounts)

@@ -95,7 +95,7 @@ class DryRun:
         if not len(rows):
             return findings
         await self._evictable.catch_up(self._table, self._turn)
-        has_victims = self._evictable.amounts[POD_COUNT, rows] > 0
+        has_victims = self._evictable.staying[POD_COUNT, rows] < self._table.pod_count[rows]
         if without := len(rows) - int(np.count_nonzero(has_victims)):
             findings.reject(NO_VICTIMS, without)
         rows, is_complete = self._preselect(rows[has_victims], findings)
@@ -120,8 +120,8 @@ class DryRun:
     def _emptied(self, rows: Rows) -> Excerpt:
         """The nodes without any pod that could be evicted."""
         nodes = Excerpt(self._table, rows)
-        freed = self._evictable.amounts[:, rows]
-        nodes.amounts[: freed.shape[0]] -= freed
+        staying = self._evictable.staying[:, rows]
+        nodes.amounts[: len(staying)] = staying
         return nodes
 
     def _turns(self, row: int) -> Turns:
@@ -153,9 +153,9 @@ class DryRun:
         for column, one in enumerate(turns):
             by_step[: len(one.pods), : one.amounts.shape[1], column] = one.amounts
         for step, added in enumerate(by_step):
-            nodes.amounts += added
+            before = nodes.add(added)
             is_too_much = filters.judge() != 0
-            nodes.amounts -= added * is_too_much
+            nodes.amounts[:, is_too_much] = before[:, is_too_much]
             for column in np.flatnonzero(is_too_much).tolist():
                 victims[column].append((step, turns[column].pods[step]))
             if self._turn.is_over:

@@ -1,4 +1,4 @@
-"""What the pods below a priority take of each node, and in which order they might stay."""
+"""What is left of each node without the pods below a priority, and in which order they stay."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from ksched.api.quantity import clamp_to_int64
 from ksched.cache.columns import Ints, NodeTable
 from ksched.cache.excerpt import REQUESTED, amounts_of
 from ksched.framework import NodeInfo, PodInfo
@@ -40,8 +41,8 @@ class Evictable:
         self._priority = priority
         self._turns: dict[int, Turns] = {}
         self._position = -1
-        self.amounts = np.zeros((REQUESTED, 0), np.int64)
-        """What they take together. Lines as in ``Excerpt.amounts``; a missing one is zero."""
+        self.staying = np.zeros((REQUESTED, 0), np.int64)
+        """What all other pods take. Lines as in ``Excerpt.amounts``; a missing one is zero."""
 
     async def catch_up(self, table: NodeTable, turn: TimeSlice) -> None:
         """Count again the rows that changed. The table must stay as it is meanwhile."""
@@ -65,7 +66,7 @@ class Evictable:
             kept is None
             or kept.everybody is not info.pods
             or kept.generation != budgets.generation
-            or kept.amounts.shape[1] != self.amounts.shape[0]
+            or kept.amounts.shape[1] != self.staying.shape[0]
         ):
             if len(self._turns) >= TURNS_KEPT:
                 self._turns.clear()
@@ -76,28 +77,30 @@ class Evictable:
         lower = [pod for pod in info.pods.values() if pod.priority < self._priority]
         violating, others = budgets.split(by_importance(lower))
         pods = (*violating, *others)
-        amounts = np.zeros((len(pods), self.amounts.shape[0]), np.int64)
+        amounts = np.zeros((len(pods), self.staying.shape[0]), np.int64)
         for turn, pod in enumerate(pods):
             for line, amount in amounts_of(pod):
                 amounts[turn, line] = amount
         return Turns(pods, len(violating), amounts, info.pods, budgets.generation)
 
     def _count(self, row: int, info: NodeInfo) -> None:
-        amounts = [0] * self.amounts.shape[0]
+        # The sums of a node are exact; in the table they may have stopped at the largest int64.
+        staying = [len(info.pods), info.non_zero_cpu, info.non_zero_memory, *info.requested]
         for pod in info.pods.values():
             if pod.priority < self._priority:
                 for line, amount in amounts_of(pod):
-                    amounts[line] += amount
-        self.amounts[:, row] = amounts
+                    staying[line] -= amount
+        self.staying[:, row] = 0
+        self.staying[: len(staying), row] = [*map(clamp_to_int64, staying)]
 
     def _reserve(self, lines: int, rows: int) -> None:
-        old = self.amounts
+        old = self.staying
         if lines <= old.shape[0] and rows <= old.shape[1]:
             return
         lines = max(lines, old.shape[0])
         columns = old.shape[1] if rows <= old.shape[1] else rows + rows // 4 + 16
-        self.amounts = np.zeros((lines, columns), np.int64)
-        self.amounts[: old.shape[0], : old.shape[1]] = old
+        self.staying = np.zeros((lines, columns), np.int64)
+        self.staying[: old.shape[0], : old.shape[1]] = old
 
 
 class EvictableByPriority:

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ksched.api.pod_resources import is_scalar_resource_name
+from ksched.api.quantity import MAX_INT64
 
 Ints = NDArray[np.int64]
 
@@ -21,6 +22,8 @@ class Asked(NamedTuple):
     """One line per resource, to be compared with a column per node."""
     weights: Ints
     """The shares of the resources in a score."""
+    headroom: Ints
+    """What can be added to without passing the largest int64."""
 
     @classmethod
     def of(
@@ -28,11 +31,14 @@ class Asked(NamedTuple):
     ) -> Asked:
         pairs = tuple(requests)
         resources = tuple(resource for resource, _ in pairs)
-        return cls(
-            resources,
-            np.array([amount for _, amount in pairs], np.int64)[:, np.newaxis],
-            np.array([(weights or {}).get(resource, 1) for resource in resources], np.int64),
-        )
+        amounts = np.array([amount for _, amount in pairs], np.int64)[:, np.newaxis]
+        shares = np.array([(weights or {}).get(resource, 1) for resource in resources], np.int64)
+        return cls(resources, amounts, shares, MAX_INT64 - amounts)
+
+    def on_top_of(self, used: Ints) -> Ints:
+        """What is used together with the pod, up to the largest int64."""
+        total: Ints = np.minimum(used, self.headroom) + self.amounts
+        return total
 
     @classmethod
     def scored(cls, weights: Mapping[str, int], requests: Mapping[str, int]) -> Asked:

@@ -54,7 +54,7 @@ class NodeResourcesBalancedAllocation:
         asked = self._asked(pod.template)
         before = stacked(nodes.requested, asked.resources, len(nodes))
         capacities = stacked(nodes.allocatable, asked.resources, len(nodes))
-        after = before + asked.amounts
+        after = asked.on_top_of(before)
         balance_before, balance_after = _balance(np.array((before, after)), capacities)
         half = MAX_NODE_SCORE // 2
         # Never negative before the division: two balances differ by 50 at most.

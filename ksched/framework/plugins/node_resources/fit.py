@@ -116,7 +116,7 @@ class NodeResourcesFit:
                 return nodes.non_zero_requested(resource)
             return nodes.requested(resource)
 
-        totals = stacked(used, scored.resources, len(nodes)) + scored.amounts
+        totals = scored.on_top_of(stacked(used, scored.resources, len(nodes)))
         capacities = stacked(nodes.allocatable, scored.resources, len(nodes))
         return self._scorer(totals, capacities, scored.weights)
 

@@ -1,7 +1,7 @@
 """How requested a node would be: the three scoring strategies of NodeResourcesFit.
 
-Exact with Go's truncating int64 division, because nothing here is negative. As upstream, amounts
-times one hundred must stay within an int64: that holds up to 92 PB of memory on a node.
+Exact with Go's truncating int64 division, because nothing here is negative; and exact beyond, where
+amounts times one hundred pass an int64 (92 PB of memory on a node) and upstream's wrap around.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
+from ksched.api.quantity import MAX_INT64
 from ksched.configuration.plugin_args import ScoringStrategy, UtilizationShapePoint
 from ksched.errors import ConfigError
 from ksched.framework import MAX_NODE_SCORE
@@ -46,9 +47,8 @@ def scorer_of(strategy: ScoringStrategy) -> Scorer:
 def least_allocated(totals: Ints, capacities: Ints, weights: Ints) -> Ints:
     """Rate the share that stays free: pods spread over the nodes."""
     divisors = _divisors(capacities)
-    return _average(
-        np.maximum(divisors - totals, 0) * MAX_NODE_SCORE // divisors, capacities, weights
-    )
+    free = np.maximum(divisors - totals, 0)
+    return _average(_percent(free, divisors), capacities, weights)
 
 
 def most_allocated(totals: Ints, capacities: Ints, weights: Ints) -> Ints:
@@ -72,7 +72,14 @@ def requested_to_capacity_ratio(shape: Sequence[UtilizationShapePoint]) -> Score
 
 def _percent_taken(totals: Ints, capacities: Ints) -> Ints:
     divisors = _divisors(capacities)
-    percent: Ints = np.minimum(totals, divisors) * MAX_UTILIZATION // divisors
+    return _percent(np.minimum(totals, divisors), divisors)
+
+
+def _percent(parts: Ints, wholes: Ints) -> Ints:
+    percent: Ints = parts * 100 // wholes
+    if wholes.max(initial=0) > MAX_INT64 // 100:
+        is_large = wholes > MAX_INT64 // 100
+        percent[is_large] = parts[is_large].astype(object) * 100 // wholes[is_large]
     return percent
 
 
