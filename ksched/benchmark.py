@@ -147,6 +147,7 @@ class _Bench:
             self.scheduler.profiles,
             self.scheduler.queue.nominator,
             self.scheduler.waiting,
+            self.scheduler.permit_calls,
             random.Random(seed),
         )
         for number in range(nodes):

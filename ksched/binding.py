@@ -39,6 +39,10 @@ log = logging.getLogger(__name__)
 MAX_CONCURRENT_BINDS = 32
 """Bind calls on their way at once; pods waiting for permission or volumes do not count."""
 
+NOMINATE_AFTER_SECONDS = 1.0
+"""How long a pod is held by async calls alone before the API server is told of its node: a call
+that answers quickly should not cost a request."""
+
 LOOK_AGAIN_SECONDS = 5.0
 REFUSED_LOOKS = 10
 """How often we ask a server that refuses to say. One that has just started knows no roles yet."""
@@ -108,15 +112,25 @@ class BindingCycle:
         work = await run_pre_bind_pre_flight(framework, state, pod, placed.node_name)
         if not (work.is_success or work.is_skip):
             return work
-        if work.is_success or self._waiting.get(pod.uid) is not None:
-            # Tells autoscalers and restarted schedulers where the pod is about to go.
-            self._status.set(placed.queued.pod, Wish(nominated_node_name=placed.node_name))
-        if self._waiting.get(pod.uid) is None:
+        waiting = self._waiting.get(pod.uid)
+        if work.is_success or (waiting is not None and waiting.pending_plugins):
+            self._nominate(placed)
+        if waiting is None:
             return SUCCESS
+        nominate = asyncio.get_running_loop().call_later(
+            NOMINATE_AFTER_SECONDS, self._nominate, placed
+        )
         began = self._clock.now()
-        status = await self._waiting.wait(pod.uid)
+        try:
+            status = await self._waiting.wait(pod.uid)
+        finally:
+            nominate.cancel()
         placed.profile.metrics.permit_waited(status.code, self._clock.now() - began)
         return status
+
+    def _nominate(self, placed: Placed) -> None:
+        """Tell autoscalers and restarted schedulers where the pod is about to go."""
+        self._status.set(placed.queued.pod, Wish(nominated_node_name=placed.node_name))
 
     async def _bind(self, placed: Placed) -> Status:
         framework, state, pod = placed.profile.framework, placed.state, placed.pod

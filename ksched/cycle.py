@@ -32,6 +32,7 @@ from ksched.framework.runtime.extenders import NO_EXTENDERS, Extenders, failed_e
 from ksched.framework.runtime.filter_columns import Rows
 from ksched.framework.runtime.guard import Hook, PluginFailure
 from ksched.framework.runtime.lifecycle import run_permit, run_reserve, run_unreserve
+from ksched.framework.runtime.permit_calls import PermitCalls
 from ksched.framework.runtime.pipeline import EVERYWHERE, Feasibility, Search
 from ksched.framework.runtime.profiles import Profile
 from ksched.framework.runtime.score_columns import Scores
@@ -92,6 +93,7 @@ class SchedulingCycle:
         profiles: Mapping[str, Profile],
         nominator: Nominator,
         waiting: WaitingPods,
+        permit_calls: PermitCalls,
         rng: random.Random,
         extenders: Extenders = NO_EXTENDERS,
     ) -> None:
@@ -99,6 +101,7 @@ class SchedulingCycle:
         self._profiles = profiles
         self._nominator = nominator
         self._waiting = waiting
+        self._permit_calls = permit_calls
         self._rng = rng
         self._extenders = extenders
 
@@ -294,37 +297,41 @@ class SchedulingCycle:
         self._cache.assume_pod(pod)
         self._nominator.delete(pod.uid)
         placed = Placed(queued, pod, node_name, profile, state, fit.evaluated, len(fit.rows))
-        waits: dict[str, float] = {}
         try:
-            status, waits = await self._ask_before_binding(placed)
+            status = await self._reserve(placed)
         except PluginFailure as failed:
             status = failed.status
             profile.metrics.end(status.code)
         except asyncio.CancelledError:
             unreserve_and_forget(self._cache, placed)
             raise
-        if waits:
-            self._waiting.hold(pod, node_name, waits)
-        elif not status.is_success:
+        if status.is_success and profile.framework.permit:
+            status = self._permit(placed)
+        if not (status.is_success or status.is_wait):
             unreserve_and_forget(self._cache, placed)
             return Rejected(queued, profile, status, one_node_diagnosis(status))
         return placed
 
-    async def _ask_before_binding(self, placed: Placed) -> tuple[Status, dict[str, float]]:
-        """Reserve, then Permit: a status, and the seconds that plugins want the pod to wait."""
-        pod, state, profile = placed.pod, placed.state, placed.profile
-        if profile.framework.reserve:
-            profile.metrics.begin("Reserve")
-            status = await run_reserve(profile.framework, state, pod, placed.node_name)
-            profile.metrics.end(status.code)
-            if not status.is_success:
-                return status, {}
-        if not profile.framework.permit:
-            return SUCCESS, {}
-        profile.metrics.begin("Permit")
-        status, waits = await run_permit(profile.framework, state, pod, placed.node_name)
+    async def _reserve(self, placed: Placed) -> Status:
+        profile = placed.profile
+        if not profile.framework.reserve:
+            return SUCCESS
+        profile.metrics.begin("Reserve")
+        status = await run_reserve(profile.framework, placed.state, placed.pod, placed.node_name)
         profile.metrics.end(status.code)
-        return status, waits
+        return status
+
+    def _permit(self, placed: Placed) -> Status:
+        """Ask the Permit plugins; with WAIT the pod is held, and async ones are being asked."""
+        pod, state, profile = placed.pod, placed.state, placed.profile
+        profile.metrics.begin("Permit")
+        permission = run_permit(profile.framework, state, pod, placed.node_name)
+        profile.metrics.end(permission.status.code)
+        if permission.status.is_wait:
+            waiting = self._waiting.hold(pod, placed.node_name, permission.waits)
+            for hook, answer in permission.calls:
+                self._permit_calls.start(hook, answer, state, waiting, profile.metrics)
+        return permission.status
 
 
 def unreserve_and_forget(cache: SchedulerCache, placed: Placed) -> None:

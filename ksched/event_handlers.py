@@ -132,6 +132,8 @@ class PodHandler:
 
     def _assigned(self, info: PodInfo) -> None:
         self._cache.add_pod(info)
+        # Bound by somebody else while it waits for permission.
+        self._reject_waiting(info.uid)
         self._forget_pending(info.uid)
         self._queue.move_all_to_active_or_backoff(ASSIGNED_POD_ADD, None, info.pod)
 

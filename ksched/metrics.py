@@ -107,6 +107,7 @@ def _bound(value: float) -> str:
 
 
 _ATTEMPT = exponential_buckets(0.001, 2, 15)
+_ASYNC_PLUGIN = exponential_buckets(0.001, 2, 20)
 _REST_CLIENT = (0.005, 0.025, 0.1, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 15.0, 30.0, 60.0)
 
 
@@ -160,6 +161,7 @@ class Metrics(Collector):
             _ATTEMPT,
             ("result",),
         )
+        self._define_async_plugins()
         self._define_preemption()
         self.volume_scheduling_stage_error = Counter(
             "scheduler_volume_scheduling_stage_error_total",
@@ -177,6 +179,22 @@ class Metrics(Collector):
             "leader_election_slowpath_total",
             "Renewals of the lease that needed more than one request.",
             ("name",),
+        )
+
+    def _define_async_plugins(self) -> None:
+        self.plugin_cycle_blocked_duration = Histogram(
+            "scheduler_plugin_cycle_blocked_duration_seconds",
+            "Time that the scheduling cycle waited for an async plugin, during which no other pod "
+            "was tried.",
+            _ASYNC_PLUGIN,
+            ("plugin", "extension_point", "profile"),
+        )
+        self.plugin_permit_duration = Histogram(
+            "scheduler_plugin_permit_duration_seconds",
+            "Time that an async Permit call took, which holds only its own pod; without the wait "
+            "for a slot.",
+            _ASYNC_PLUGIN,
+            ("plugin", "status", "profile"),
         )
 
     def _define_preemption(self) -> None:

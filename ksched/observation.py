@@ -143,6 +143,16 @@ def gauges(scheduler: Scheduler) -> Iterator[Metric]:
         {**{(event,): count for event, count in events.items()}, (_POD_POPPED,): queue.in_flight},
     )
     yield _gauge(
+        "scheduler_plugin_permit_calls",
+        "Async Permit calls under way, and pods in line for a slot of their plugin.",
+        ("plugin", "state"),
+        {
+            (plugin, state): count
+            for plugin, counts in scheduler.permit_calls.sizes().items()
+            for state, count in zip(("running", "queued"), counts, strict=True)
+        },
+    )
+    yield _gauge(
         "scheduler_cache_size",
         "What the cache holds.",
         ("type",),

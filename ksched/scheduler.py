@@ -48,6 +48,7 @@ from ksched.framework.runtime import registry as registries
 from ksched.framework.runtime.extenders import build_extenders
 from ksched.framework.runtime.framework import Framework
 from ksched.framework.runtime.guard import Hook, PluginFailure
+from ksched.framework.runtime.permit_calls import PermitCalls
 from ksched.framework.runtime.pre_binding import PreBindingPods
 from ksched.framework.runtime.profiles import (
     FrameworkHandle,
@@ -152,6 +153,7 @@ class Scheduler:
         self.cache = SchedulerCache(self.clock.now, assume_ttl_seconds)
         self.listings = Listings()
         self.waiting = WaitingPods()
+        self.permit_calls = PermitCalls(self._activate)
         self.nominator = Nominator()
         self.decisions = DecisionLog()
         self.extenders = build_extenders(configuration.extenders, self.clock, guard)
@@ -171,7 +173,13 @@ class Scheduler:
         failures = FailureHandler(self.queue, self.pods.latest, recorder, self.pod_status)
         self._failures, self._profile_recorder = failures, recorder
         self._cycle = SchedulingCycle(
-            self.cache, self.profiles, self.nominator, self.waiting, choices, self.extenders
+            self.cache,
+            self.profiles,
+            self.nominator,
+            self.waiting,
+            self.permit_calls,
+            choices,
+            self.extenders,
         )
         self._binding = BindingCycle(
             self.cache,
@@ -353,6 +361,7 @@ class Scheduler:
                 tasks.cancel_scope.cancel()
         finally:
             with anyio.CancelScope(shield=True):
+                await self.permit_calls.aclose()
                 await self.extenders.aclose()
 
     async def run(self) -> None:
@@ -364,8 +373,12 @@ class Scheduler:
             tasks.cancel_scope.cancel()
 
     def drain(self, deadline_seconds: float = DRAIN_SECONDS) -> None:
-        """Start no new attempt, give running bindings a deadline, then let ``schedule`` end."""
+        """Start no new attempt, give running bindings a deadline, then let ``schedule`` end.
+
+        Pods held at Permit are not waited for: what they wait for may never come.
+        """
         self.queue.close()
+        self.waiting.close()
         self._drain.deadline = anyio.current_time() + deadline_seconds
 
     async def __aenter__(self) -> Self:

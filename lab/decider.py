@@ -26,6 +26,7 @@ from ksched.framework.handle import EventRecorder
 from ksched.framework.plugins.in_tree import IN_TREE
 from ksched.framework.queued_pod import QueuedPodInfo
 from ksched.framework.runtime.guard import PluginFailure
+from ksched.framework.runtime.permit_calls import PermitCalls
 from ksched.framework.runtime.profiles import (
     FrameworkHandle,
     Profile,
@@ -107,7 +108,8 @@ class Decider:
             lambda name: FrameworkHandle(name, _NoRecorder(), surroundings),
             surroundings,
         )
-        self.cycle = SchedulingCycle(self.cache, self.profiles, self.nominator, waiting, rng)
+        calls = PermitCalls(surroundings.activate)
+        self.cycle = SchedulingCycle(self.cache, self.profiles, self.nominator, waiting, calls, rng)
 
     def set_cluster(self, nodes: Iterable[Node], pods: Iterable[Pod] = ()) -> None:
         for node in nodes:

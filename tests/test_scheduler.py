@@ -172,7 +172,6 @@ async def test_bindings_on_their_way_finish_before_the_scheduler_ends() -> None:
     "plugin",
     [
         pytest.param(FakePlugin("Stuck", reserve=SUCCESS, pre_bind=NEVER), id="in pre_bind"),
-        pytest.param(PermitGate("Stuck", timeout_seconds=600, reserve=SUCCESS), id="at permit"),
         pytest.param(FakePlugin("Stuck", reserve=NEVER), id="in reserve"),
         pytest.param(FakePlugin("Stuck", reserve=SUCCESS, pre_filter=NEVER), id="in pre_filter"),
     ],

@@ -50,13 +50,20 @@ class PodClient(Protocol):
 
 
 class WaitingPod(Protocol):
-    """A pod held at Permit."""
+    """A pod held at Permit, by at least one plugin that answered WAIT.
+
+    A pod whose async Permit is still to answer is no waiting pod yet, unless another plugin waits:
+    as in kube-scheduler, a plugin meets the pods that were asked before, not the one it is asked
+    about.
+    """
 
     pod: PodInfo
     node_name: str
 
     @property
-    def pending_plugins(self) -> frozenset[str]: ...
+    def pending_plugins(self) -> frozenset[str]:
+        """The plugins that answered WAIT and did not allow the pod since."""
+        ...
 
     def allow(self, plugin: str) -> None:
         """Take back this plugin's objection; the pod goes on when no other plugin holds it."""
@@ -120,7 +127,9 @@ class Handle(Protocol):
 
     def waiting_pods(self) -> Iterable[WaitingPod]: ...
 
-    def reject_waiting_pod(self, uid: str, message: str) -> bool: ...
+    def reject_waiting_pod(self, uid: str, message: str) -> bool:
+        """Send a pod back that is held at Permit, also by an async call; False if none is."""
+        ...
 
     def nominated_pods_for_node(self, node_name: str) -> list[PodInfo]: ...
 

@@ -3,9 +3,26 @@
 A plugin is any object with a ``name`` and at least one of these methods; nothing is inherited. The
 runtime finds out which points a plugin implements by looking for the methods, when it is built.
 Filter and Score exist at two levels: per node (``filter``, ``score``: five lines, for most users)
-and columnar (``filter_nodes``, ``score_nodes``: one NumPy expression over all nodes). The points
-marked *async* may also be ``async def``; the scheduler then waits without holding up bindings, the
-watches or the lease.
+and columnar (``filter_nodes``, ``score_nodes``: one NumPy expression over all nodes).
+
+The points marked *async* may also be ``async def``; bindings, the watches and the lease go on while
+they wait, and each call has the plugin's ``timeout_seconds`` (30 by default). What they hold up:
+
+==================  ==========================================================================
+PreFilter           the scheduling cycle, so every pod behind: the filters need its answer, and
+                    the snapshot may not change between the two
+PostFilter          the cycle: what it evicts or nominates decides what the next pod finds
+Reserve             the cycle: the next pod's filters must see the plugin's books as they are
+                    after this reservation, and Permit comes after it
+Permit              its own pod only, and at most ``permit_concurrency`` calls at once
+PreBind, Bind,      their own pod only
+PostBind
+==================  ==========================================================================
+
+``scheduler_plugin_cycle_blocked_duration_seconds`` says what the first three cost the pods behind,
+``scheduler_plugin_permit_duration_seconds`` what Permit costs its own. A plugin that has to ask
+somebody for long does so at Permit, or remembers the answer and rejects at PreFilter until it is
+there (``handle.activate`` wakes the pod).
 """
 
 from __future__ import annotations
@@ -202,6 +219,16 @@ class PermitResult(Struct, frozen=True):
 
 class PermitPlugin(Plugin, Protocol):
     """Last word before binding (*async* allowed): SUCCESS, a rejection, or WAIT.
+
+    The synchronous plugins are asked inside the cycle, in order; the first rejection ends it. Then
+    the async ones are started in order and run beside each other while the pod is held and the next
+    cycle begins. All must agree; the first rejection, a deadline, the pod's deletion or preemption,
+    shutdown and a lost lease cancel the calls that are under way. ``unreserve`` comes after the
+    call has ended, but for one that swallows its cancellation (after a second) and at shutdown.
+    A plugin has ``permit_concurrency`` calls at once, a class attribute or one set from its
+    arguments (1024 by default, for each profile); pods beyond that wait for a slot in the order of
+    their cycles, for a quarter of an hour at most, and the deadline counts from the start of the
+    call. ``handle.snapshot`` is that of another cycle by then.
 
     A plugin that answers a bare ``wait()`` declares how long a pod is held at most:
     ``permit_wait_seconds``, a class attribute. A WAIT without any time, or with none left, breaks

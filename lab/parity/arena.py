@@ -106,6 +106,7 @@ class Arena:
             scheduler.profiles,
             scheduler.nominator,
             scheduler.waiting,
+            scheduler.permit_calls,
             random.Random(0),
             scheduler.extenders,
         )

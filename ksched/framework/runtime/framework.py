@@ -11,7 +11,7 @@ from ksched.configuration.model import Profile
 from ksched.errors import ConfigError
 from ksched.framework.handle import Handle
 from ksched.framework.runtime.filter_columns import FilterEntry
-from ksched.framework.runtime.guard import DEFAULT_TIMEOUT_SECONDS, Hook
+from ksched.framework.runtime.guard import DEFAULT_PERMIT_CONCURRENCY, DEFAULT_TIMEOUT_SECONDS, Hook
 from ksched.framework.runtime.registry import Registry
 from ksched.framework.runtime.score_columns import ScoreEntry
 from ksched.framework.verdicts import Scope
@@ -201,3 +201,6 @@ def _find_problems(name: str, plugin: Any) -> Iterator[str]:
         seconds = getattr(plugin, attribute, DEFAULT_TIMEOUT_SECONDS)
         if not (isinstance(seconds, int | float) and seconds > 0):
             yield f"{attribute} must be a positive number, got {seconds!r}"
+    bound = getattr(plugin, "permit_concurrency", DEFAULT_PERMIT_CONCURRENCY)
+    if not (isinstance(bound, int) and bound > 0):
+        yield f"permit_concurrency must be a positive whole number, got {bound!r}"

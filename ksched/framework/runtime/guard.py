@@ -23,6 +23,10 @@ DEFAULT_TIMEOUT_SECONDS = 30.0
 """How long an async plugin may take at one extension point unless it says otherwise
 (``timeout_seconds``)."""
 
+DEFAULT_PERMIT_CONCURRENCY = 1024
+"""How many async Permit calls a plugin may have under way unless it says otherwise
+(``permit_concurrency``)."""
+
 MAX_COMPLAINTS = 100
 """How many different problems of one plugin at one extension point are logged."""
 
@@ -48,6 +52,8 @@ class Hook:
         "activity",
         "is_async",
         "method",
+        "observe_wait",
+        "permit_concurrency",
         "permit_wait_seconds",
         "plugin",
         "timeout_seconds",
@@ -59,7 +65,12 @@ class Hook:
         self.activity = activity_of(point, self.plugin)
         self.is_async = inspect.iscoroutinefunction(method)
         self.timeout_seconds: float = getattr(plugin, "timeout_seconds", DEFAULT_TIMEOUT_SECONDS)
+        self.permit_concurrency: int = getattr(
+            plugin, "permit_concurrency", DEFAULT_PERMIT_CONCURRENCY
+        )
         self.permit_wait_seconds: float | None = getattr(plugin, "permit_wait_seconds", None)
+        self.observe_wait: Callable[[float], None] | None = None
+        """Given the seconds that an async method took, where that holds up the cycle."""
         self._complained: set[str] = set()
 
     def call(self, *args: Any) -> Any:
@@ -82,17 +93,29 @@ class Hook:
 
     async def finish(self, result: Awaitable[Any]) -> Any:
         """Await what an async method returned, within its deadline."""
+        if self.observe_wait is None:
+            return await self._in_time(result)
+        loop = asyncio.get_running_loop()
+        began = loop.time()
         try:
-            async with asyncio.timeout(self.timeout_seconds) as deadline:
-                return await result
+            return await self._in_time(result)
+        finally:
+            self.observe_wait(loop.time() - began)
+
+    async def _in_time(self, result: Awaitable[Any]) -> Any:
+        try:
+            async with asyncio.timeout(self.timeout_seconds):
+                return await self.outcome(result)
+        except TimeoutError:
+            # The deadline's: one that the plugin raised is a ``PluginFailure`` by now.
+            raise self.late() from None
+
+    async def outcome(self, result: Awaitable[Any]) -> Any:
+        """Await what an async method returned; the deadline is the caller's."""
+        try:
+            return await result
         except PluginFailure:
             raise
-        except TimeoutError as problem:
-            if not deadline.expired():
-                raise self._failed(problem) from problem
-            late = f"no answer within {self.timeout_seconds:g}s"
-            self._complain(late, None)
-            raise failure(self.plugin, self.activity, late) from None
         except asyncio.CancelledError as problem:
             task = asyncio.current_task()
             if task is None or task.cancelling():
@@ -102,13 +125,19 @@ class Hook:
         except Exception as problem:
             raise self._failed(problem) from problem
 
+    def late(self) -> PluginFailure:
+        """What to raise when a method did not answer within its deadline."""
+        text = f"no answer within {self.timeout_seconds:g}s"
+        self.complain(text)
+        return failure(self.plugin, self.activity, text)
+
     def _failed(self, problem: BaseException) -> PluginFailure:
         # It goes to the pod's condition and its events, where tenants read it.
         text = redact_text(f"{type(problem).__name__}: {problem}")
-        self._complain(text, problem)
+        self.complain(text, problem)
         return failure(self.plugin, self.activity, text)
 
-    def _complain(self, text: str, problem: BaseException | None) -> None:
+    def complain(self, text: str, problem: BaseException | None = None) -> None:
         """Log a problem once: a broken plugin breaks for every pod."""
         if text in self._complained or len(self._complained) >= MAX_COMPLAINTS:
             return

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import inspect
+from collections.abc import Awaitable, Mapping, Sequence
+from typing import Any, NamedTuple
+
 from ksched.cache.pod_info import PodInfo
 from ksched.framework.cycle_state import CycleState
 from ksched.framework.interface import PermitResult
@@ -36,18 +40,49 @@ def run_unreserve(framework: Framework, state: CycleState, pod: PodInfo, node_na
             continue
 
 
-async def run_permit(
-    framework: Framework, state: CycleState, pod: PodInfo, node_name: str
-) -> tuple[Status, dict[str, float]]:
-    """Ask for permission: a status, and with WAIT the seconds each plugin wants at most."""
+class Permission(NamedTuple):
+    """What the Permit plugins of a pod said, as far as they said it at once."""
+
+    status: Status = SUCCESS
+    waits: Mapping[str, float] = {}
+    """By plugin that answered WAIT, the seconds it wants at most."""
+    calls: Sequence[tuple[Hook, Awaitable[Any] | None]] = ()
+    """Async plugins, which are to be asked while the pod is held, with what is to be awaited if a
+    synchronous method returned that."""
+
+
+def run_permit(framework: Framework, state: CycleState, pod: PodInfo, node_name: str) -> Permission:
+    """Ask the synchronous Permit plugins; the first rejection ends it, and no async one is asked.
+
+    With WAIT the pod is to be held.
+    """
     waits: dict[str, float] = {}
-    for hook in framework.permit:
-        status, seconds = permit_answer(hook, await hook.acall(state, pod, node_name))
-        if status.is_wait:
-            waits[hook.plugin] = seconds
-        elif not status.is_success:
-            return (status if status.is_rejected else _failed(hook, status)), {}
-    return (Status(Code.WAIT) if waits else SUCCESS), waits
+    calls: list[tuple[Hook, Awaitable[Any] | None]] = []
+    status = SUCCESS
+    try:
+        for hook in framework.permit:
+            result = None if hook.is_async else hook.call(state, pod, node_name)
+            if hook.is_async or inspect.isawaitable(result):
+                calls.append((hook, result))
+                continue
+            status, timeout_seconds = permit_answer(hook, result)
+            if status.is_wait:
+                waits[hook.plugin] = timeout_seconds
+            elif not status.is_success:
+                break
+    except PluginFailure as failed:
+        status = failed.status
+    if not (status.is_success or status.is_wait):
+        for _, answer in calls:
+            close(answer)
+        return Permission(status)
+    return Permission(Status(Code.WAIT) if waits or calls else SUCCESS, waits, calls)
+
+
+def close(answer: Awaitable[Any] | None) -> None:
+    """Drop what will not be awaited, without asyncio's warning."""
+    if inspect.iscoroutine(answer):
+        answer.close()
 
 
 def permit_answer(hook: Hook, answer: object) -> tuple[Status, float]:
@@ -62,7 +97,8 @@ def permit_answer(hook: Hook, answer: object) -> tuple[Status, float]:
         answer = answer.status
     status = hook.status(answer)
     if not status.is_wait:
-        return status, 0.0
+        is_answer = status.is_success or status.is_rejected
+        return (status if is_answer else _failed(hook, status)), 0.0
     if seconds is None:
         raise failure(hook.plugin, hook.activity, WAIT_WITHOUT_TIME)
     if not (isinstance(seconds, int | float) and seconds > 0):

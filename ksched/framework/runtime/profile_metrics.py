@@ -21,6 +21,8 @@ class ProfileMetrics:
     def __init__(self, metrics: Metrics, profile: str) -> None:
         self._durations = metrics.framework_extension_point_duration
         self._permit_waits = metrics.permit_wait_duration
+        self._cycle_blocked = metrics.plugin_cycle_blocked_duration
+        self._permit_calls = metrics.plugin_permit_duration
         self._profile = profile
         self._succeeded: dict[str, Distribution] = {}
         self._point = ""
@@ -53,3 +55,11 @@ class ProfileMetrics:
     def permit_waited(self, code: Code, seconds: float) -> None:
         """Record how long a pod was held at Permit, and how that ended."""
         self._permit_waits.of(code.value).observe(seconds)
+
+    def permit_called(self, plugin: str, code: Code, seconds: float) -> None:
+        """Record how long an async Permit took to answer, and what."""
+        self._permit_calls.of(plugin, code.value, self._profile).observe(seconds)
+
+    def cycle_blocked(self, plugin: str, point: str, seconds: float) -> None:
+        """Record how long the cycle waited for an async plugin."""
+        self._cycle_blocked.of(plugin, point, self._profile).observe(seconds)

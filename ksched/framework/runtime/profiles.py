@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from typing import Protocol
 
 from msgspec import Struct
@@ -96,10 +97,11 @@ class FrameworkHandle:
         return self._cache.get_pod(uid) is not None
 
     def get_waiting_pod(self, uid: str) -> WaitingPod | None:
-        return self._waiting.get(uid)
+        waiting = self._waiting.get(uid)
+        return waiting if waiting is not None and waiting.pending_plugins else None
 
     def waiting_pods(self) -> Iterable[WaitingPod]:
-        return iter(self._waiting)
+        return (waiting for waiting in self._waiting if waiting.pending_plugins)
 
     def reject_waiting_pod(self, uid: str, message: str) -> bool:
         waiting = self._waiting.get(uid)
@@ -192,9 +194,22 @@ def build_profiles(
         own = one.percentage_of_nodes_to_score
         percentage = configuration.percentage_of_nodes_to_score if own is None else own
         metrics = ProfileMetrics(surroundings.metrics, one.scheduler_name)
+        _measure_waits(framework, metrics)
         pipeline = Pipeline(framework, snapshot, now, metrics)
         handle.what_if = pipeline.what_if
         profiles[framework.name] = Profile(framework, pipeline, percentage)
     if problems:
         raise ConfigError(problems)
     return profiles
+
+
+def _measure_waits(framework: Framework, metrics: ProfileMetrics) -> None:
+    """Record what the async plugins cost that hold up the cycle."""
+    points = {
+        "PreFilter": framework.pre_filter,
+        "PostFilter": framework.post_filter,
+        "Reserve": framework.reserve,
+    }
+    for point, hooks in points.items():
+        for hook in hooks:
+            hook.observe_wait = partial(metrics.cycle_blocked, hook.plugin, point)

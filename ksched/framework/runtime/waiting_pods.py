@@ -1,62 +1,126 @@
-"""Pods held at Permit until every plugin that asked to wait has allowed them."""
+"""Pods held at Permit until every plugin that asked to wait, or was asked and is still to answer,
+has allowed them."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator, Mapping
+from typing import Protocol
 
 from ksched.cache.pod_info import PodInfo
 from ksched.framework.status import SUCCESS, Code, Status, unschedulable
 
 MAX_WAIT_SECONDS = 15 * 60.0
+CANCEL_SECONDS = 1.0
+"""How long a pod, and at the end the scheduler, waits for a cancelled call to be over."""
+
+
+class Call(Protocol):
+    """An async Permit that is to answer for a pod."""
+
+    def cancel(self) -> asyncio.Task[None] | None:
+        """End it without its answer; a task that is returned may take a moment to end."""
+        ...
 
 
 class WaitingPod:
-    """One held pod. The first answer that settles it wins; later ones are ignored."""
+    """One held pod. The first answer that settles it wins; later ones are ignored.
+
+    It is held by plugins that answered WAIT, each with a timer, and by calls that are to answer.
+    """
+
+    __slots__ = ("_calls", "_ending", "_timers", "node_name", "pod", "settled")
 
     def __init__(self, pod: PodInfo, node_name: str, timeouts: Mapping[str, float]) -> None:
         self.pod = pod
         self.node_name = node_name
-        loop = asyncio.get_running_loop()
-        self.settled: asyncio.Future[Status] = loop.create_future()
-        self._timers = {
-            plugin: loop.call_later(seconds, self._time_out, plugin, seconds)
-            for plugin, seconds in timeouts.items()
-        }
+        self.settled: asyncio.Future[Status] = asyncio.get_running_loop().create_future()
+        self._timers: dict[str, asyncio.TimerHandle] = {}
+        self._calls: dict[str, Call] = {}
+        self._ending: list[asyncio.Task[None]] = []
+        for plugin, seconds in timeouts.items():
+            self._wait_for(plugin, seconds)
 
     @property
     def pending_plugins(self) -> frozenset[str]:
+        """The plugins that answered WAIT and did not allow the pod since."""
         return frozenset(self._timers)
 
     def allow(self, plugin: str) -> None:
         timer = self._timers.pop(plugin, None)
         if timer is not None:
             timer.cancel()
-        if not self._timers:
-            self._settle(SUCCESS)
+        self._go_on()
 
     def reject(self, plugin: str, message: str) -> None:
-        self._settle(unschedulable(message).by(plugin))
+        self.settle(unschedulable(message).by(plugin))
 
     def preempt(self, message: str) -> bool:
         """Send the pod back because its place is needed; an error, so that it only backs off.
 
         False if it is settled already and about to go on.
         """
-        return self._settle(Status(Code.ERROR, (f"waiting on permit for pod: {message}",)))
+        return self.settle(Status(Code.ERROR, (f"waiting on permit for pod: {message}",)))
 
-    def _time_out(self, plugin: str, seconds: float) -> None:
-        waited = go_duration(seconds)
-        self.reject(plugin, f"rejected due to timeout after waiting {waited} at plugin {plugin}")
-
-    def _settle(self, status: Status) -> bool:
-        for timer in self._timers.values():
-            timer.cancel()
-        self._timers.clear()
+    def settle(self, status: Status) -> bool:
+        """End the wait; False if it had ended already."""
+        self._release()
         if self.settled.done():
             return False
         self.settled.set_result(status)
         return True
+
+    def cancel(self) -> None:
+        """End the wait without an outcome: what waits for one is cancelled."""
+        self._release()
+        self.settled.cancel()
+
+    def time_out(self, plugin: str, seconds: float) -> None:
+        waited = go_duration(seconds)
+        self.reject(plugin, f"rejected due to timeout after waiting {waited} at plugin {plugin}")
+
+    # -- async calls ----------------------------------------------------------------------------
+
+    def await_answer(self, plugin: str, call: Call) -> None:
+        """Hold the pod until a call has answered as well."""
+        self._calls[plugin] = call
+
+    def awaits(self, plugin: str) -> bool:
+        return plugin in self._calls
+
+    def answer(self, plugin: str, status: Status, timeout_seconds: float) -> None:
+        """Take the answer of a plugin's call, which is over."""
+        del self._calls[plugin]
+        if status.is_wait:
+            self._wait_for(plugin, timeout_seconds)
+        elif status.is_success:
+            self._go_on()
+        else:
+            self.settle(status)
+
+    async def calls_ended(self) -> None:
+        """Wait until calls that were cancelled are over, or known to go on regardless."""
+        if self._ending:
+            await asyncio.wait(self._ending, timeout=CANCEL_SECONDS)
+
+    def _wait_for(self, plugin: str, seconds: float) -> None:
+        seconds = min(seconds, MAX_WAIT_SECONDS)
+        loop = asyncio.get_running_loop()
+        self._timers[plugin] = loop.call_later(seconds, self.time_out, plugin, seconds)
+
+    def _go_on(self) -> None:
+        if not (self._timers or self._calls):
+            self.settle(SUCCESS)
+
+    def _release(self) -> None:
+        for timer in self._timers.values():
+            timer.cancel()
+        self._timers.clear()
+        while self._calls:
+            _, call = self._calls.popitem()
+            task = call.cancel()
+            if task is not None:
+                self._ending.append(task)
 
 
 class WaitingPods:
@@ -64,11 +128,11 @@ class WaitingPods:
 
     def __init__(self) -> None:
         self._pods: dict[str, WaitingPod] = {}
+        self._is_closed = False
 
     def hold(self, pod: PodInfo, node_name: str, timeouts: Mapping[str, float]) -> WaitingPod:
         """Hold a pod for at most ``timeouts[plugin]`` seconds per plugin."""
-        capped = {plugin: min(seconds, MAX_WAIT_SECONDS) for plugin, seconds in timeouts.items()}
-        waiting = self._pods[pod.uid] = WaitingPod(pod, node_name, capped)
+        waiting = self._pods[pod.uid] = WaitingPod(pod, node_name, timeouts)
         return waiting
 
     def get(self, uid: str) -> WaitingPod | None:
@@ -81,20 +145,33 @@ class WaitingPods:
         return len(self._pods)
 
     async def wait(self, uid: str) -> Status:
-        """Wait until a pod is allowed or rejected; at once if it is not held."""
+        """Wait until a pod is allowed or rejected; at once if it is not held.
+
+        Cancelled if the pods are not held any more (``close``).
+        """
         waiting = self._pods.get(uid)
         if waiting is None:
             return SUCCESS
+        if self._is_closed:
+            waiting.cancel()
         try:
-            return await waiting.settled
+            status = await waiting.settled
+            await waiting.calls_ended()
         finally:
-            self._pods.pop(uid, None)
+            self.discard(uid)
+        return status
 
     def discard(self, uid: str) -> None:
-        """Stop holding a pod nobody will wait for."""
+        """Stop holding a pod whose attempt is over."""
         waiting = self._pods.pop(uid, None)
         if waiting is not None:
-            waiting._settle(SUCCESS)
+            waiting.cancel()
+
+    def close(self) -> None:
+        """Hold no pod any longer: the attempts of those held, now or later, are cancelled."""
+        self._is_closed = True
+        for waiting in self:
+            waiting.cancel()
 
 
 def go_duration(seconds: float) -> str:
