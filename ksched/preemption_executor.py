@@ -8,6 +8,9 @@ by Permit or PreBind plugins is sent back to the queue without the API server be
 A preemptor must not be tried again before its victims are seen to go: it would find the same pods
 still running and pick further victims elsewhere. ``is_preempting`` says so until the cache shows
 every victim terminating or gone.
+
+An eviction cannot be taken back, and the preemptor may be deleted or bound by somebody else while
+async plugins and extenders are asked. So it is read again before anybody is evicted.
 """
 
 from __future__ import annotations
@@ -15,15 +18,16 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Protocol
 
 import msgspec
 
+from ksched.api.objects import Pod
 from ksched.cache.cache import SchedulerCache
 from ksched.cache.pod_info import PodInfo
 from ksched.clock import Clock, rfc3339
-from ksched.errors import ApiError, Conflict, NotFound
+from ksched.errors import ApiError, Conflict, InvalidObject, NotFound
 from ksched.framework.handle import EventRecorder
 from ksched.framework.runtime.pre_binding import PreBindingPods
 from ksched.framework.runtime.waiting_pods import WaitingPods
@@ -67,6 +71,37 @@ class Preemption:
         self.is_finished = False
 
 
+class Preemptors:
+    """Says whether a pod still needs the room that is to be made for it.
+
+    ``latest`` is the informer's version of a pending pod, ``read_pod`` asks the API server.
+    """
+
+    def __init__(
+        self,
+        latest: Callable[[str], PodInfo | None],
+        read_pod: Callable[[PodInfo], Awaitable[Pod]],
+    ) -> None:
+        self._latest = latest
+        self._read_pod = read_pod
+
+    def is_pending(self, pod: PodInfo) -> bool:
+        """Whether it does as far as is known."""
+        latest = self._latest(pod.uid)
+        return latest is not None and not latest.is_terminating
+
+    async def is_still_pending(self, pod: PodInfo) -> bool:
+        """Whether the API server says so too; raises ``ApiError`` or ``InvalidObject``."""
+        if not self.is_pending(pod):
+            return False
+        try:
+            now = await self._read_pod(pod)
+        except NotFound:
+            return False
+        is_same = now.metadata.uid == pod.uid
+        return is_same and not (now.spec.node_name or now.metadata.deletion_timestamp)
+
+
 class PreemptionExecutor:
     """Carries out preemptions, at most ``parallelism`` calls at a time."""
 
@@ -81,6 +116,7 @@ class PreemptionExecutor:
         clock: Clock,
         metrics: Metrics,
         activate: Callable[[Iterable[PodInfo]], None],
+        preemptors: Preemptors,
         parallelism: int = 16,
     ) -> None:
         self._client = client
@@ -92,6 +128,7 @@ class PreemptionExecutor:
         self._clock = clock
         self._metrics = metrics
         self._activate = activate
+        self._preemptors = preemptors
         self._slots = asyncio.Semaphore(parallelism)
         self._todo: deque[Preemption] = deque()
         self._wake = asyncio.Event()
@@ -109,8 +146,11 @@ class PreemptionExecutor:
         recorder: EventRecorder,
     ) -> None:
         """Start to evict pods from a node for a pod; those being deleted already are left alone."""
+        if not self._preemptors.is_pending(pod):
+            return
         running = [victim for victim in victims if not victim.is_terminating]
         if not running:
+            self._clear_lower_nominations(pod, node_name)
             return
         self._metrics.preemption_victims.of().observe(len(victims))
         if len(self._preemptions) >= self._sweep_at:
@@ -168,33 +208,47 @@ class PreemptionExecutor:
 
     async def _execute(self, preemption: Preemption) -> None:
         began = self._clock.now()
-        self._clear_lower_nominations(preemption)
+        pod = preemption.pod
+        try:
+            async with self._slots:
+                is_pending = await self._preemptors.is_still_pending(pod)
+        except (ApiError, InvalidObject) as problem:
+            log.error("preemptor not read", extra={"pod": pod.key, "err": str(problem)})
+            self._finish(preemption, False, began)
+            return
+        if not is_pending:
+            log.info("preemptor needs no room any more", extra={"pod": pod.key})
+            self._forget(preemption)
+            return
+        self._clear_lower_nominations(pod, preemption.node_name)
         *others, last = preemption.victims
         async with asyncio.TaskGroup() as tasks:
             evictions = [tasks.create_task(self._evict(preemption, one)) for one in others]
         is_success = all(eviction.result() for eviction in evictions)
         # Nobody is evicted in vain: what could not be deleted may mean another choice.
         is_success = is_success and await self._evict(preemption, last)
-        self._finish(preemption, is_success)
+        self._finish(preemption, is_success, began)
+
+    def _finish(self, preemption: Preemption, is_success: bool, began: float) -> None:
+        preemption.is_finished = True
+        if not is_success:
+            self._forget(preemption)
+            # Otherwise it is woken by the disappearance of its victims.
+            self._activate([preemption.pod])
         result = "success" if is_success else "error"
         seconds = self._clock.now() - began
         self._metrics.preemption_goroutines_duration.of(result).observe(seconds)
         self._metrics.preemption_goroutines_execution.increment(result)
 
-    def _finish(self, preemption: Preemption, is_success: bool) -> None:
-        pod = preemption.pod
-        preemption.is_finished = True
-        if is_success:
-            # The pod is woken by the disappearance of its victims.
-            return
-        if self._preemptions.get(pod.uid) is preemption:
-            del self._preemptions[pod.uid]
-        self._activate([pod])
+    def _forget(self, preemption: Preemption) -> None:
+        """Let nothing wait for a preemption that will not take place."""
+        if self._preemptions.get(preemption.pod.uid) is preemption:
+            del self._preemptions[preemption.pod.uid]
 
-    def _clear_lower_nominations(self, preemption: Preemption) -> None:
+    def _clear_lower_nominations(self, pod: PodInfo, node_name: str) -> None:
         """Less important pods that counted on this room must look for another."""
-        for other in self._nominator.nominated_pods_for_node(preemption.node_name):
-            if other.priority < preemption.pod.priority:
+        for other in self._nominator.nominated_pods_for_node(node_name):
+            if other.priority < pod.priority:
                 self._nominator.delete(other.uid)
                 self._status.set(other, Wish(nominated_node_name=""))
 
@@ -218,7 +272,9 @@ class PreemptionExecutor:
                 return False
         note = f"Preempted by pod {preemption.pod.uid} on node {preemption.node_name}"
         note += IN_MEMORY if is_in_memory else ""
-        preemption.recorder.event(victim, "Normal", "Preempted", "Preempting", note)
+        preemption.recorder.event(
+            victim, "Normal", "Preempted", "Preempting", note, related=preemption.pod
+        )
         return True
 
     def _send_back(self, victim: PodInfo) -> bool:

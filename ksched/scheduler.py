@@ -56,11 +56,12 @@ from ksched.framework.runtime.profiles import (
     Surroundings,
     build_profiles,
 )
+from ksched.framework.runtime.queue_sort import sort_key
 from ksched.framework.runtime.waiting_pods import WaitingPods
 from ksched.framework.status import Status
 from ksched.metrics import Metrics
 from ksched.pod_status import PodStatusUpdater, Wish
-from ksched.preemption_executor import PreemptionExecutor
+from ksched.preemption_executor import PreemptionExecutor, Preemptors
 from ksched.queue.hints import Registration, registrations, registrations_without_hints
 from ksched.queue.nominator import Nominator
 from ksched.queue.scheduling_queue import (
@@ -85,38 +86,19 @@ class ProfileRecorder:
         self._recorder = recorder
         self._profile = profile
 
-    def event(self, pod: PodInfo, kind: str, reason: str, action: str, note: str) -> None:
+    def event(
+        self,
+        pod: PodInfo,
+        kind: str,
+        reason: str,
+        action: str,
+        note: str,
+        *,
+        related: PodInfo | None = None,
+    ) -> None:
         name = self._profile or pod.template.spec.scheduler_name
-        self._recorder.event(pod_reference(pod.pod), kind, reason, action, note, name)
-
-
-def sort_key(hook: Hook) -> Callable[[QueuedPodInfo], Any]:
-    """The QueueSort plugin's key; pods for which it is unusable come last, in order of arrival.
-
-    Usable is what can be compared with the first key the plugin gave: the queue must keep its
-    order whatever the plugin returns.
-    """
-    wanted: list[Any] = []
-
-    def key(queued: QueuedPodInfo) -> tuple[int, Any]:
-        try:
-            answer = hook.call(queued)
-            if not wanted:
-                wanted.append(_shape(answer))
-            if _shape(answer) == wanted[0] and not answer < answer:
-                return 0, answer
-        except (PluginFailure, TypeError):
-            pass
-        return 1, queued.timestamp
-
-    return key
-
-
-def _shape(key: Any) -> Any:
-    """What decides whether two keys can be compared: their types, member by member."""
-    if isinstance(key, tuple):
-        return tuple(_shape(member) for member in key)
-    return float if isinstance(key, int | float) else type(key)
+        other = None if related is None else pod_reference(related.pod)
+        self._recorder.event(pod_reference(pod.pod), kind, reason, action, note, name, other)
 
 
 class Scheduler:
@@ -222,6 +204,7 @@ class Scheduler:
             self.clock,
             metrics,
             self._activate,
+            Preemptors(self._latest, self._read_pod),
             self.configuration.parallelism,
         )
 
@@ -273,7 +256,10 @@ class Scheduler:
     async def _read_pod(self, pod: PodInfo) -> Pod:
         return decode_pod(Raw(await self.client.get(PODS, pod.namespace, pod.name)))
 
-    # The queue is built from the plugins, so it does not exist yet when they get their handles.
+    # Queue and handlers are built from the plugins and do not exist yet when those get handles.
+
+    def _latest(self, uid: str) -> PodInfo | None:
+        return self.pods.latest(uid)
 
     def _activate(self, pods: Iterable[PodInfo]) -> None:
         self.queue.activate(pods)

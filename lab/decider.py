@@ -196,5 +196,5 @@ class _NoClient:
 
 
 class _NoRecorder:
-    def event(self, pod: PodInfo, kind: str, reason: str, action: str, note: str) -> None:
+    def event(self, pod: PodInfo, *about: str, related: PodInfo | None = None) -> None:
         pass

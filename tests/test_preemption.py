@@ -4,16 +4,21 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
 
+from ksched.apiserver import resources
 from ksched.apiserver.faults import Fault, Faults, Rule
+from ksched.apiserver.resources import JsonObject
 from ksched.apiserver.status import StatusError
+from ksched.apiserver.store import Entry
 from ksched.framework import SUCCESS, PermitResult, Status, wait
 from ksched.metrics import Metrics
 from ksched.queue.places import Place
 from ksched.testing import (
+    After,
     Checkers,
     Cluster,
     FakePlugin,
@@ -316,3 +321,55 @@ async def test_the_same_seed_makes_the_same_choices(seed: int) -> None:
             return sorted(pod["metadata"]["name"] for pod in c.pods())
 
     assert await play() == await play()
+
+
+async def delete(c: Cluster) -> None:
+    await c.delete("high")
+
+
+async def begin_to_delete(c: Cluster) -> None:
+    await c.patch("high", {"metadata": {"finalizers": ["example.com/slow"]}})
+    await c.delete("high")
+
+
+async def bind_elsewhere(c: Cluster) -> None:
+    await c.add_nodes([make_node("elsewhere").label(zone="far").taint("no", "one", "NoSchedule")])
+    await c.bind("high", "elsewhere")
+
+
+@pytest.mark.parametrize("lag_seconds", [0.0, 10.0])
+@pytest.mark.parametrize("end", [delete, begin_to_delete, bind_elsewhere])
+async def test_a_preemptor_that_is_gone_costs_no_victim(
+    end: Callable[[Cluster], Awaitable[None]], lag_seconds: float
+) -> None:
+    faults = Faults()
+    slow = FakePlugin("Slow", pre_filter=After(0, SUCCESS))
+    async with cluster(nodes=1, plugins=[slow], kubelet=True, faults=faults) as c:
+        await fill(c)
+        slow.answers["pre_filter"] = After(5, SUCCESS)
+        await c.create(high())
+        await c.advance(1)
+        if lag_seconds:
+            faults.rules.append(
+                Rule(Fault(event_delay_seconds=lag_seconds), "watch", "pods", times=None)
+            )
+            c.server.drop_watches()
+        await end(c)
+        await c.advance(30)
+        assert left(c) == 4
+        assert not [one for one in c.requests if one.verb == "delete" and "low" in one.path]
+
+
+async def test_a_victim_event_names_its_preemptor() -> None:
+    async with cluster(nodes=1, kubelet=True) as c:
+        await fill(c)
+        await c.create(high())
+        await c.advance(5)
+        events = c.server.store.collection(resources.EVENTS).entries.values()
+        [preempted] = [one for one in map(decode, events) if one["reason"] == "Preempted"]
+        assert preempted["related"]["name"] == "high"
+        assert preempted["related"]["uid"] == c.uid("high")
+
+
+def decode(entry: Entry) -> JsonObject:
+    return entry.decode()

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from ksched.api.objects import PodCondition
+from ksched.api.objects import Pod, PodCondition
 from ksched.cache.cache import SchedulerCache
 from ksched.cache.pod_info import PodInfo
 from ksched.errors import ApiError, Conflict, NotFound, Unavailable
@@ -19,7 +19,7 @@ from ksched.framework.runtime.pre_binding import PreBindingPods
 from ksched.framework.runtime.waiting_pods import WaitingPods
 from ksched.metrics import Metrics
 from ksched.pod_status import PodStatusUpdater
-from ksched.preemption_executor import PreemptionExecutor, disruption_patch
+from ksched.preemption_executor import PreemptionExecutor, Preemptors, disruption_patch
 from ksched.queue.nominator import Nominator
 from ksched.testing import PodBuilder, make_node, make_pod
 from ksched.testing.virtual_time import EPOCH, VirtualClock
@@ -57,9 +57,11 @@ class Server:
 class Recorder:
     def __init__(self) -> None:
         self.events: list[tuple[str, ...]] = []
+        self.related: list[str | None] = []
 
-    def event(self, pod: PodInfo, kind: str, reason: str, action: str, note: str) -> None:
-        self.events.append((pod.name, kind, reason, action, note))
+    def event(self, pod: PodInfo, *about: str, related: PodInfo | None = None) -> None:
+        self.events.append((pod.name, *about))
+        self.related.append(related.name if related else None)
 
 
 class Bench:
@@ -75,6 +77,11 @@ class Bench:
         self.status = PodStatusUpdater(self.server, clock)
         self.activated: list[str] = []
         self.pod = self.info(make_pod("high").priority(100))
+        self.known: PodInfo | None = self.pod
+        """The preemptor as the informer has it."""
+        self.stored: Pod | ApiError = self.pod.pod
+        """The preemptor as the API server has it, or its answer."""
+        self.reads = 0
         self.executor = PreemptionExecutor(
             self.server,
             self.cache,
@@ -85,8 +92,18 @@ class Bench:
             clock,
             self.metrics,
             self._activate,
+            Preemptors(self._latest, self._read_pod),
             parallelism,
         )
+
+    def _latest(self, uid: str) -> PodInfo | None:
+        return self.known
+
+    async def _read_pod(self, pod: PodInfo) -> Pod:
+        self.reads += 1
+        if isinstance(self.stored, ApiError):
+            raise self.stored
+        return self.stored
 
     def _activate(self, pods: Iterable[PodInfo]) -> None:
         self.activated += [pod.name for pod in pods]
@@ -132,6 +149,7 @@ async def test_a_victim_is_told_why_before_it_is_deleted() -> None:
         }
         note = "Preempted by pod uid:default/high on node n1"
         assert bench.recorder.events == [("a", "Normal", "Preempted", "Preempting", note)]
+        assert bench.recorder.related == ["high"]
         assert bench.counts() == (1, 0)
         duration = bench.metrics.preemption_goroutines_duration.of("success")
         assert (duration.count, duration.sum) == (1, 2)
@@ -222,19 +240,69 @@ async def test_a_pod_is_being_preempted_for_until_every_victim_is_seen_to_go() -
         assert not bench.executor.is_preempting(uid)
 
 
-async def test_less_important_pods_lose_their_nomination_to_the_node() -> None:
+@pytest.mark.parametrize("are_terminating", [False, True])
+async def test_less_important_pods_lose_their_nomination_to_the_node(are_terminating: bool) -> None:
     async with Bench().running() as bench:
         for name, priority, node in (("lower", 99, "n1"), ("equal", 100, "n1"), ("far", 1, "n2")):
             pod = bench.info(make_pod(name).priority(priority).nominated(node))
             bench.nominator.add(pod)
-        bench.preempt(*bench.victims("a"))
-        await asyncio.sleep(0)
-        await asyncio.sleep(0)
+        victims = bench.victims("a")
+        if are_terminating:
+            victims = [bench.info(make_pod("a").priority(10).node("n1").terminating())]
+        bench.preempt(*victims)
+        await asyncio.sleep(0.5)
 
         assert bench.nominator.node_of("uid:default/lower") is None
         assert bench.nominator.node_of("uid:default/equal") == "n1"
         assert bench.nominator.node_of("uid:default/far") == "n2"
         assert len(bench.status) == 1
+
+
+@pytest.mark.parametrize(
+    "stored",
+    [
+        NotFound(404, "NotFound", "gone"),
+        make_pod("high").merge({"metadata": {"uid": "another"}}).obj(),
+        make_pod("high").node("n2").obj(),
+        make_pod("high").terminating().obj(),
+    ],
+    ids=["gone", "another of its name", "bound by somebody else", "being deleted"],
+)
+async def test_nobody_is_evicted_for_a_pod_that_needs_no_room_any_more(
+    stored: Pod | ApiError,
+) -> None:
+    async with Bench().running() as bench:
+        bench.nominator.add(bench.info(make_pod("lower").priority(1).nominated("n1")))
+        bench.stored = stored
+        bench.preempt(*bench.victims("a", "b"))
+        await asyncio.sleep(5)
+
+        assert bench.server.calls == []
+        assert bench.reads == 1
+        assert not bench.activated, "it would be tried, and read, without end until the watch tells"
+        assert not bench.executor.is_preempting(bench.pod.uid)
+        assert bench.nominator.node_of("uid:default/lower") == "n1"
+
+
+async def test_what_the_watch_told_spares_the_question() -> None:
+    async with Bench().running() as bench:
+        bench.known = bench.info(make_pod("high").terminating())
+        bench.preempt(*bench.victims("a"))
+        bench.known = bench.pod
+        bench.preempt(*bench.victims("b"))
+        bench.known = None
+        await asyncio.sleep(5)
+        assert (bench.server.calls, bench.reads) == ([], 0)
+
+
+async def test_a_preemptor_that_cannot_be_read_is_tried_again() -> None:
+    async with Bench().running() as bench:
+        bench.stored = Unavailable(503, "", "try later")
+        bench.preempt(*bench.victims("a"))
+        await asyncio.sleep(5)
+        assert bench.server.calls == []
+        assert bench.activated == ["high"]
+        assert bench.counts() == (0, 1)
 
 
 async def test_a_victim_at_permit_is_sent_back_without_the_server() -> None:
@@ -296,6 +364,7 @@ async def test_finished_preemptions_are_forgotten() -> None:
     async with Bench().running() as bench:
         for number in range(300):
             pod = bench.info(make_pod(f"high{number}").priority(100))
+            bench.known, bench.stored = pod, pod.pod
             [victim] = bench.victims(f"v{number}")
             bench.executor.preempt(pod, "n1", [victim], "default-scheduler", bench.recorder)
             await asyncio.sleep(3)

@@ -77,7 +77,18 @@ class WaitingPod(Protocol):
 class EventRecorder(Protocol):
     """Writes Kubernetes events without waiting for them."""
 
-    def event(self, pod: PodInfo, kind: str, reason: str, action: str, note: str) -> None: ...
+    def event(
+        self,
+        pod: PodInfo,
+        kind: str,
+        reason: str,
+        action: str,
+        note: str,
+        *,
+        related: PodInfo | None = None,
+    ) -> None:
+        """Record an event about a pod; ``related`` is another one that it has to do with."""
+        ...
 
 
 class AmountFilters(Protocol):
