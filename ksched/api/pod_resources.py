@@ -8,7 +8,7 @@ was not asked for; an explicit zero stays. Follows ``component-helpers/resource:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from typing import TypeAlias
 
@@ -173,20 +173,30 @@ def _total(
 
 
 def _add_init_containers(
-    total: Nanos, containers: Iterable[Container], requests_of: Callable[[Container], Nanos]
+    total: Nanos, containers: Sequence[Container], requests_of: Callable[[Container], Nanos]
 ) -> Nanos:
-    """Add the sidecars to ``total`` and return the peak while the init containers run in turn."""
+    """Add the sidecars to ``total`` and return the peak while the init containers run in turn.
+
+    Sidecars only accumulate, so those that run beside the last ordinary init container are the
+    peak of what no init container requests itself; nothing is copied for the others.
+    """
+    ordinary = [
+        index for index, one in enumerate(containers) if not is_restartable_init_container(one)
+    ]
+    last = ordinary[-1] if ordinary else -1
     sidecars: Nanos = {}
     peak: Nanos = {}
-    for container in containers:
+    for index, container in enumerate(containers):
         requests = requests_of(container)
         if is_restartable_init_container(container):
             _add(total, requests)
             _add(sidecars, requests)
-        else:
-            running = dict(sidecars)
-            _add(running, requests)
-            _raise_to(peak, running)
+            continue
+        for name in requests:
+            requests[name] += sidecars.get(name, 0)
+        _raise_to(peak, requests)
+        if index == last:
+            _raise_to(peak, sidecars)
     return peak
 
 

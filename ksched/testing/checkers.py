@@ -107,9 +107,10 @@ class Ledger:
         found = self.node(name)
         if found is None:
             return
-        allocatable = found[1]
+        allocatable, wanted = found[1], self._asks[pod.metadata.uid]
         for resource, used in self.used[name].items():
-            if used > allocatable[resource]:
+            # A node that was overfull before may still take a pod that asks for none of it.
+            if wanted[resource] and used > allocatable[resource]:
                 yield (
                     f"{pod.metadata.key}: bound to {name}, which then had {used} of "
                     f"{allocatable[resource]} {resource} in use"

@@ -61,11 +61,12 @@ class PodFuzzer(EdgeValues):
             spec["nodeName"] = self.one_of([*node_names, "nowhere"])
         if self.sometimes(20):
             spec["volumes"] = [self._volume(n, claims) for n in range(self.count(2))]
-        if self.sometimes(10):
+        if self.sometimes(1):
+            # Refused without a runtime class by a real server.
             spec["overhead"] = {"cpu": self.one_of(QUANTITIES), "memory": self.one_of(QUANTITIES)}
         if self.sometimes(10):
             spec["priorityClassName"] = self.one_of(("low", "high", "system-node-critical"))
-        if self.sometimes(5):
+        elif self.sometimes(5):
             spec["preemptionPolicy"] = "Never"
         return spec
 

@@ -37,7 +37,8 @@ QUANTITIES = (
     "99999999999999999999999",
     "0.000000000000000001",
 )
-COUNTS = tuple(value for value in QUANTITIES if value.isdigit())
+COUNTS = ("0", "1", "4", "1000", "9223372036854775")
+"""Of extended resources: an amount whose thousandfold overflows is not admitted."""
 RESOURCE_NAMES = ("cpu", "memory", "ephemeral-storage", "hugepages-2Mi", "example.com/gpu")
 EXTENDED = ("example.com/gpu", f"{'d' * 60}.example.com/{'r' * 63}", "a.b/c", "x.y/0")
 LABEL_KEYS = (
@@ -45,7 +46,7 @@ LABEL_KEYS = (
     "topology.kubernetes.io/zone",
     "kubernetes.io/hostname",
     "a",
-    "Z.z-_",
+    "Z.z-_9",
     f"{'.'.join('p' * 62 for _ in range(4))}/{'k' * 63}",
 )
 LABEL_VALUES = ("", "a", "b", "1", "-".join("v" * 31), "v" * 63, "9223372036854775808", "007")
@@ -106,5 +107,5 @@ class EdgeValues(Chance):
         if operator in ("In", "NotIn"):
             requirement["values"] = [self.value() for _ in range(1 + self.count(2))]
         elif operator in ("Gt", "Lt"):
-            requirement["values"] = [self.one_of(("0", "-1", "9223372036854775807", "1"))]
+            requirement["values"] = [self.one_of(("0", "9223372036854775807", "1"))]
         return requirement

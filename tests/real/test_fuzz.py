@@ -49,6 +49,7 @@ def site(control_plane: ControlPlane) -> Iterator[tuple[ControlPlane, ChildProce
 def objects(seed: int) -> Iterator[JsonObject]:
     rng = random.Random(seed)
     pods, others = PodFuzzer(rng), ClusterFuzzer(rng)
+    pods.largest = others.largest = 500
     yield others.namespace("tenant")
     yield from map(others.storage_class, CLASSES)
     yield from map(others.priority_class, ("low", "high"))
