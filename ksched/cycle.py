@@ -26,6 +26,7 @@ from ksched.framework.diagnosis import (
     count_reasons,
     rejectors,
 )
+from ksched.framework.foreign import is_text
 from ksched.framework.interface import PostFilterResult
 from ksched.framework.queued_pod import QueuedPodInfo
 from ksched.framework.runtime.extenders import NO_EXTENDERS, Extenders, failed_extender
@@ -351,7 +352,7 @@ async def _ask_post_filter(
         if not isinstance(result, PostFilterResult):
             raise hook.nonsense(result, "a PostFilterResult")
         nominated = result.nominated_node_name
-        if nominated is not None and not isinstance(nominated, str):
+        if nominated is not None and not is_text(nominated):
             raise hook.nonsense(nominated, "a node's name")
         return hook.status(result.status), nominated
     except PluginFailure as failed:

@@ -85,7 +85,10 @@ class JsonFormatter(logging.Formatter):
             content[f"{key}_" if key in content else key] = redact(value)
         if record.exc_info:
             content["stacktrace"] = redact_text(self.formatException(record.exc_info))
-        return _encode(content).decode()
+        try:
+            return _encode(content).decode()
+        except UnicodeEncodeError:
+            return _encode({key: _sendable(value) for key, value in content.items()}).decode()
 
 
 def _shown(value: Any) -> str:
@@ -93,4 +96,11 @@ def _shown(value: Any) -> str:
     if isinstance(value, bool | int | float):
         return str(value).lower()
     text = value if isinstance(value, str) else str(redact(value))
-    return _encode(redact_text(text)).decode()
+    return _encode(_sendable(redact_text(text))).decode()
+
+
+def _sendable(value: Any) -> Any:
+    """Half a surrogate pair, as in names of files, is no text that could be encoded."""
+    if not isinstance(value, str) or value.isascii():
+        return value
+    return value.encode(errors="backslashreplace").decode()

@@ -42,6 +42,7 @@ from ksched.election.fence import WriteFence
 from ksched.event_handlers import EVENT_RESOURCES, REMOVED, ListingHandler, NodeHandler, PodHandler
 from ksched.failures import SCHEDULER_ERROR, FailureHandler
 from ksched.framework.extender import EXTENDER
+from ksched.framework.foreign import is_text, shown
 from ksched.framework.plugins.in_tree import IN_TREE
 from ksched.framework.queued_pod import QueuedPodInfo
 from ksched.framework.runtime import registry as registries
@@ -96,9 +97,21 @@ class ProfileRecorder:
         *,
         related: PodInfo | None = None,
     ) -> None:
+        if self._profile:
+            _check_event(pod, related, kind, reason, action, note)
         name = self._profile or pod.template.spec.scheduler_name
         other = None if related is None else pod_reference(related.pod)
         self._recorder.event(pod_reference(pod.pod), kind, reason, action, note, name, other)
+
+
+def _check_event(pod: object, related: object, *texts: object) -> None:
+    """Raise in the plugin that wants an event written what would later fail whoever writes it."""
+    for one in (pod,) if related is None else (pod, related):
+        if not isinstance(one, PodInfo):
+            raise TypeError(f"event: got {shown(one)}, wanted a pod")
+    for text in texts:
+        if not is_text(text):
+            raise TypeError(f"event: got {shown(text)}, wanted text")
 
 
 class Scheduler:

@@ -143,3 +143,13 @@ def test_secrets_in_foreign_text_are_not_logged(lines, logging_format):
     assert "ValueError" in text
     assert "REDACTED" in text
     assert "hunter2" not in text
+
+
+@pytest.mark.parametrize("logging_format", ["text", "json"])
+def test_half_a_character_does_not_cost_the_line(lines, logging_format):
+    read = lines(logging_format=logging_format)
+
+    logging.getLogger("ksched").warning("pod moved", extra={"err": "a\udc80"})
+
+    (line,) = read()
+    assert r"a\\udc80" in line

@@ -21,15 +21,19 @@ class CycleState:
     for dry runs, all others are shared and must not be changed after PreFilter.
     """
 
-    __slots__ = ("_data", "pods_to_activate", "skip_filter", "skip_pre_bind", "skip_score")
+    __slots__ = ("_data", "_pods_to_activate", "skip_filter", "skip_pre_bind", "skip_score")
 
     def __init__(self) -> None:
         self._data: dict[str, Any] = {}
         self.skip_filter: set[str] = set()
         self.skip_score: set[str] = set()
         self.skip_pre_bind: set[str] = set()
-        self.pods_to_activate: dict[str, Any] = {}
+        self._pods_to_activate: dict[str, Any] = {}
+
+    @property
+    def pods_to_activate(self) -> dict[str, Any]:
         """Pods, by key, that a plugin wants tried again once this attempt succeeded."""
+        return self._pods_to_activate
 
     def write(self, key: str, value: object) -> None:
         self._data[key] = value
@@ -55,5 +59,5 @@ class CycleState:
         copy.skip_filter = set(self.skip_filter)
         copy.skip_score = set(self.skip_score)
         copy.skip_pre_bind = set(self.skip_pre_bind)
-        copy.pods_to_activate = self.pods_to_activate
+        copy._pods_to_activate = self._pods_to_activate
         return copy

@@ -32,12 +32,17 @@ class Scope(Enum):
     """Also fields outside the template (name, annotations, status). Never kept. The default."""
 
 
+CodesOfNodes = NDArray[np.int16] | NDArray[np.int32]
+
+
 class Verdicts:
     """``codes[i]`` is 0 where node i passes, otherwise k for ``statuses[k - 1]``."""
 
     __slots__ = ("codes", "statuses")
 
-    def __init__(self, codes: NDArray[np.int16], statuses: Sequence[Status]) -> None:
+    def __init__(
+        self, codes: NDArray[np.int16] | NDArray[np.int32], statuses: Sequence[Status]
+    ) -> None:
         self.codes = codes
         self.statuses = statuses
 
@@ -58,7 +63,8 @@ class Verdicts:
             0 if status.is_success else table.setdefault(status, len(table) + 1)
             for status in statuses
         ]
-        return cls(np.array(codes, np.int16), tuple(table))
+        # Every node may have a reason of its own.
+        return cls(np.array(codes, np.int32), tuple(table))
 
 
 class ChangedVerdicts(NamedTuple):

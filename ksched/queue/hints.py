@@ -14,6 +14,7 @@ from enum import Enum
 from typing import Any
 
 from ksched.cache.pod_info import PodInfo
+from ksched.errors import ConfigError
 from ksched.framework.cluster_events import (
     Action,
     ClusterEvent,
@@ -21,6 +22,7 @@ from ksched.framework.cluster_events import (
     QueueingHint,
     Resource,
 )
+from ksched.framework.foreign import is_interrupt, shown, told
 from ksched.framework.queued_pod import QueuedPodInfo
 from ksched.queue.unschedulable import Group, Waker
 
@@ -47,14 +49,40 @@ _RESOURCES_WITHOUT_HINTS = (
 
 
 def registrations(plugins: Iterable[Any]) -> list[Registration]:
-    """Collect what the plugins of a profile registered for, implicit registrations included."""
+    """Collect what the plugins of a profile registered for, implicit registrations included.
+
+    Raises ``ConfigError`` for a plugin that registers for something else.
+    """
     found: list[Registration] = []
     for plugin in plugins:
         if hasattr(plugin, "events_to_register"):
-            found += _with_node_taint(plugin.name, plugin.events_to_register())
+            found += _with_node_taint(plugin.name, _events_of(plugin))
         elif any(hasattr(plugin, point) for point in _REJECTING_POINTS):
             found += registrations_without_hints(plugin.name)
     return found
+
+
+def _events_of(plugin: Any) -> Sequence[ClusterEventWithHint]:
+    try:
+        events = tuple(plugin.events_to_register())
+    except Exception as problem:
+        text = f'plugin "{plugin.name}": events_to_register: {told(problem)}'
+        raise ConfigError([text]) from problem
+    wrong = [shown(one) for one in events if not _is_registration(one)]
+    if wrong:
+        text = f"returned {', '.join(wrong)}, wanted ClusterEventWithHint"
+        raise ConfigError([f'plugin "{plugin.name}": events_to_register: {text}'])
+    return events
+
+
+def _is_registration(one: object) -> bool:
+    return (
+        isinstance(one, ClusterEventWithHint)
+        and isinstance(one.event, ClusterEvent)
+        and isinstance(one.event.resource, Resource)
+        and isinstance(one.event.action, Action)
+        and (one.hint is None or callable(one.hint))
+    )
 
 
 def registrations_without_hints(name: str) -> list[Registration]:
@@ -190,7 +218,9 @@ class HintTable:
             return True
         try:
             return registered.hint(pod, old, new) is not QueueingHint.SKIP
-        except Exception:
+        except BaseException as problem:
+            if is_interrupt(problem):
+                raise
             if plugin not in self._failed:
                 self._failed.add(plugin)
                 log.exception(

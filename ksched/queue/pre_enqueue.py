@@ -6,6 +6,7 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 
 from ksched.cache.pod_info import PodInfo
+from ksched.framework.foreign import is_interrupt
 from ksched.framework.status import Status
 
 log = logging.getLogger(__name__)
@@ -29,7 +30,9 @@ class PreEnqueuePlugins:
             try:
                 if pre_enqueue(pod).is_success:
                     continue
-            except Exception:
+            except BaseException as problem:
+                if is_interrupt(problem):
+                    raise
                 if plugin not in self._failed:
                     self._failed.add(plugin)
                     log.exception("PreEnqueue failed", extra={"plugin": plugin, "pod": pod.key})

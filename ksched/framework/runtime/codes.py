@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from ksched.framework.runtime.guard import Hook, PluginFailure
 from ksched.framework.status import Code, Status
-from ksched.framework.verdicts import Verdicts
+from ksched.framework.verdicts import CodesOfNodes, Verdicts
 
 Codes = NDArray[np.int32]
 
@@ -83,13 +83,13 @@ class CodeBook:
         lowest, highest = _range(codes)
         if lowest == highest == 0:
             return None
-        if lowest < 0 or highest > len(statuses):
-            raise hook.nonsense(codes, f"codes of {len(statuses)} statuses")
         known = self._translations.get(rank)
         if known is None or known.statuses is not statuses:
             known = self._translation(hook, rank, statuses)
             if isinstance(statuses, tuple):
                 self._translations[rank] = known
+        if lowest < 0 or highest >= len(known.numbers):
+            raise hook.nonsense(codes, f"codes of {len(known.numbers) - 1} statuses")
         if known.wrong:
             for code in known.wrong.intersection(codes.tolist()):
                 raise PluginFailure(_as_error(hook, hook.status(statuses[code - 1])))
@@ -105,6 +105,8 @@ class CodeBook:
         return self.number(rank, signed)
 
     def _translation(self, hook: Hook, rank: int, statuses: Sequence[Status]) -> _Translation:
+        if not isinstance(statuses, list | tuple):
+            raise hook.nonsense(statuses, "a tuple of statuses")
         numbers, wrong = [0], set()
         for code, status in enumerate(map(hook.status, statuses), 1):
             if not status.is_rejected:
@@ -118,10 +120,11 @@ class CodeBook:
 
 
 def _are_codes(codes: object, count: int) -> bool:
-    return isinstance(codes, np.ndarray) and codes.shape == (count,) and codes.dtype.kind in "iu"
+    # Not ``isinstance``: the codes of a masked array may be anything.
+    return type(codes) is np.ndarray and codes.shape == (count,) and codes.dtype.kind in "iu"
 
 
-def _range(codes: NDArray[np.int16]) -> tuple[int, int]:
+def _range(codes: CodesOfNodes) -> tuple[int, int]:
     if len(codes) > FEW:
         return int(codes.min()), int(codes.max())
     few = codes.tolist()

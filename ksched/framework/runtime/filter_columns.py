@@ -298,17 +298,18 @@ class FilterColumns:
         changed = answer[1]
         if isinstance(changed, ChangedVerdicts):
             pieces: object = changed.pieces
-            if not isinstance(pieces, Sequence):
+            if not isinstance(pieces, list | tuple):
                 raise hook.nonsense(pieces, "pieces")
             for piece in pieces:
-                if not isinstance(piece, tuple) or not self._are_rows(piece[0]):
+                if not (isinstance(piece, tuple) and len(piece) == 2 and self._are_rows(piece[0])):
                     raise hook.nonsense(piece, f"rows of {self._count} nodes and a status")
         elif changed is not None and not self._are_rows(changed):
             raise hook.nonsense(changed, f"rows of {self._count} nodes")
         return answer
 
     def _are_rows(self, rows: object) -> bool:
-        if not isinstance(rows, np.ndarray) or rows.ndim != 1 or rows.dtype.kind not in "iu":
+        # Signed: numpy makes fractions of unsigned rows and signed ones.
+        if type(rows) is not np.ndarray or rows.ndim != 1 or rows.dtype.kind != "i":
             return False
         if len(rows) <= FEW:
             few = rows.tolist()
@@ -321,7 +322,11 @@ class FilterColumns:
 
     def _put(self, column: _Column, rows: Rows, status: Status, is_alone: bool) -> None:
         """Take over a verdict; ``is_alone`` if no other column rejects anything."""
-        number = column.numbers.get(status) if isinstance(status, Status) else None
+        try:
+            number = column.numbers.get(status)
+        except TypeError:
+            # Not hashable, so it is no status; what is wrong with it is said below.
+            number = None
         if number is None:
             entry = column.entries[0]
             number = self.book.number_of(entry.hook, entry.rank, status)

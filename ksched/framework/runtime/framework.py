@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import inspect
+import logging
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from ksched.configuration.merging import PluginWeight, expand_profile, plugin_args
 from ksched.configuration.model import Profile
 from ksched.errors import ConfigError
+from ksched.framework.foreign import shown, told
 from ksched.framework.handle import Handle
 from ksched.framework.runtime.filter_columns import FilterEntry
 from ksched.framework.runtime.guard import DEFAULT_PERMIT_CONCURRENCY, DEFAULT_TIMEOUT_SECONDS, Hook
 from ksched.framework.runtime.registry import Registry
 from ksched.framework.runtime.score_columns import ScoreEntry
 from ksched.framework.verdicts import Scope
+
+log = logging.getLogger(__name__)
 
 METHODS: Mapping[str, tuple[str, ...]] = {
     "preEnqueue": ("pre_enqueue",),
@@ -46,10 +50,20 @@ SYNCHRONOUS = (
     "pre_score",
     "score_nodes",
     "score",
+    "score_epoch",
     "normalize",
     "unreserve",
 )
 """Methods that may not be ``async def``: nothing waits for their answer."""
+
+
+ALL_METHODS = frozenset(
+    (*SYNCHRONOUS, *(name for names in METHODS.values() for name in names), "pre_bind_pre_flight")
+)
+
+
+def _nothing() -> None:
+    """Stands for a method that a plugin does not have."""
 
 
 def implementation(plugin: Any, point: str) -> Callable[..., Any] | None:
@@ -182,6 +196,9 @@ def _instantiate(profile: Profile, registry: Registry, handle: Handle) -> dict[s
             problems += [f'plugin "{name}": {problem}' for problem in _find_problems(name, plugin)]
         except (ValueError, TypeError, KeyError, ConfigError) as problem:
             problems.append(f'initializing plugin "{name}": {problem}')
+        except Exception as problem:
+            log.exception("plugin cannot be built", extra={"plugin": name})
+            problems.append(f'initializing plugin "{name}": {told(problem)}')
     if problems:
         raise ConfigError(problems)
     return plugins
@@ -190,10 +207,17 @@ def _instantiate(profile: Profile, registry: Registry, handle: Handle) -> dict[s
 def _find_problems(name: str, plugin: Any) -> Iterator[str]:
     """What would make a plugin fail with the first pod, said before there is one."""
     own = getattr(plugin, "name", None)
-    if own != name:
-        yield f"its name must be the one it is registered under, got {own!r}"
+    if not (isinstance(own, str) and own == name):
+        yield f"its name must be the one it is registered under, got {shown(own)}"
     if hasattr(plugin, "reserve") and not hasattr(plugin, "unreserve"):
         yield "reserve needs an unreserve that takes it back"
+    for method in ALL_METHODS:
+        if not callable(getattr(plugin, method, _nothing)):
+            yield f"{method} must be a method, got {shown(getattr(plugin, method))}"
+    for attribute in ("filter_scope", "score_scope"):
+        scope = getattr(plugin, attribute, Scope.POD)
+        if not isinstance(scope, Scope):
+            yield f"{attribute} must be a Scope, got {shown(scope)}"
     for method in SYNCHRONOUS:
         if inspect.iscoroutinefunction(getattr(plugin, method, None)):
             yield f"{method} must not be async"

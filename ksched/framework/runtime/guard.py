@@ -3,6 +3,11 @@
 Only where foreign code is called is everything caught: here during attempts, in ``registry`` when a
 package is loaded, in ``queue.pre_enqueue`` and ``queue.hints`` outside of attempts. The last resort
 is ``commands.run``, which logs what ends the process.
+
+Everything is more than ``Exception``: a synchronous method cannot be cancelled, and ending the
+process is not its business, so its CancelledError, SystemExit or GeneratorExit is a fault like any
+other (``framework.foreign``). What a method returned is checked where it is taken over; whatever
+cannot even be looked at without an exception is ``unusable``.
 """
 
 from __future__ import annotations
@@ -14,6 +19,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from ksched.errors import KschedError
+from ksched.framework.foreign import is_interrupt, is_text, shown, told
 from ksched.framework.status import SUCCESS, Code, Status
 from ksched.redaction import redact_text
 
@@ -79,7 +85,9 @@ class Hook:
             return self.method(*args)
         except PluginFailure:
             raise
-        except Exception as problem:
+        except BaseException as problem:
+            if is_interrupt(problem):
+                raise
             raise self._failed(problem) from problem
 
     async def acall(self, *args: Any) -> Any:
@@ -122,7 +130,11 @@ class Hook:
                 raise
             # Nobody cancelled us: the plugin waited for something that it had cancelled itself.
             raise self._failed(problem) from problem
-        except Exception as problem:
+        except BaseException as problem:
+            # A coroutine that is thrown away is closed outside of its task.
+            is_closed = isinstance(problem, GeneratorExit) and _current_task() is None
+            if is_closed or is_interrupt(problem):
+                raise
             raise self._failed(problem) from problem
 
     def late(self) -> PluginFailure:
@@ -133,7 +145,7 @@ class Hook:
 
     def _failed(self, problem: BaseException) -> PluginFailure:
         # It goes to the pod's condition and its events, where tenants read it.
-        text = redact_text(f"{type(problem).__name__}: {problem}")
+        text = redact_text(told(problem))
         self.complain(text, problem)
         return failure(self.plugin, self.activity, text)
 
@@ -150,7 +162,23 @@ class Hook:
 
     def nonsense(self, got: object, wanted: str) -> PluginFailure:
         """What to raise when a method returns something outside its contract."""
-        return failure(self.plugin, self.activity, f"returned {got!r:.100}, wanted {wanted}")
+        if inspect.iscoroutine(got):
+            got.close()
+        return failure(self.plugin, self.activity, f"returned {shown(got)}, wanted {wanted}")
+
+    def unusable(self, got: object, wanted: str, problem: BaseException) -> PluginFailure:
+        """The same, where looking at what was returned raised ``problem``."""
+        text = redact_text(told(problem))
+        self.complain(text, problem)
+        text = f"returned {shown(got)} ({text}), wanted {wanted}"
+        return failure(self.plugin, self.activity, text)
+
+    def differ(self, one: object, other: object) -> bool:
+        """Whether two of a plugin's epochs differ."""
+        try:
+            return bool(one != other)
+        except Exception as problem:
+            raise self.unusable(one, "what can be compared", problem) from problem
 
     def status(self, got: object) -> Status:
         """Check that a plugin returned a status, and sign it with the plugin's name."""
@@ -158,9 +186,23 @@ class Hook:
             return SUCCESS
         if not isinstance(got, Status):
             raise self.nonsense(got, "a Status")
-        if got.reasons and not all(isinstance(reason, str) for reason in got.reasons):
-            raise self.nonsense(got.reasons, "reasons that are text")
-        return got.by(self.plugin)
+        if type(got.code) is not Code:
+            raise self.nonsense(got.code, "a Code")
+        reasons = got.reasons
+        if reasons and not (isinstance(reasons, tuple) and all(map(is_text, reasons))):
+            raise self.nonsense(reasons, "reasons that are text")
+        return (
+            got.by(self.plugin)
+            if isinstance(got.plugin, str)
+            else Status(got.code, reasons, self.plugin)
+        )
+
+
+def _current_task() -> asyncio.Task[Any] | None:
+    try:
+        return asyncio.current_task()
+    except RuntimeError:
+        return None
 
 
 def activity_of(point: str, plugin: str) -> str:

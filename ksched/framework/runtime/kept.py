@@ -11,9 +11,12 @@ from ksched.cache.snapshot import Snapshot
 from ksched.framework.cycle_state import CycleState
 from ksched.framework.runtime.filter_columns import FilterColumns, Work
 from ksched.framework.runtime.framework import Framework
+from ksched.framework.runtime.guard import PluginFailure
 from ksched.framework.runtime.score_columns import ScoreColumns
 
 KEPT_GROUPS = 1024
+
+WANTED_GROUP = "a group that can be looked up"
 
 KEPT_BYTES = 48 << 20
 """Memory for all kept columns of a profile."""
@@ -69,7 +72,10 @@ class Kept:
     def columns(self, state: CycleState, pod: PodInfo) -> KeptColumns:
         """What is kept for pods like this one; what was unused for longest makes room."""
         key = self._key(state, pod)
-        columns = self._columns.get(key)
+        try:
+            columns = self._columns.get(key)
+        except Exception as problem:
+            raise self._blame(state, pod, problem) from problem
         if columns is None:
             like = self._newest.get(pod.template.shape) if self._framework.groups else None
             columns = KeptColumns(self._framework, self._snapshot, self._work, like)
@@ -92,3 +98,15 @@ class Kept:
             pod.template.shape,
             *[None if one.plugin in skipped else one.call(state, pod) for one in groups],
         )
+
+    def _blame(self, state: CycleState, pod: PodInfo, problem: Exception) -> PluginFailure:
+        """Find the plugin whose group cannot be looked up."""
+        groups = self._framework.groups or ()
+        asked = [one for one in groups if one.plugin not in state.skip_filter]
+        for one in asked:
+            group = one.call(state, pod)
+            try:
+                hash(group)
+            except Exception as unhashable:
+                raise one.unusable(group, WANTED_GROUP, unhashable) from unhashable
+        return asked[-1].unusable(asked[-1].call(state, pod), WANTED_GROUP, problem)

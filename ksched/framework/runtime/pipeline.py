@@ -22,9 +22,10 @@ from ksched.framework.interface import PreFilterResult
 from ksched.framework.runtime.codes import CodeBook, Codes
 from ksched.framework.runtime.filter_columns import NO_ROWS, FilterEntry, Rows, Work
 from ksched.framework.runtime.framework import Framework
+from ksched.framework.runtime.guard import Hook
 from ksched.framework.runtime.kept import Kept, KeptColumns
 from ksched.framework.runtime.profile_metrics import ProfileMetrics
-from ksched.framework.runtime.score_columns import ScoreEntry, Scores
+from ksched.framework.runtime.score_columns import MAX_RAW_SCORE, ScoreEntry, Scores
 from ksched.framework.runtime.what_if import WhatIf, refused
 from ksched.framework.status import (
     PASS_TEMPLATE,
@@ -38,9 +39,6 @@ from ksched.framework.status import (
 from ksched.framework.time_slices import TimeSlice
 from ksched.framework.verdicts import Verdicts
 from ksched.queue.nominator import ExpectedPods
-
-MAX_RAW_SCORE = 2**53
-"""What a score may be before it is normalised; weights and sums must stay within an int64."""
 
 
 class Search(Struct, frozen=True):
@@ -126,10 +124,9 @@ class Pipeline:
                     askers.skip_filter.add(hook.plugin)
             if isinstance(result, PreFilterResult):
                 if result.node_names is not None:
-                    if not isinstance(result.node_names, Set):
-                        raise hook.nonsense(result.node_names, "a set of node names")
                     narrowing.append(hook.plugin)
-                    nodes = result.node_names if nodes is None else nodes & result.node_names
+                    names = _names(hook, result.node_names)
+                    nodes = names if nodes is None else nodes & names
                 result = result.status
             status = hook.status(result)
             if status.is_skip:
@@ -158,8 +155,9 @@ class Pipeline:
         filters.catch_up(state, pod)
         asked = self._asked_every_cycle(state)
         epochs = self._epochs(asked, state, pod, search)
-        if epochs is not None and filters.rejection and filters.rejection_epochs == epochs:
-            return _nowhere(filters.codes, filters.book, filters.rejection)
+        rejection = None if epochs is None else filters.rejection
+        if epochs is not None and rejection and _are_same(asked, filters.rejection_epochs, epochs):
+            return _nowhere(filters.codes, filters.book, rejection)
         if search.limit is not None:
             fit = await self._fit_some(columns, asked, state, pod, search, search.limit)
         elif asked or search.nominated:
@@ -430,6 +428,29 @@ def _among(rows: Rows, nominated: Mapping[int, ExpectedPods]) -> Mapping[int, Ex
     if not nominated:
         return nominated
     return {row: nominated[row] for row in rows.tolist() if row in nominated}
+
+
+def _names(hook: Hook, names: object) -> frozenset[str]:
+    if not isinstance(names, Set):
+        raise hook.nonsense(names, "a set of node names")
+    try:
+        return frozenset(names)
+    except Exception as problem:
+        raise hook.unusable(names, "a set of node names", problem) from problem
+
+
+def _are_same(
+    asked: list[FilterEntry], before: tuple[object, ...], after: tuple[object, ...]
+) -> bool:
+    """Whether two pairs of template and epochs are the same."""
+    if len(before) != len(after):
+        return False
+    if not after:
+        return True
+    if before[0] is not after[0]:
+        return False
+    pairs = zip(asked, before[1:], after[1:], strict=True)
+    return not any(entry.epoch and entry.epoch.differ(one, other) for entry, one, other in pairs)
 
 
 def _nowhere(codes: Codes, book: CodeBook, diagnosis: Diagnosis) -> Feasibility:

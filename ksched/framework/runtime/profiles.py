@@ -20,6 +20,7 @@ from ksched.configuration.model import SchedulerConfiguration
 from ksched.errors import ConfigError
 from ksched.framework.cycle_state import CycleState
 from ksched.framework.extender import Victims
+from ksched.framework.foreign import is_text, shown
 from ksched.framework.handle import EventRecorder, PodClient
 from ksched.framework.runtime.extenders import NO_EXTENDERS, Extenders
 from ksched.framework.runtime.framework import Framework
@@ -159,6 +160,9 @@ class FrameworkHandle:
         return await self._extenders.process_preemption(pod, victims, self.snapshot)
 
     def preempt(self, pod: PodInfo, node_name: str, victims: Sequence[PodInfo]) -> None:
+        if not all(isinstance(one, PodInfo) for one in (pod, *victims)) or not is_text(node_name):
+            got = f"{shown(pod)}, {shown(node_name)}, {shown(victims)}"
+            raise TypeError(f"preempt: got {got}, wanted a pod, a node's name and pods")
         self._preemptor.preempt(pod, node_name, victims, self.profile_name, self.recorder)
 
 

@@ -1,38 +1,91 @@
-"""The QueueSort plugin's key, safe to sort by whatever the plugin returns."""
+"""The QueueSort plugin's keys, such that the queue keeps its order whatever the plugin returns."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Any
 
+from ksched.framework.foreign import is_interrupt
 from ksched.framework.queued_pod import QueuedPodInfo
 from ksched.framework.runtime.guard import Hook, PluginFailure
 
+_PLAIN = (int, float, str, bytes)
+"""Types whose values can always be compared with each other."""
+
+_DEEPEST = 8
+
+
+class _Unusable(Exception):
+    """A key that must not get into the queue."""
+
 
 def sort_key(hook: Hook) -> Callable[[QueuedPodInfo], Any]:
-    """The QueueSort plugin's key; pods for which it is unusable come last, in order of arrival.
+    """The plugin's key; pods for which it is unusable come last, in order of arrival.
 
-    Usable is what can be compared with the first key the plugin gave: the queue must keep its
-    order whatever the plugin returns.
+    Usable is what can be compared with the first key the plugin gave: a number with numbers, text
+    with text, tuples member by member, everything else within its own type.
     """
     wanted: list[Any] = []
+    is_plain = False
 
     def key(queued: QueuedPodInfo) -> tuple[int, Any]:
+        nonlocal is_plain
         try:
             answer = hook.call(queued)
+            shape = _shape(answer)
             if not wanted:
-                wanted.append(_shape(answer))
-            if _shape(answer) == wanted[0] and not answer < answer:
-                return 0, answer
-        except (PluginFailure, TypeError):
+                is_plain = _is_plain(shape)
+                wanted.append(shape)
+            if shape == wanted[0]:
+                return 0, answer if is_plain else _Compared(answer)
+        except (PluginFailure, _Unusable):
             pass
         return 1, queued.timestamp
 
     return key
 
 
-def _shape(key: Any) -> Any:
+def _shape(key: Any, depth: int = 0) -> Any:
     """What decides whether two keys can be compared: their types, member by member."""
     if isinstance(key, tuple):
-        return tuple(_shape(member) for member in key)
-    return float if isinstance(key, int | float) else type(key)
+        if depth == _DEEPEST:
+            raise _Unusable
+        return tuple([_shape(member, depth + 1) for member in key])
+    if isinstance(key, int | float):
+        if key != key:
+            raise _Unusable
+        return float
+    return type(key)
+
+
+def _is_plain(shape: Any) -> bool:
+    return all(map(_is_plain, shape)) if isinstance(shape, tuple) else shape in _PLAIN
+
+
+class _Compared:
+    """A key of a type that may refuse to be compared; then the pods count as equal."""
+
+    __slots__ = ("_key",)
+
+    def __init__(self, key: Any) -> None:
+        self._key = key
+        if self._ask(lambda one, another: one < another, self, True):
+            raise _Unusable
+
+    def __lt__(self, other: _Compared) -> bool:
+        return self._ask(lambda one, another: one < another, other, False)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Compared) and self._ask(
+            lambda one, another: one == another, other, True
+        )
+
+    def _ask(self, question: Callable[[Any, Any], Any], other: _Compared, otherwise: bool) -> bool:
+        try:
+            return bool(question(self._key, other._key))
+        except BaseException as problem:
+            if is_interrupt(problem):
+                raise
+            return otherwise
+
+    __hash__ = None  # type: ignore[assignment]

@@ -19,6 +19,8 @@ def merge(*registries: Registry) -> dict[str, PluginFactory]:
     merged: dict[str, PluginFactory] = {}
     for registry in registries:
         for name, factory in registry.items():
+            if not isinstance(name, str):
+                raise ConfigError([f"a plugin's name must be text, got {name!r:.100}"])
             if name in merged:
                 raise ConfigError([f'a plugin named "{name}" already exists'])
             merged[name] = factory

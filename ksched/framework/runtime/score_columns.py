@@ -7,6 +7,8 @@ read has changed; in a steady cluster that is nearly always.
 
 from __future__ import annotations
 
+from typing import Any, TypeGuard
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -28,6 +30,29 @@ from ksched.framework.runtime.guard import Hook, failure
 from ksched.framework.verdicts import ClassScores, Scope
 
 Scores = NDArray[np.int64]
+
+MAX_RAW_SCORE = 2**53
+"""What a score may be before it is normalised; weights and sums must stay within an int64."""
+
+_WHOLE = frozenset((int, np.int64))
+
+
+def _are_whole(numbers: object, count: int) -> TypeGuard[NDArray[np.integer[Any]]]:
+    # Not ``isinstance``: what a masked array hides may be anything.
+    return type(numbers) is np.ndarray and numbers.shape == (count,) and numbers.dtype.kind in "iu"
+
+
+def _checked(hook: Hook, scores: object, count: int) -> Scores:
+    """What a plugin returned as one score for each of some nodes."""
+    if type(scores) is not np.ndarray or scores.shape != (count,):
+        raise hook.nonsense(scores, f"an array of {count} scores")
+    if scores.dtype != np.int64:
+        if scores.dtype.kind not in "iub":
+            raise hook.nonsense(scores.dtype, "whole numbers")
+        if scores.dtype.kind == "u" and count and scores.max() > MAX_RAW_SCORE:
+            raise hook.nonsense(scores.max(), f"at most {MAX_RAW_SCORE}")
+        return scores.astype(np.int64)
+    return scores
 
 
 class ScoreEntry:
@@ -67,24 +92,14 @@ class ScoreEntry:
 
     def ask(self, state: CycleState, pod: PodInfo, nodes: NodeRows) -> Scores:
         """Raw scores of some nodes from a columnar plugin."""
-        return self._checked(self.hook.call(state, pod, nodes), len(nodes))
-
-    def _checked(self, scores: object, count: int) -> Scores:
-        if not isinstance(scores, np.ndarray) or scores.shape != (count,):
-            raise self.hook.nonsense(scores, f"an array of {count} scores")
-        if scores.dtype != np.int64:
-            if scores.dtype.kind not in "iub":
-                raise self.hook.nonsense(scores.dtype, "whole numbers")
-            return scores.astype(np.int64)
-        return scores
+        return _checked(self.hook, self.hook.call(state, pod, nodes), len(nodes))
 
     def finish(self, state: CycleState, pod: PodInfo, nodes: NodeRows, raw: Scores) -> Scores:
         """Normalise, check the range, apply the weight."""
         scores: Scores = raw
-        if self.normalize is not None:
-            scores = self.normalize.call(state, pod, nodes, raw)
-            if not isinstance(scores, np.ndarray) or scores.shape != raw.shape:
-                raise self.normalize.nonsense(scores, f"an array of {len(raw)} scores")
+        normalize = self.normalize
+        if normalize is not None:
+            scores = _checked(normalize, normalize.call(state, pod, nodes, raw), len(raw))
         self.check(scores)
         return scores * self.weight
 
@@ -92,12 +107,21 @@ class ScoreEntry:
         """Final scores of some nodes, weighted, from a columnar plugin; a number if all alike."""
         scores = self.hook.call(state, pod, nodes)
         if isinstance(scores, ClassScores):
-            lowest, highest = min(scores.values), max(scores.values)
-            self._check_range(lowest, highest)
-            if lowest == highest:
-                return int(lowest) * self.weight
-            return (np.array(scores.values, np.int64) * self.weight).take(scores.ids)
-        return self.finish(state, pod, nodes, self._checked(scores, len(nodes)))
+            return self._rate_classes(scores.values, scores.ids, len(nodes))
+        return self.finish(state, pod, nodes, _checked(self.hook, scores, len(nodes)))
+
+    def _rate_classes(self, values: object, ids: object, count: int) -> Scores | int:
+        if not (isinstance(values, list) and values and set(map(type, values)) <= _WHOLE):
+            raise self.hook.nonsense(values, "a list of whole numbers, one for each class")
+        lowest, highest = min(values), max(values)
+        self._check_range(lowest, highest)
+        if not _are_whole(ids, count):
+            raise self.hook.nonsense(ids, f"an array of {count} classes")
+        if lowest == highest:
+            return int(lowest) * self.weight
+        if ids.min() < 0 or ids.max() >= len(values):
+            raise self.hook.nonsense(ids, f"classes of {len(values)}")
+        return (np.array(values, np.int64) * self.weight).take(ids)
 
     def check(self, scores: Scores) -> None:
         if len(scores):
@@ -295,7 +319,7 @@ class ScoreColumns:
         """Ask for all scores where more than the rows in the log may have changed."""
         for entry, hook in self._by_epoch:
             epoch = hook.call(self._snapshot)
-            if entry.name not in self._epochs or epoch != self._epochs[entry.name]:
+            if entry.name not in self._epochs or hook.differ(epoch, self._epochs[entry.name]):
                 self._renew(entry, state, pod, None)
                 self._epochs[entry.name] = epoch
 

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping
 from typing import Protocol
 
 from ksched.cache.pod_info import PodInfo
+from ksched.framework.foreign import is_text, shown
 from ksched.framework.status import SUCCESS, Code, Status, unschedulable
 
 MAX_WAIT_SECONDS = 15 * 60.0
@@ -53,7 +54,9 @@ class WaitingPod:
         self._go_on()
 
     def reject(self, plugin: str, message: str) -> None:
-        self.settle(unschedulable(message).by(plugin))
+        # Plugins call this, also outside of any call of theirs that could be blamed.
+        text, name = (one if is_text(one) else shown(one) for one in (message, plugin))
+        self.settle(unschedulable(text).by(name))
 
     def preempt(self, message: str) -> bool:
         """Send the pod back because its place is needed; an error, so that it only backs off.

@@ -6,6 +6,7 @@ or many at once where amounts alone decide.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping, Sequence
 
 import numpy as np
@@ -17,6 +18,7 @@ from ksched.cache.node_info import NodeInfo
 from ksched.cache.pod_info import PodInfo
 from ksched.cache.snapshot import Snapshot
 from ksched.framework.cycle_state import CycleState
+from ksched.framework.foreign import told
 from ksched.framework.runtime.codes import CodeBook, Codes
 from ksched.framework.runtime.filter_columns import FilterEntry, Work
 from ksched.framework.runtime.framework import Framework
@@ -24,6 +26,8 @@ from ksched.framework.runtime.guard import Hook, PluginFailure
 from ksched.framework.status import SUCCESS, Code, Status
 from ksched.framework.verdicts import Scope, Verdicts
 from ksched.queue.nominator import ExpectedPods
+
+log = logging.getLogger(__name__)
 
 
 class WhatIf:
@@ -47,7 +51,7 @@ class WhatIf:
         on an affinity to them.
         """
         if nominated:
-            crowded, crowded_state = node.clone(), state.clone()
+            crowded, crowded_state = node.clone(), _clone(state)
             for other in nominated:
                 self.add_pod(crowded_state, pod, other, crowded)
             status = self.filter_node(crowded_state, pod, crowded)
@@ -183,6 +187,16 @@ def _expected_amounts(nodes: Excerpt, nominated: Mapping[str, ExpectedPods]) -> 
     for line, column in lines.items():
         amounts[line] = column
     return amounts
+
+
+def _clone(state: CycleState) -> CycleState:
+    try:
+        return state.clone()
+    except Exception as problem:
+        # Which plugin it belongs to is in the traceback only: keys are the plugins' own.
+        log.exception("cycle state cannot be copied")
+        text = f"copying the cycle state: {told(problem)}"
+        raise PluginFailure(Status(Code.ERROR, (text,))) from problem
 
 
 def _extend(
