@@ -17,7 +17,7 @@ from ksched.clock import Clock, stopwatch
 from ksched.cycle import Placed, Rejected, one_node_diagnosis, unreserve_and_forget
 from ksched.errors import ApiError, InvalidObject, NotFound
 from ksched.failures import FailureHandler
-from ksched.framework.cluster_events import ASSIGNED_POD_DELETE
+from ksched.framework.cluster_events import ASSUMED_POD_FORGOTTEN
 from ksched.framework.diagnosis import Diagnosis
 from ksched.framework.handle import EventRecorder
 from ksched.framework.runtime.extenders import NO_EXTENDERS, Extenders
@@ -215,12 +215,12 @@ class BindingCycle:
         self._give_back(placed)
         rejected = Rejected(placed.queued, placed.profile, status, diagnosis)
         if diagnosis is None:
-            self._queue.move_all_to_active_or_backoff(ASSIGNED_POD_DELETE, pod.pod, None)
+            self._queue.move_all_to_active_or_backoff(ASSUMED_POD_FORGOTTEN, pod.pod, None)
             self._failures.handle_scheduling_failure(rejected)
         else:
             self._failures.handle_scheduling_failure(rejected)
             self._queue.move_all_to_active_or_backoff(
-                ASSIGNED_POD_DELETE, pod.pod, None, lambda other: other.uid != pod.uid
+                ASSUMED_POD_FORGOTTEN, pod.pod, None, lambda other: other.uid != pod.uid
             )
         return rejected
 

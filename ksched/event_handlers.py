@@ -29,6 +29,7 @@ from ksched.errors import InvalidObject
 from ksched.framework.cluster_events import (
     ASSIGNED_POD_ADD,
     ASSIGNED_POD_DELETE,
+    ASSUMED_POD_FORGOTTEN,
     NODE_ADD,
     NODE_DELETE,
     Action,
@@ -110,7 +111,7 @@ class PodHandler:
         known = self._cache.get_pod(uid)
         if known is None:
             if was_pending and pod.status.nominated_node_name:
-                self._room_was_left(pod)
+                self._room_was_left(pod, ASSIGNED_POD_DELETE)
             return
         if self._cache.is_assumed(uid) and self._reject_waiting(uid):
             # Its binding cycle gives the place back.
@@ -150,13 +151,14 @@ class PodHandler:
         self._queue.update(info)
         nominated = old.status.nominated_node_name
         if nominated and nominated != info.pod.status.nominated_node_name:
-            self._room_was_left(old)
+            is_own = self._status.is_own_update(old, info.pod)
+            self._room_was_left(old, ASSUMED_POD_FORGOTTEN if is_own else ASSIGNED_POD_DELETE)
 
-    def _room_was_left(self, nominated: Pod) -> None:
+    def _room_was_left(self, nominated: Pod, event: ClusterEvent) -> None:
         """A nominated pod no longer claims its room: pods that had to respect it may fit."""
-        priority = nominated.spec.priority or 0
+        uid, priority = nominated.metadata.uid, nominated.spec.priority or 0
         self._queue.move_all_to_active_or_backoff(
-            ASSIGNED_POD_DELETE, nominated, None, lambda other: other.priority <= priority
+            event, nominated, None, lambda other: other.priority <= priority and other.uid != uid
         )
 
     def _reject_waiting(self, uid: str) -> bool:

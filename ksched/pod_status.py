@@ -12,7 +12,9 @@ from typing import Protocol
 
 import msgspec
 from msgspec import Struct
+from msgspec.structs import replace
 
+from ksched.api.objects import ObjectMeta, Pod, PodSpec, PodStatus
 from ksched.cache.pod_info import PodInfo
 from ksched.clock import Clock, rfc3339
 from ksched.errors import ApiError, NotFound
@@ -20,6 +22,9 @@ from ksched.errors import ApiError, NotFound
 log = logging.getLogger(__name__)
 
 WORKERS = 4
+POD_SCHEDULED = "PodScheduled"
+NOMINATIONS_REMEMBERED = 4
+"""By pod; the watch lags behind what was sent."""
 
 
 class StatusClient(Protocol):
@@ -57,6 +62,8 @@ class PodStatusUpdater:
         self._clock = clock
         self._wishes: dict[str, tuple[PodInfo, Wish]] = {}
         self._sent: dict[str, Wish] = {}
+        self._nominated: dict[str, tuple[str, ...]] = {}
+        """The nominations that were sent last, newest first; "" if one was ended."""
         self._busy: set[str] = set()
         self._wake = asyncio.Event()
 
@@ -69,8 +76,23 @@ class PodStatusUpdater:
         self._wishes[pod.uid] = (pod, wish)
         self._wake.set()
 
+    def is_own_update(self, old: Pod, new: Pod) -> bool:
+        """Say whether two versions of a pending pod differ by what was written here, and no more.
+
+        The PodScheduled condition is always ours; a nomination is if it was sent from here, since
+        others nominate too. What anybody else changed beside it makes the update theirs.
+        """
+        after = new.status
+        if _without_ours(old) != _without_ours(new) or old.status == after:
+            return False
+        nominated = after.nominated_node_name
+        return nominated == old.status.nominated_node_name or nominated in self._nominated.get(
+            new.metadata.uid, ()
+        )
+
     def forget(self, uid: str) -> None:
         """Drop what is known of a pod that is gone or bound."""
+        self._nominated.pop(uid, None)
         self._wishes.pop(uid, None)
         self._sent.pop(uid, None)
 
@@ -105,6 +127,9 @@ class PodStatusUpdater:
         body = patch_body(pod, wish, earlier or NOTHING, self._clock.wall())
         if body is None:
             return
+        if wish.nominated_node_name is not None:
+            known = self._nominated.get(pod.uid, ())
+            self._nominated[pod.uid] = (wish.nominated_node_name, *known)[:NOMINATIONS_REMEMBERED]
         delivered = False
         try:
             await self._client.patch_pod_status(pod.namespace, pod.name, body)
@@ -119,6 +144,16 @@ class PodStatusUpdater:
                 self._sent.pop(pod.uid, None)
 
 
+def _without_ours(pod: Pod) -> tuple[ObjectMeta, PodSpec, PodStatus]:
+    """What others decide about a pending pod."""
+    conditions = [one for one in pod.status.conditions if one.type != POD_SCHEDULED]
+    return (
+        replace(pod.metadata, resource_version=""),
+        pod.spec,
+        replace(pod.status, conditions=conditions, nominated_node_name=""),
+    )
+
+
 def patch_body(pod: PodInfo, wish: Wish, sent: Wish, wall_seconds: float) -> bytes | None:
     """The strategic merge patch that makes a wish true; ``None`` if it is true already.
 
@@ -127,13 +162,13 @@ def patch_body(pod: PodInfo, wish: Wish, sent: Wish, wall_seconds: float) -> byt
     status = pod.pod.status
     body: dict[str, object] = {}
     if wish.reason:
-        current = next((one for one in status.conditions if one.type == "PodScheduled"), None)
+        current = next((one for one in status.conditions if one.type == POD_SCHEDULED), None)
         is_false = current is not None and current.status == "False"
         wanted = (wish.reason, wish.message)
         is_said = is_false and current is not None and (current.reason, current.message) == wanted
         if not is_said or (sent.reason and (sent.reason, sent.message) != wanted):
             condition: dict[str, object] = {
-                "type": "PodScheduled",
+                "type": POD_SCHEDULED,
                 "status": "False",
                 "reason": wish.reason,
                 "message": wish.message,

@@ -65,10 +65,10 @@ from ksched.pod_status import PodStatusUpdater, Wish
 from ksched.preemption_executor import PreemptionExecutor, Preemptors
 from ksched.queue.hints import Registration, registrations, registrations_without_hints
 from ksched.queue.nominator import Nominator
+from ksched.queue.places import Observer
 from ksched.queue.scheduling_queue import (
     BACKOFF_FLUSH_SECONDS,
     UNSCHEDULABLE_FLUSH_SECONDS,
-    Observer,
     SchedulingQueue,
 )
 from ksched.transport import Transport
@@ -295,6 +295,7 @@ class Scheduler:
             pod_max_in_unschedulable_seconds=pod_max_in_unschedulable_seconds,
             observer=observer,
             nominator=self.nominator,
+            is_own_update=self.pod_status.is_own_update,
         )
 
     def _registrations(self, framework: Framework) -> list[Registration]:

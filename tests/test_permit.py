@@ -7,7 +7,16 @@ from __future__ import annotations
 
 import pytest
 
-from ksched.framework import SUCCESS, PermitResult, pending, wait
+from ksched.framework import (
+    SUCCESS,
+    Action,
+    ClusterEvent,
+    ClusterEventWithHint,
+    PermitResult,
+    Resource,
+    pending,
+    wait,
+)
 from ksched.queue.places import Place
 from ksched.testing import After, Call, Checkers, FakePlugin, PermitGate, cluster, make_pod
 
@@ -194,7 +203,8 @@ async def test_a_preempted_waiting_pod_backs_off_as_after_an_error() -> None:
 
 
 async def test_an_answer_of_pending_skips_the_backoff_when_its_event_comes() -> None:
-    moody = FakePlugin("Moody", permit=pending("later"))
+    awaited = ClusterEventWithHint(ClusterEvent(Resource.NODE, Action.ADD))
+    moody = FakePlugin("Moody", permit=pending("later"), events_to_register=[awaited])
     async with cluster(nodes=1, plugins=[moody]) as c:
         await c.create(make_pod("web"))
         await c.settle()

@@ -246,3 +246,55 @@ def test_a_wish_about_one_thing_leaves_the_other_alone() -> None:
     assert REFUSED.after(None) == REFUSED
     assert nominated.after(REFUSED) == Wish(REFUSED.reason, REFUSED.message, "n1")
     assert REFUSED.after(nominated) == Wish(REFUSED.reason, REFUSED.message, "n1")
+
+
+class TestOwnUpdates:
+    """Which updates of a pending pod only echo what was written here."""
+
+    async def sent(self, *wishes: Wish) -> PodStatusUpdater:
+        pod = make_pod("web")
+        async with updater(FakeClient()) as status:
+            for wish in wishes:
+                status.set(info(pod), wish)
+                await asyncio.sleep(2)
+                pod = make_pod("web").nominated(wish.nominated_node_name or "")
+        return status
+
+    async def test_the_condition_is_ours(self) -> None:
+        status = await self.sent()
+        old, new = make_pod("web").obj(), said(REFUSED).obj()
+        assert status.is_own_update(old, new)
+        assert status.is_own_update(new, old)
+
+    async def test_a_nomination_is_ours_if_it_was_sent(self) -> None:
+        status = await self.sent(Wish(nominated_node_name="n1"), Wish(nominated_node_name=""))
+        plain, nominated = make_pod("web"), make_pod("web").nominated("n1")
+        assert status.is_own_update(plain.obj(), nominated.obj())
+        assert status.is_own_update(nominated.obj(), plain.obj())
+        assert not status.is_own_update(plain.obj(), make_pod("web").nominated("n2").obj())
+        status.forget(plain.obj().metadata.uid)
+        assert not status.is_own_update(plain.obj(), nominated.obj())
+
+    @pytest.mark.parametrize(
+        "change",
+        [
+            pytest.param({"metadata": {"labels": {"app": "web"}}}, id="label"),
+            pytest.param({"metadata": {"annotations": {"a": "b"}}}, id="annotation"),
+            pytest.param({"metadata": {"generation": 2}}, id="a field that is not read"),
+            pytest.param({"spec": {"priority": 7}}, id="spec"),
+            pytest.param(
+                {"status": {"conditions": [{"type": "Mine", "status": "True"}]}}, id="condition"
+            ),
+        ],
+    )
+    async def test_what_others_change_is_theirs(self, change: dict[str, Any]) -> None:
+        status = await self.sent()
+        changed = make_pod("web").merge(change)
+        assert not status.is_own_update(make_pod("web").obj(), changed.obj())
+        if "status" not in change:
+            together = said(REFUSED).merge(change)
+            assert not status.is_own_update(make_pod("web").obj(), together.obj())
+
+    async def test_a_version_without_any_difference_is_not_ours(self) -> None:
+        status = await self.sent()
+        assert not status.is_own_update(make_pod("web").obj(), make_pod("web").obj())

@@ -13,8 +13,7 @@ from ksched.decisions import Result
 from ksched.demo.heat_map import BARS, horizontal_bar
 from ksched.demo.scoreboard import Entry, Scoreboard
 from ksched.framework.queued_pod import QueuedPodInfo
-from ksched.queue.places import Place
-from ksched.queue.scheduling_queue import Statistics
+from ksched.queue.places import Place, Statistics
 from ksched.scheduler import Scheduler
 
 ACCENT: Final = "cyan"

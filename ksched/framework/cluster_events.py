@@ -114,6 +114,12 @@ NODE_ADD = ClusterEvent(Resource.NODE, Action.ADD)
 NODE_DELETE = ClusterEvent(Resource.NODE, Action.DELETE)
 ASSIGNED_POD_ADD = ClusterEvent(Resource.ASSIGNED_POD, Action.ADD)
 ASSIGNED_POD_DELETE = ClusterEvent(Resource.ASSIGNED_POD, Action.DELETE)
+ASSUMED_POD_FORGOTTEN = ClusterEvent(
+    Resource.ASSIGNED_POD, Action.DELETE, ASSIGNED_POD_DELETE.label
+)
+"""A pod gave its place back before it was bound. To the others its room is as free as that of a
+deleted pod, but no object changed: it is the outcome of our own attempt, and never a reason to skip
+a backoff. Two pods that each give way to the other would otherwise be tried without end."""
 UNSCHEDULABLE_POD_ADD = ClusterEvent(Resource.UNSCHEDULABLE_POD, Action.ADD)
 UNSCHEDULABLE_POD_UPDATE = ClusterEvent(Resource.UNSCHEDULABLE_POD, Action.UPDATE)
 WILDCARD = _wildcard("")
@@ -142,8 +148,11 @@ class ClusterEventWithHint(Struct, frozen=True):
 
     ``per_pod`` says that the hint looks at the pod's identity (name, UID, status), not only at what
     it shares with the other pods of its template. Other hints are asked once for a whole template.
+    ``is_implicit`` marks the events of a plugin that registered for none: a pod that it rejected
+    with PENDING is not waiting for any of them, and does not skip its backoff for them.
     """
 
     event: ClusterEvent
     hint: HintFunction | None = None
     per_pod: bool = True
+    is_implicit: bool = False

@@ -61,7 +61,8 @@ class EnqueueExtensions(Protocol):
     """Says which events may make pods schedulable that this plugin rejected.
 
     A plugin with PreEnqueue, PreFilter, Filter, Reserve or Permit and without this is woken by
-    every event.
+    every event, after the pod's backoff; a rejection with PENDING skips the backoff only for events
+    that are registered here. What the scheduler writes into a pod's status is no event to that pod.
     """
 
     def events_to_register(self) -> Sequence[ClusterEventWithHint]: ...

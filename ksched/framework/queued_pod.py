@@ -21,6 +21,7 @@ class QueuedPodInfo:
         "flush_timestamp",
         "gating_plugin",
         "initial_attempt_timestamp",
+        "owed_until",
         "pending_plugins",
         "pod",
         "timestamp",
@@ -38,6 +39,8 @@ class QueuedPodInfo:
         self.consecutive_errors_count = 0
         self.backoff_expiration: float | None = None
         self.initial_attempt_timestamp: float | None = None
+        self.owed_until = float("-inf")
+        """End of the pause that the last early attempt cut short."""
         self.flush_timestamp = float("-inf")
         self.unschedulable_plugins: frozenset[str] = frozenset()
         self.pending_plugins: frozenset[str] = frozenset()

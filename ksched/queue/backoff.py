@@ -1,8 +1,14 @@
 """Pods that may try again after a pause, and how long the pause is.
 
 Rejected pods and pods that met an error wait apart. A rejection wasted a cycle, nothing more: when
-nobody else is ready its pod may try before the pause is over. An error often means that the API
+no other pod is ready its pod may try before the pause is over. An error often means that the API
 server or an extender is in trouble, so its pause is always kept.
+
+An early attempt is an advance on the pause it cuts short. If it fails, the next pause begins where
+that one would have ended, and until then the pod has no further early attempt. So a pod is never
+more than one attempt ahead of the pauses it owes, however many events wake it: with the default
+settings tried at most at 0, 0, 1, 3, 7, 15, 25, 35 ... seconds, where the pauses alone would allow
+0, 1, 3, 7, 15, 25, 35 ...
 """
 
 from __future__ import annotations
@@ -36,6 +42,8 @@ class BackoffQueue:
         self._rejected: KeyedHeap[QueuedPodInfo] = KeyedHeap(
             lambda queued: (self.expiration(queued), sort_key(queued))
         )
+        self._ahead: KeyedHeap[QueuedPodInfo] = KeyedHeap(lambda queued: queued.owed_until)
+        """Rejected pods that had an attempt in advance, by when they may have the next."""
         self._errors: KeyedHeap[QueuedPodInfo] = KeyedHeap(self.expiration)
 
     def duration_seconds(self, queued: QueuedPodInfo) -> float:
@@ -47,11 +55,14 @@ class BackoffQueue:
         return min(self._initial_seconds * 2.0**doublings, self._max_seconds)
 
     def expiration(self, queued: QueuedPodInfo) -> float:
-        """Return when the pause is over, counted from the last failure."""
+        """Return when the pause is over, counted from the last failure or from what is owed."""
         if queued.backoff_expiration is None:
             duration = self.duration_seconds(queued)
+            start = queued.timestamp
+            if not queued.consecutive_errors_count:
+                start = max(start, queued.owed_until)
             queued.backoff_expiration = (
-                float(floor(queued.timestamp + duration)) if duration else _NEVER_BACKED_OFF
+                float(floor(start + duration)) if duration else _NEVER_BACKED_OFF
             )
         return queued.backoff_expiration
 
@@ -61,31 +72,49 @@ class BackoffQueue:
 
     def first_completed(self, now: float) -> QueuedPodInfo | None:
         """Return a pod whose pause is over."""
+        self._let_catch_up(now)
         for heap in (self._rejected, self._errors):
             queued = heap.peek()
             if queued is not None and not self.is_backing_off(queued, now):
                 return queued
         return None
 
-    def first_rejected(self) -> QueuedPodInfo | None:
+    def first_early(self, now: float) -> QueuedPodInfo | None:
         """Return the pod that may be popped before its pause is over."""
+        self._let_catch_up(now)
         return self._rejected.peek()
 
+    def cut_short(self, queued: QueuedPodInfo) -> None:
+        """Note that a pod is popped before its pause is over."""
+        queued.owed_until = self.expiration(queued)
+
     def add(self, queued: QueuedPodInfo) -> None:
-        self._heap_of(queued).add(queued)
+        if not queued.rejector_plugins:
+            self._errors.add(queued)
+        elif queued.owed_until >= floor(queued.timestamp):
+            self._ahead.add(queued)
+        else:
+            self._rejected.add(queued)
 
     def update(self, queued: QueuedPodInfo) -> None:
-        self._heap_of(queued).update(queued)
+        for heap in (self._rejected, self._ahead, self._errors):
+            if queued.uid in heap:
+                heap.update(queued)
 
     def remove(self, uid: str) -> None:
-        if not self._rejected.remove(uid):
-            self._errors.remove(uid)
+        for heap in (self._rejected, self._ahead, self._errors):
+            if heap.remove(uid):
+                return
 
     def in_order(self) -> list[QueuedPodInfo]:
-        return [*self._rejected.in_order(), *self._errors.in_order()]
+        """Return the pods by end of the pause, those that met an error last."""
+        rejected = [*self._rejected.in_order(), *self._ahead.in_order()]
+        return [*sorted(rejected, key=self.expiration), *self._errors.in_order()]
 
-    def _heap_of(self, queued: QueuedPodInfo) -> KeyedHeap[QueuedPodInfo]:
-        return self._rejected if queued.rejector_plugins else self._errors
+    def _let_catch_up(self, now: float) -> None:
+        while (queued := self._ahead.peek()) is not None and queued.owed_until < floor(now):
+            self._ahead.remove(queued.uid)
+            self._rejected.add(queued)
 
     def __len__(self) -> int:
-        return len(self._rejected) + len(self._errors)
+        return len(self._rejected) + len(self._ahead) + len(self._errors)

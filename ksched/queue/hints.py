@@ -16,6 +16,7 @@ from typing import Any
 from ksched.cache.pod_info import PodInfo
 from ksched.errors import ConfigError
 from ksched.framework.cluster_events import (
+    ASSUMED_POD_FORGOTTEN,
     Action,
     ClusterEvent,
     ClusterEventWithHint,
@@ -88,7 +89,7 @@ def _is_registration(one: object) -> bool:
 def registrations_without_hints(name: str) -> list[Registration]:
     """Register a plugin (or the extenders) that names no events for nearly all of them."""
     return [
-        (name, ClusterEventWithHint(ClusterEvent(resource, Action.ALL)))
+        (name, ClusterEventWithHint(ClusterEvent(resource, Action.ALL), is_implicit=True))
         for resource in _RESOURCES_WITHOUT_HINTS
     ]
 
@@ -159,13 +160,14 @@ class HintTable:
         if event.is_wildcard or not rejectors:
             return AFTER_BACKOFF
         questions = self._questions(queued.pod.spec.scheduler_name, rejectors, event)
-        return self._ask(questions, queued.pod, queued.pending_plugins, old, new, SKIP)
+        pending = _skipping_backoff(queued.pending_plugins, event)
+        return self._ask(questions, queued.pod, pending, old, new, SKIP)
 
     def pods_worth_requeuing(
         self, group: Group, event: ClusterEvent, old: Any, new: Any
     ) -> Iterator[tuple[QueuedPodInfo, Requeue]]:
         """Ask the plugins that rejected a group; a hint that knows only templates is asked once."""
-        pending = group.pending_plugins
+        pending = _skipping_backoff(group.pending_plugins, event)
         shared: _Questions = []
         single: _Questions = []
         if event.is_wildcard:
@@ -208,7 +210,8 @@ class HintTable:
             if answer is IMMEDIATELY or (answer is not SKIP and not pending):
                 break
             if self._hint(plugin, registered, pod, old, new):
-                answer = IMMEDIATELY if plugin in pending else AFTER_BACKOFF
+                is_awaited = plugin in pending and not registered.is_implicit
+                answer = IMMEDIATELY if is_awaited else AFTER_BACKOFF
         return answer
 
     def _hint(
@@ -228,3 +231,8 @@ class HintTable:
                     extra={"plugin": plugin, "event": registered.event.label, "pod": pod.key},
                 )
             return True
+
+
+def _skipping_backoff(pending_plugins: frozenset[str], event: ClusterEvent) -> frozenset[str]:
+    """The plugins for which an event ends the backoff as well as the wait."""
+    return frozenset() if event == ASSUMED_POD_FORGOTTEN else pending_plugins

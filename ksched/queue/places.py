@@ -20,6 +20,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Sequence
 from enum import StrEnum
+from typing import Protocol
 
 from msgspec import Struct
 
@@ -85,6 +86,26 @@ class Transition(Struct, frozen=True, gc=False):
     def __str__(self) -> str:
         why = f"{self.cause}: {self.detail}" if self.detail else self.cause
         return f"{self.at:9.3f}  {self.source.value} -> {self.target.value}  ({why})"
+
+
+class Observer(Protocol):
+    """Told of every change of place, for metrics and live views; must be quick and not raise."""
+
+    def moved(self, cause: str, source: Place, target: Place) -> None:
+        """A pod changed its place because of ``cause``, an event label of kube-scheduler's."""
+        ...
+
+
+class Statistics(Struct, frozen=True):
+    """How many pods are where."""
+
+    active: int
+    backoff: int
+    unschedulable: int
+    gated: int
+    in_flight: int
+    in_flight_events: int
+    nominated: int
 
 
 class TransitionLog:

@@ -15,9 +15,13 @@ does not move it.
 
 *Pods that are ready go first.* When nothing is ACTIVE, a rejected pod is popped before its pause
 is over: an idle scheduler has nothing better to do (kube-scheduler's SchedulerPopFromBackoffQ).
-This does not become a busy loop of hopeless retries: a pod that is rejected again goes to
-UNSCHEDULABLE, so each event buys each pod at most one attempt, and a pod that is ACTIVE is always
-popped before any pod in BACKOFF. Pods in error backoff are never popped early.
+Pods in error backoff are never popped early.
+
+*No busy loop of hopeless retries.* A rejected pod waits for an event, and what follows from its own
+attempts is none: our own status patches wake nothing, and a place given back skips no backoff. An
+early attempt is an advance on the pause it cuts short (``backoff``), so however many events there
+are, a pod is tried at most once more than its pauses allow. Only a plugin can say otherwise, by
+name: PENDING for the events it registered, or ``activate``.
 
 Everything is synchronous and therefore atomic to the event loop, except ``pop``. Whoever runs the
 queue calls ``flush_backoff_completed`` and ``flush_unschedulable_leftover`` periodically. Follows
@@ -32,8 +36,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
-from msgspec import Struct
-
+from ksched.api.objects import Pod
 from ksched.cache.pod_info import PodInfo
 from ksched.framework.cluster_events import (
     BACKOFF_COMPLETE,
@@ -61,7 +64,9 @@ from ksched.queue.places import (
     IN_FLIGHT,
     UNSCHEDULABLE,
     InvalidTransition,
+    Observer,
     Place,
+    Statistics,
     Transition,
     TransitionLog,
 )
@@ -86,26 +91,6 @@ _POD_DONE = "PodDone"
 _QUEUE_CLOSED = "QueueClosed"
 
 
-class Observer(Protocol):
-    """Told of every change of place, for metrics and live views; must be quick and not raise."""
-
-    def moved(self, cause: str, source: Place, target: Place) -> None:
-        """A pod changed its place because of ``cause``, an event label of kube-scheduler's."""
-        ...
-
-
-class Statistics(Struct, frozen=True):
-    """How many pods are where."""
-
-    active: int
-    backoff: int
-    unschedulable: int
-    gated: int
-    in_flight: int
-    in_flight_events: int
-    nominated: int
-
-
 class _Container(Protocol):
     def add(self, queued: QueuedPodInfo) -> None: ...
     def remove(self, uid: str) -> object: ...
@@ -117,6 +102,8 @@ class SchedulingQueue:
 
     ``now`` gives monotonic seconds. ``sort_key`` is the QueueSort plugin's. ``pre_enqueue`` and
     ``hints`` are by profile (scheduler name): the plugins in order, and ``hints.registrations``.
+    ``is_own_update`` tells two versions of a pod apart that differ by our own status patch: such an
+    update wakes nothing.
     The queue is the only writer of the ``QueuedPodInfo`` it hands out.
     """
 
@@ -132,6 +119,7 @@ class SchedulingQueue:
         pod_max_in_unschedulable_seconds: float = 60,
         observer: Observer | None = None,
         nominator: Nominator | None = None,
+        is_own_update: Callable[[Pod, Pod], bool] = lambda old, new: False,
     ) -> None:
         self.nominator = Nominator() if nominator is None else nominator
         self._now = now
@@ -139,6 +127,7 @@ class SchedulingQueue:
         self._hints = HintTable(hints)
         self._max_in_unschedulable_seconds = pod_max_in_unschedulable_seconds
         self._observer = observer
+        self._is_own_update = is_own_update
 
         self._active: KeyedHeap[QueuedPodInfo] = KeyedHeap(sort_key)
         self._backoff = BackoffQueue(sort_key, pod_initial_backoff_seconds, pod_max_backoff_seconds)
@@ -214,8 +203,10 @@ class SchedulingQueue:
             queued = self._active.peek()
             cause = _POD_POPPED
             if queued is None:
-                queued = self._backoff.first_rejected()
+                queued = self._backoff.first_early(self._now())
                 cause = _POP_FROM_BACKOFF
+                if queued is not None:
+                    self._backoff.cut_short(queued)
             if queued is not None:
                 # Attempts counts every try and feeds only metrics; the backoff has its own counts.
                 queued.attempts += 1
@@ -322,6 +313,8 @@ class SchedulingQueue:
         while (queued := self._backoff.first_completed(now)) is not None:
             # PreEnqueue ran when the pod entered BACKOFF.
             self._move(queued, ACTIVE, _BACKOFF_COMPLETE)
+        if self._backoff.first_early(now) is not None:
+            self._ready.set()
 
     def flush_unschedulable_leftover(self) -> None:
         """Retry pods that waited too long for an event; call every UNSCHEDULABLE_FLUSH_SECONDS."""
@@ -462,7 +455,7 @@ class SchedulingQueue:
         return strategy, detail + woken_by
 
     def _update_in_flight(self, attempt: Attempt, pod: PodInfo) -> None:
-        for event in pod_update_events(attempt.latest.pod, pod.pod):
+        for event in self._update_events(attempt.latest.pod, pod.pod):
             seen = SeenEvent(event, attempt.latest.pod, pod.pod, only=pod.uid)
             self._in_flight.record(seen)
         attempt.latest = pod
@@ -473,12 +466,16 @@ class SchedulingQueue:
         if new.template is not old.template:
             self._containers[place].remove(queued.uid)
             self._containers[place].add(queued)
-        for event in pod_update_events(old.pod, new.pod):
+        for event in self._update_events(old.pod, new.pod):
             strategy = self._hints.is_pod_worth_requeuing(queued, event, old.pod, new.pod)
             if strategy is SKIP:
                 continue
             if self._requeue(queued, strategy, event.label) in (ACTIVE, BACKOFF):
                 return
+
+    def _update_events(self, old: Pod, new: Pod) -> list[ClusterEvent]:
+        """Name what changed in a pending pod; what we wrote ourselves is no news to it."""
+        return [] if self._is_own_update(old, new) else pod_update_events(old, new)
 
     def _gate(self, queued: QueuedPodInfo, plugin: str, source: Place) -> None:
         """Note who gates a pod; a gated pod that is gated anew stays where it is."""

@@ -14,7 +14,7 @@ from ksched.demo.panels import WaitingGroup, queue_lines, waiting_groups, waitin
 from ksched.demo.scoreboard import NOTICE_SECONDS, Scoreboard
 from ksched.demo.screen import FRAME_SECONDS, Screen, View, layout
 from ksched.demo.story import Story
-from ksched.queue.scheduling_queue import Statistics
+from ksched.queue.places import Statistics
 from ksched.testing import Cluster, cluster, make_node, make_pod
 from ksched.testing.virtual_time import VirtualClock
 

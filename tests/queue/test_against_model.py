@@ -67,6 +67,7 @@ class ModelPod:
     pending: set[str] = field(default_factory=set)
     rejections: int = 0
     errors: int = 0
+    owed: float = -1e9
     popped_at: int = 0
     is_deleted: bool = False
     coming: tuple[str, int] | None = None
@@ -81,7 +82,8 @@ class ModelPod:
     @property
     def expiry(self) -> float:
         failures = self.errors or self.rejections
-        return floor(self.timestamp + min(2 ** (failures - 1), 10)) if failures else -1e9
+        start = self.timestamp if self.errors else max(self.timestamp, self.owed)
+        return floor(start + min(2 ** (failures - 1), 10)) if failures else -1e9
 
 
 def wakes(plugin: str, kind: str, new: Any, name: str, app: str) -> bool:
@@ -186,7 +188,9 @@ class Walk:
     def ready(self) -> ModelPod | None:
         if active := self.at(Place.ACTIVE):
             return min(active, key=lambda pod: pod.order)
-        early = [pod for pod in self.at(Place.BACKOFF) if pod.rejectors]
+        early = [
+            pod for pod in self.at(Place.BACKOFF) if pod.rejectors and pod.owed < floor(self.time)
+        ]
         return min(early, key=lambda pod: (pod.expiry, pod.order), default=None)
 
     def urgency(self, pod: ModelPod, kind: str, new: Any) -> int:
@@ -271,6 +275,8 @@ class Walk:
         expected.handle = returned.value.value
         assert expected.handle is not None
         assert expected.handle.pod.name == expected.name
+        if expected.place is Place.BACKOFF:
+            expected.owed = expected.expiry
         expected.place = Place.IN_FLIGHT
         expected.popped_at = len(self.events)
 

@@ -69,7 +69,7 @@ def test_errors_are_never_early_and_complete_beside_the_rejected() -> None:
     error, rejected = queued_pod("error", errors=1), queued_pod("rejected", rejections=2)
     queue.add(error)
     queue.add(rejected)
-    assert queue.first_rejected() is rejected
+    assert queue.first_early(0.0) is rejected
     assert queue.first_completed(1.0) is None
     assert queue.first_completed(2.0) is error
     queue.remove(error.uid)
@@ -77,3 +77,32 @@ def test_errors_are_never_early_and_complete_beside_the_rejected() -> None:
     assert queue.first_completed(3.0) is rejected
     queue.remove(rejected.uid)
     assert len(queue) == 0
+
+
+def test_attempts_are_never_more_than_one_ahead_of_the_pauses() -> None:
+    """A pod that every tick wakes, and nothing else to do: its attempts in the first minute."""
+    queue, queued = make_queue(), queued_pod()
+    now, attempts = 0.0, [0.0]
+    while now < 60:
+        queued.unschedulable_count += 1
+        queued.unschedulable_plugins = frozenset(["Fit"])
+        queued.timestamp, queued.backoff_expiration = now, None
+        queue.add(queued)
+        while queue.first_early(now) is None and queue.first_completed(now) is None:
+            now += 0.25
+        queue.cut_short(queued)
+        queue.remove(queued.uid)
+        attempts.append(now)
+    # A pause lasts during the whole second in which it ends.
+    assert attempts == [0, 0, 2, 4, 8, 16, 26, 36, 46, 56, 66]
+
+
+def test_an_early_attempt_that_meets_an_error_waits_for_the_error_alone() -> None:
+    queue, queued = make_queue(), queued_pod(rejections=5)
+    queue.cut_short(queued)
+    assert queued.owed_until == 10.0
+    queued.timestamp, queued.backoff_expiration = 1.0, None
+    queued.consecutive_errors_count = 1
+    assert queue.expiration(queued) == 2.0
+    queued.backoff_expiration, queued.consecutive_errors_count = None, 0
+    assert queue.expiration(queued) == 20.0
