@@ -323,12 +323,16 @@ class Daemon:
             is_handled = scheduler.pods.is_synced and scheduler.nodes.is_synced
             return "" if is_handled or self._is_idle else "not all objects are in the cache yet"
 
+        def watches() -> str:
+            return self.scheduler.watches.health.problem()
+
         def shutdown() -> str:
             return "process is shutting down" if self._stop.is_set() else ""
 
         return {
             "informer-sync": informer_sync,
             "sched-handler-sync": handler_sync,
+            "watches": watches,
             "shutdown": shutdown,
         }
 

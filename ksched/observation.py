@@ -162,10 +162,16 @@ def gauges(scheduler: Scheduler) -> Iterator[Metric]:
             ("assumed_pods",): cache.assumed_pods,
         },
     )
+    yield _gauge(
+        "scheduler_watch_age_seconds",
+        "Seconds since an event, a bookmark or a list of a resource came from the API server.",
+        ("resource",),
+        {(resource,): age for resource, age in scheduler.watches.health.ages().items()},
+    )
 
 
 def _gauge(
-    name: str, text: str, labels: tuple[str, ...], values: Mapping[Any, int]
+    name: str, text: str, labels: tuple[str, ...], values: Mapping[Any, float]
 ) -> GaugeMetricFamily:
     family = GaugeMetricFamily(name, text, labels=labels)
     for label_values, value in values.items():

@@ -96,6 +96,10 @@ class PodStatusUpdater:
         self._wishes.pop(uid, None)
         self._sent.pop(uid, None)
 
+    def forget_sent(self) -> None:
+        """Take nothing for said: the API server may have lost what it was told."""
+        self._sent.clear()
+
     def __len__(self) -> int:
         return len(self._wishes) + len(self._busy)
 

@@ -174,6 +174,18 @@ class PreemptionExecutor:
             del self._preemptions[uid]
         return bool(preemption.running)
 
+    def finished(self) -> list[Preemption]:
+        """Preemptions whose victims are all deleted, as far as the API server answered."""
+        return [one for one in self._preemptions.values() if one.is_finished]
+
+    def give_up(self, preemptions: Iterable[Preemption]) -> None:
+        """Wait no longer for victims that live on though their deletion was answered."""
+        for preemption in preemptions:
+            pod = preemption.pod
+            if self._preemptions.get(pod.uid) is preemption and self.is_preempting(pod.uid):
+                del self._preemptions[pod.uid]
+                self._activate([pod])
+
     def __len__(self) -> int:
         """How many preemptions still have victims to delete."""
         return sum(not preemption.is_finished for preemption in self._preemptions.values())

@@ -16,21 +16,21 @@ import random
 from collections.abc import Callable, Iterable
 from socket import gethostname
 from types import TracebackType
-from typing import Any, Self
+from typing import Self
 
 import anyio
 from msgspec import Raw
 
 from ksched.api.decoding import decode_pod, decoder
-from ksched.api.objects import Node, Pod
+from ksched.api.objects import Pod
 from ksched.binding import BindingCycle
 from ksched.cache.cache import SchedulerCache
 from ksched.cache.listings import Listings
 from ksched.cache.pod_info import PodInfo
+from ksched.cache.volumes import Volumes
 from ksched.client.extender_client import Guard
 from ksched.client.rate_limit import RateLimiter
 from ksched.client.recorder import EventRecorder, pod_reference
-from ksched.client.reflector import Reflector
 from ksched.client.resources import NODES, PODS, RESOURCES
 from ksched.client.rest import ApiClient, Selection
 from ksched.clock import Clock, LoopClock, stopwatch
@@ -72,6 +72,7 @@ from ksched.queue.scheduling_queue import (
     SchedulingQueue,
 )
 from ksched.transport import Transport
+from ksched.watches import Watches
 
 log = logging.getLogger(__name__)
 
@@ -163,8 +164,7 @@ class Scheduler:
         recorder = ProfileRecorder(self.recorder)
         self.pods = PodHandler(self.cache, self.queue, self.waiting, self.pod_status, self.profiles)
         self.nodes = NodeHandler(self.cache, self.queue)
-        self.pod_reflector, self.node_reflector = self._make_reflectors(rng)
-        self.listing_reflectors = self._make_listing_reflectors(rng)
+        self.watches = self._make_watches(rng)
         failures = FailureHandler(self.queue, self.pods.latest, recorder, self.pod_status)
         self._failures, self._profile_recorder = failures, recorder
         self._cycle = SchedulingCycle(
@@ -244,27 +244,35 @@ class Scheduler:
             surroundings,
         )
 
-    def _make_reflectors(self, rng: random.Random) -> tuple[Reflector[Pod], Reflector[Node]]:
-        decode_pod = self.extenders.pod_decoder(self.profiles)
-        decode_node = self.extenders.node_decoder()
-        client, clock = self.client, self.clock
-        return (
-            Reflector(client, PODS, decode_pod, self.pods, clock, selection=NOT_TERMINAL, rng=rng),
-            Reflector(client, NODES, decode_node, self.nodes, clock, rng=rng),
+    def _make_watches(self, rng: random.Random) -> Watches:
+        watches = Watches(self.client, self.clock, rng, self._history_was_lost)
+        watches.add(NODES, self.extenders.node_decoder(), self.nodes)
+        self.pod_reflector = watches.add(
+            PODS,
+            self.extenders.pod_decoder(self.profiles),
+            self.pods,
+            NOT_TERMINAL,
+            self._pods_are_listed,
         )
+        for kind, listing in self.listings.wanted().items():
+            handler = ListingHandler(listing, self.queue, EVENT_RESOURCES.get(kind))
+            watches.add(RESOURCES[kind], decoder(kind), handler)
+        return watches
 
-    def _make_listing_reflectors(self, rng: random.Random) -> list[Reflector[Any]]:
-        return [
-            Reflector(
-                self.client,
-                RESOURCES[kind],
-                decoder(kind),
-                ListingHandler(listing, self.queue, EVENT_RESOURCES.get(kind)),
-                self.clock,
-                rng=rng,
-            )
-            for kind, listing in self.listings.wanted().items()
-        ]
+    def _history_was_lost(self) -> None:
+        """What the API server answered may be untrue by now."""
+        self.pod_status.forget_sent()
+        self.listings.view(Volumes).break_promises()
+
+    def _pods_are_listed(self) -> Callable[[], None]:
+        """A list shows what is left of the binds and deletions that were answered before it."""
+        bound, finished = self.cache.bound_assumed(), self.preemption.finished()
+
+        def complete() -> None:
+            self.pods.give_up(bound)
+            self.preemption.give_up(finished)
+
+        return complete
 
     async def _read_pod(self, pod: PodInfo) -> Pod:
         return decode_pod(Raw(await self.client.get(PODS, pod.namespace, pod.name)))
@@ -320,27 +328,17 @@ class Scheduler:
     async def watch(self) -> None:
         """Keep cache and queue up to date with the API server until cancelled."""
         async with anyio.create_task_group() as tasks:
-            tasks.start_soon(self.node_reflector.run, name="watch nodes")
-            tasks.start_soon(self.pod_reflector.run, name="watch pods")
             tasks.start_soon(self.recorder.run, name="record events")
-            for reflector in self.listing_reflectors:
-                tasks.start_soon(reflector.run, name=f"watch {reflector.resource}")
+            await self.watches.run()
 
     @property
     def is_synced(self) -> bool:
         """Whether every watch has handed over a complete list."""
-        return (
-            self.node_reflector.synced
-            and self.pod_reflector.synced
-            and all(reflector.synced for reflector in self.listing_reflectors)
-        )
+        return self.watches.is_synced
 
     async def wait_synced(self) -> None:
         """Wait until every watch has handed over a complete list."""
-        await self.node_reflector.wait_synced()
-        await self.pod_reflector.wait_synced()
-        for reflector in self.listing_reflectors:
-            await reflector.wait_synced()
+        await self.watches.wait_synced()
 
     async def schedule(self) -> None:
         """Schedule pods until cancelled, or until ``drain`` was asked for and has finished."""

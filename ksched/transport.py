@@ -21,6 +21,10 @@ With any other reason and code 0 the request may have taken effect.
 """
 
 
+SILENT = "Silent"
+"""The ``reason`` of an ``Unavailable`` for a watch on which nothing came for too long."""
+
+
 class Response(NamedTuple):
     """A complete answer. Any status is an answer; only a lost connection is an exception."""
 
@@ -62,7 +66,7 @@ class Transport(Protocol):
     def stream(
         self, path: str, *, idle_timeout: float | None = None
     ) -> AbstractAsyncContextManager[StreamResponse]:
-        """Open a watch. A silence longer than ``idle_timeout`` seconds raises ``Unavailable``."""
+        """Open a watch. A silence longer than ``idle_timeout`` seconds is ``SILENT``."""
         ...
 
     async def aclose(self) -> None: ...

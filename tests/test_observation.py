@@ -53,6 +53,16 @@ async def test_bound_pod_is_counted_with_its_duration_and_attempts():
     assert found["scheduler_pending_pods", "active"] == 0
 
 
+async def test_age_of_every_watch_is_shown():
+    async with observed_cluster(nodes=1) as (c, observation):
+        await c.advance(10)
+        await c.add_nodes(1)
+        await c.advance(5)
+        found = samples(observation)
+    assert found["scheduler_watch_age_seconds", "nodes"] == pytest.approx(5)
+    assert found["scheduler_watch_age_seconds", "persistentvolumes"] == pytest.approx(15)
+
+
 async def test_bound_pod_is_told(caplog):
     caplog.set_level(logging.INFO, logger="ksched")
     async with observed_cluster(nodes=2) as (c, _):

@@ -11,7 +11,7 @@ from ksched.apiserver.request import Request
 from ksched.apiserver.server import ApiServer, failure
 from ksched.apiserver.watching import Watch
 from ksched.errors import Unavailable
-from ksched.transport import JSON, Response, StreamResponse
+from ksched.transport import JSON, SILENT, Response, StreamResponse
 
 _NO_FAULT = Fault()
 _STREAM_HEADERS = {"Content-Type": JSON, "Transfer-Encoding": "chunked"}
@@ -97,7 +97,7 @@ class InProcessTransport:
 
 
 def _silent(path: str, idle_timeout: float | None) -> Unavailable:
-    return Unavailable(0, "Timeout", f"GET {path}: silent for {idle_timeout} seconds")
+    return Unavailable(0, SILENT, f"GET {path}: silent for {idle_timeout} seconds")
 
 
 async def _single(line: bytes) -> AsyncIterator[bytes]:

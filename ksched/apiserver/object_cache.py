@@ -63,10 +63,14 @@ class ObjectCache:
                 if kind == "ERROR":
                     return
                 if kind != "BOOKMARK":
-                    self.apply(obj, kind != "DELETED")
-                    if missing:
+                    if missing is not None:
+                        # The state as it is, even if the server went back to an older one.
                         missing.discard(key_of(obj))
-                elif missing and INITIAL_EVENTS_END in obj["metadata"].get("annotations", {}):
+                        self.objects.pop(key_of(obj), None)
+                    self.apply(obj, kind != "DELETED")
+                elif missing is not None and INITIAL_EVENTS_END in obj["metadata"].get(
+                    "annotations", {}
+                ):
                     for key in missing:
                         self.apply(self.objects[key], False)
                     missing = None

@@ -13,7 +13,7 @@ from __future__ import annotations
 from bisect import bisect_left, insort
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import msgspec
 
@@ -144,6 +144,15 @@ class Collection:
             self._history.popleft()
         self._forgotten = max(self._forgotten, version)
 
+    def restore(self, entries: Mapping[str, Entry], version: int) -> None:
+        """Hold other objects from now on, without a history and without watchers."""
+        self.entries = dict(entries)
+        self._keys = sorted(entries)
+        self._history.clear()
+        self._forgotten = version
+        for watch in tuple(self.watches):
+            watch.close()
+
     def changes_since(self, version: int) -> list[Change]:
         """Return what happened after ``version``; raises 410 when that is no longer known."""
         if version < self._forgotten:
@@ -185,6 +194,13 @@ class Collection:
         ]
         present = [e for e in self.iterate(start, namespace) if e.key not in undone]
         yield from sorted([*present, *revived], key=lambda entry: entry.key)
+
+
+class StoreCopy(NamedTuple):
+    """What a store held at one version, by collection."""
+
+    version: int
+    entries: Mapping[str, Mapping[str, Entry]]
 
 
 class Store:
@@ -231,6 +247,17 @@ class Store:
         self._compacted = self.version
         for collection in self._collections.values():
             collection.forget_history(self.version)
+
+    def copy(self) -> StoreCopy:
+        """Everything stored, for ``restore``."""
+        entries = {key: dict(one.entries) for key, one in self._collections.items()}
+        return StoreCopy(self.version, entries)
+
+    def restore(self, copy: StoreCopy) -> None:
+        """Go back to a copy, versions and all, as an etcd restored from a snapshot does."""
+        self.version = self._compacted = copy.version
+        for key, collection in self._collections.items():
+            collection.restore(copy.entries.get(key, {}), copy.version)
 
     def _commit(
         self, collection: Collection, kind: str, obj: JsonObject, previous: Entry | None

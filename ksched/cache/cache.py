@@ -106,10 +106,9 @@ class SchedulerCache:
             self._add_to_node(pod)
             return
         if cached.info.node_name != pod.node_name:
-            believed = "assumed" if cached.is_assumed else "known"
             log.warning(
-                f"pod was added on another node than {believed}",
-                extra={"pod": pod.key, believed: cached.info.node_name, "node": pod.node_name},
+                "pod is on another node than assumed or known",
+                extra={"pod": pod.key, "before": cached.info.node_name, "node": pod.node_name},
             )
         self._assumed.pop(pod.uid, None)
         cached.is_assumed, cached.deadline = False, None

@@ -66,6 +66,12 @@ class AssumedListing(Generic[T]):
             del self._assumed[key]
             self._changed(key)
 
+    def break_promises(self) -> None:
+        """Take all promises back."""
+        assumed, self._assumed = self._assumed, {}
+        for key in assumed:
+            self._changed(key)
+
     def _listed(self, key: str) -> None:
         """Drop a promise that the watch has overtaken."""
         assumed = self._assumed.get(key)
@@ -83,9 +89,17 @@ class Volumes:
     def __init__(self, listings: Listings) -> None:
         self.claims = AssumedListing(listings.want(PersistentVolumeClaim), "persistentvolumeclaims")
         self.volumes = AssumedListing(listings.want(PersistentVolume), "persistentvolumes")
+        self.losses = 0
+        """How often promises were broken because the API server lost what it was told."""
         self._classes: dict[str, ClassVolumes] = {}
         self._class_of: dict[str, str] = {}
         self.volumes.follow(self._file)
+
+    def break_promises(self) -> None:
+        """Take all promises back, whether or not they were written."""
+        self.losses += 1
+        self.claims.break_promises()
+        self.volumes.break_promises()
 
     def of_class(self, class_name: str) -> ClassVolumes:
         """The volumes of a class."""

@@ -7,6 +7,7 @@ goes through aiohttp.
 
 from __future__ import annotations
 
+import socket
 import ssl
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import asynccontextmanager
@@ -23,7 +24,7 @@ from ksched.client.tls import TlsContexts, TlsSettings
 from ksched.clock import Clock
 from ksched.errors import Unavailable
 from ksched.redaction import redact_text
-from ksched.transport import JSON, NOT_SENT, Response, StreamResponse
+from ksched.transport import JSON, NOT_SENT, SILENT, Response, StreamResponse
 
 USER_AGENT = "ksched"
 MAX_LINE = 64 << 20
@@ -34,6 +35,13 @@ MAX_LIST = 2 << 30
 
 _READ_BUFFER = 2 << 20
 _CONNECT_SECONDS = 10.0
+# As client-go's HTTP/2 pings: asked after 30 s of silence, given up 15 s later.
+_DEAD_PEER = (
+    ("TCP_KEEPIDLE", 30),
+    ("TCP_KEEPINTVL", 5),
+    ("TCP_KEEPCNT", 3),
+    ("TCP_USER_TIMEOUT", 45_000),
+)
 # How long an identity is used before its files are looked at again.
 _IDENTITY_SECONDS = 1.0
 # A repeated PUT carries the resourceVersion it was made for, a repeated DELETE finds nothing.
@@ -260,7 +268,9 @@ class HttpTransport:
     ) -> aiohttp.ClientResponse:
         if self._session is None:
             self._session = aiohttp.ClientSession(
-                connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=30.0),
+                connector=aiohttp.TCPConnector(
+                    limit=0, keepalive_timeout=30.0, socket_factory=_watchful_socket
+                ),
                 cookie_jar=aiohttp.DummyCookieJar(),
                 read_bufsize=_READ_BUFFER,
                 max_headers=MAX_HEADERS,
@@ -292,11 +302,26 @@ async def _read(answer: aiohttp.ClientResponse, limit: int) -> bytes:
     return bytes(body)
 
 
+def _watchful_socket(address: aiohttp.AddrInfoType) -> socket.socket:
+    """A socket that notices a peer which is gone without a word, also while nothing is sent."""
+    family, kind, protocol, _, _ = address
+    made = socket.socket(family, kind, protocol)
+    made.setblocking(False)
+    made.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    # Not every system has all of them; its own defaults hold where one is missing.
+    for option, value in _DEAD_PEER:
+        if hasattr(socket, option):
+            made.setsockopt(socket.IPPROTO_TCP, getattr(socket, option), value)
+    return made
+
+
 async def _lines(answer: aiohttp.ClientResponse, path: str) -> AsyncGenerator[bytes, None]:
     read = answer.content.readline
     try:
         while line := await read(max_line_length=MAX_LINE):
             yield line
+    except aiohttp.SocketTimeoutError as error:
+        raise Unavailable(0, SILENT, f"WATCH {path.partition('?')[0]}: {error}") from error
     except (aiohttp.ClientError, OSError, TimeoutError, ValueError) as error:
         raise _named(_unavailable(error), "WATCH", path) from error
 

@@ -2,22 +2,30 @@
 
     list ──────────────► watch ──410 Gone──► list again, as a difference
      ▲ pages or           │
-     │ WatchList          ├─ closed, broken, silent, garbled: watch again from the last version
-     └─ failed: wait      ├─ refused, garbled or silent again and again at one version: list again
+     │ WatchList          ├─ closed, broken, silent, garbled: watch again from the last version,
+     └─ failed: wait      │  if the server still has the latest change that we know
+                          ├─ refused or garbled again and again at one version: list again
                           └─ older than what we know: the server lost its data, list again
 
 Every change reaches the handler exactly once (see ``store``). A server that refuses or closes at
 once is asked again after 0.8 s, doubling to 30 s, each lengthened at random up to twice.
+
+A server restored from a backup accepts a watch from a version it has not reached yet, waits for it
+without a word, and goes on from there as if nothing had happened. So before a watch is opened again
+the latest known change is read at the known version: one small request every few minutes. All kinds
+have one history, therefore ``on_history_lost`` lets the others list again too.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import random
 from collections.abc import AsyncIterator, Callable, Mapping
 from typing import Generic
 
+import anyio
 import msgspec
 
 from ksched.api.decoding import (
@@ -34,8 +42,10 @@ from ksched.client.rest import EVERYTHING, PAGE_LIMIT, ApiClient, Selection
 from ksched.client.retry import Backoff
 from ksched.client.status import error_from_status
 from ksched.client.store import Handler, Store, T, identify, is_older
+from ksched.client.watch_health import STALE_SECONDS, WatchState
 from ksched.clock import Clock
 from ksched.errors import ApiError, Gone, InvalidObject, TooManyRequests, Unavailable
+from ksched.transport import SILENT
 
 log = logging.getLogger(__name__)
 
@@ -45,9 +55,19 @@ _TRIES_AT_ONE_VERSION = 3
 _MAX_PATIENCE = 300.0
 # Answers that say that the server knows no streaming lists; all others may pass.
 _NO_STREAMING = frozenset({400, 404, 405, 415, 422})
+# Likewise of lists at a version.
+_CANNOT_ANSWER = _NO_STREAMING
 # What a server with an etcd too old for them says, with code 500 and inside the stream.
 _NO_PROGRESS = "RequestWatchProgress"
+# What a server says of a version that it has not reached; the second is etcd's own word.
+_FUTURE = ("Too large resource version", "future revision")
+# Several kinds may notice the same loss; a list as young as this has seen it.
+_YOUNG_SECONDS = 5.0
 _INITIAL_EVENTS_END = "k8s.io/initial-events-end"
+
+
+OnList = Callable[[], Callable[[], None]]
+"""Called when a list is begun; what it returns is called when that list is complete."""
 
 
 class _Garbled(Exception):
@@ -57,9 +77,9 @@ class _Garbled(Exception):
 class Reflector(Generic[T]):
     """Lists and watches one resource and tells a handler what changed.
 
-    ``idle_timeout`` is how long a watch may be silent before its connection is given up; servers
-    send a bookmark about once a minute. ``healthy_seconds`` is how long a watch must have lived to
-    be reopened without waiting.
+    ``idle_timeout`` is how long a watch may be silent before it is opened again; servers send a
+    bookmark every minute or two, and a dead connection is the transport's to notice.
+    ``healthy_seconds`` is how long a watch must have lived to be reopened without waiting.
     """
 
     def __init__(
@@ -74,11 +94,13 @@ class Reflector(Generic[T]):
         rng: random.Random | None = None,
         use_watch_list: bool = True,
         page_limit: int = PAGE_LIMIT,
-        idle_timeout: float = 120.0,
+        idle_timeout: float = 240.0,
         watch_list_idle_timeout: float = 10.0,
         healthy_seconds: float = 30.0,
         initial_backoff: float = 0.8,
         max_backoff: float = 30.0,
+        on_list: OnList | None = None,
+        on_history_lost: Callable[[], None] | None = None,
     ) -> None:
         self._client = client
         self._resource = resource
@@ -95,10 +117,16 @@ class Reflector(Generic[T]):
         self._backoff = Backoff(self._rng, initial=initial_backoff, maximum=max_backoff)
         self._version = ""
         self._failures_at_version = 0
-        # Watches in a row that lived and told nothing, not even a bookmark.
-        self._silent_watches = 0
-        # When the present watch was opened, until it tells anything.
-        self._silent_since: float | None = None
+        # The version that was known last, also while listing anew.
+        self._known = ""
+        # Whether the version comes from a list that was just made.
+        self._is_fresh = False
+        self._listed_at = -math.inf
+        self._on_list, self._on_history_lost = on_list, on_history_lost
+        self._list_done: Callable[[], None] | None = None
+        self._round = anyio.CancelScope()
+        self._is_pausing = False
+        self.state = WatchState()
         # The kind of failure last told, until something works again.
         self._complaint: tuple[type[Exception], int, str] | None = None
         self._synced = asyncio.Event()
@@ -123,27 +151,64 @@ class Reflector(Generic[T]):
 
     async def run(self) -> None:
         """List and watch until cancelled. Only a handler's own exception ends it."""
+        self.state.contact_at = self._clock.now()
         while True:
-            opened_at, version = self._clock.now(), self._version
-            retry_after = 0.0
-            try:
-                if version:
-                    await self._watch()
-                elif not (self._use_watch_list and await self._watch_list()):
-                    await self._list()
-                    continue
-            except (ApiError, _Garbled) as error:
+            with anyio.CancelScope() as self._round:
+                await self._list_or_watch()
+
+    def relist(self) -> None:
+        """List again now: the server's history is not the one that was watched."""
+        if self._is_pausing and not self._version:
+            self._round.cancel()
+        elif self._version and self._clock.now() - self._listed_at >= _YOUNG_SECONDS:
+            self._version = ""
+            self._round.cancel()
+
+    async def _list_or_watch(self) -> None:
+        opened_at, version = self._clock.now(), self._version
+        retry_after = 0.0
+        try:
+            if version:
+                await self._check_history()
+                await self._watch()
+                self._works()
+            elif not (self._use_watch_list and await self._watch_list()):
+                await self._list()
+                return
+        except (ApiError, _Garbled) as error:
+            if getattr(error, "reason", "") == SILENT:
+                log.debug("watch is silent, opening again", extra={"resource": str(self._resource)})
+            else:
                 self._after_failure(version, error)
                 retry_after = getattr(error, "retry_after", None) or 0.0
-            self._relist_after_silence()
-            progressed = self._version not in ("", version)
+        finally:
+            self.state.is_open = False
+        progressed = self._version not in ("", version)
+        self._is_pausing = True
+        try:
             await self._pause(opened_at, retry_after, progressed=progressed)
+        finally:
+            self._is_pausing = False
+
+    def _works(self) -> None:
+        """A watch told something, or ended in good order."""
+        self._complaint = None
+        since = self.state.failing_since
+        if since is not None:
+            seconds = self._clock.now() - since
+            # As loud as what was said while it lasted.
+            log.log(
+                logging.WARNING if seconds >= STALE_SECONDS else logging.INFO,
+                "watch works again",
+                extra={"resource": str(self._resource), "after_seconds": round(seconds, 1)},
+            )
+            self.state.failing_since = None
 
     def _after_failure(self, version: str, error: Exception) -> None:
         """Decide between watching on from the last version and listing again."""
         if self._version != version:
             self._failures_at_version = 0
-            self._complaint = None
+        self.state.fail(self._clock.now(), str(error))
         # An outage is told when it begins; the tries in between are for whoever looks closer.
         complaint = (type(error), getattr(error, "code", 0), getattr(error, "reason", ""))
         log.log(
@@ -158,6 +223,8 @@ class Reflector(Generic[T]):
         self._complaint = complaint
         if isinstance(error, Gone):
             self._version = ""
+        elif any(words in str(error) for words in _FUTURE):
+            self._history_lost()
         # A lost connection says nothing about the version. An answer that fails again and again
         # does: the version may be one the server has never heard of (restored from a backup).
         elif not isinstance(error, TooManyRequests) and getattr(error, "code", -1) != 0:
@@ -167,28 +234,16 @@ class Reflector(Generic[T]):
         if not self._version:
             self._failures_at_version = 0
 
-    def _relist_after_silence(self) -> None:
-        """Stop believing a version at which nothing ever happens.
-
-        A server restored from a backup accepts a watch from a version it has not reached yet, and
-        waits for it without a word.
-        """
-        since, self._silent_since = self._silent_since, None
-        if since is None or self._clock.now() - since < self._healthy_seconds:
-            return
-        self._silent_watches += 1
-        if self._version and self._silent_watches >= _TRIES_AT_ONE_VERSION:
-            log.warning(
-                "watch is always silent, listing again",
-                extra={"resource": str(self._resource), "resource_version": self._version},
-            )
-            self._version = ""
+    def _history_lost(self) -> None:
+        """The server lost its data or was restored from a copy: list again, and the others too."""
+        self._version = self._known = ""
+        if self._on_history_lost is not None:
+            self._on_history_lost()
 
     async def _pause(self, opened_at: float, retry_after: float, *, progressed: bool) -> None:
         """Wait before the next request, so that no failing server sees a storm of them."""
         if not retry_after and self._clock.now() - opened_at >= self._healthy_seconds:
             self._backoff.reset()
-            self._complaint = None
             return
         if progressed:
             self._backoff.reset()
@@ -198,7 +253,7 @@ class Reflector(Generic[T]):
 
     async def _list(self) -> None:
         """List in pages and hand over the differences."""
-        self._store.begin_list()
+        self._begin_list()
         limit, token = self._page_limit, ""
         while True:
             try:
@@ -210,7 +265,7 @@ class Reflector(Generic[T]):
                     raise
                 # The pages outlived the server's memory; one answer cannot.
                 limit, token = 0, ""
-                self._store.begin_list()
+                self._begin_list()
                 continue
             self._slice_began = self._clock.now()
             for raw in page.items:
@@ -232,7 +287,8 @@ class Reflector(Generic[T]):
         servers refuse, some answer 200 and then an ERROR event, old ones ignore the wish and
         never say that the initial events are over.
         """
-        self._store.begin_list()
+        self._begin_list()
+        is_listed = False
         try:
             async with (
                 asyncio.timeout(self._watch_list_idle_timeout) as patience,
@@ -248,9 +304,11 @@ class Reflector(Generic[T]):
                 version = await self._initial_events(lines, patience)
                 patience.reschedule(None)
                 self._finish_list(version)
+                is_listed = True
+                self._works()
                 await self._events(lines)
         except (ApiError, _Garbled, TimeoutError) as error:
-            if self._version:
+            if is_listed:
                 raise
             if _is_never_streaming(error):
                 self._use_watch_list = False
@@ -258,7 +316,7 @@ class Reflector(Generic[T]):
                 "streaming list not available, listing in pages",
                 extra={"resource": str(self._resource), "error": str(error) or "timed out"},
             )
-        return bool(self._version)
+        return is_listed
 
     async def _initial_events(self, lines: AsyncIterator[bytes], patience: asyncio.Timeout) -> str:
         """Take the objects that exist; return the version they stand for."""
@@ -282,11 +340,23 @@ class Reflector(Generic[T]):
                 patience.reschedule(loop.time() + self._watch_list_idle_timeout)
         raise Unavailable(0, "", "stream closed before the end of the initial events")
 
+    def _begin_list(self) -> None:
+        self._store.begin_list()
+        self._list_done = self._on_list() if self._on_list is not None else None
+
     def _finish_list(self, version: str) -> None:
         self._store.end_list(version)
-        self._version = version
-        self._silent_watches = 0
-        self._complaint = None
+        if is_older(version, self._known):
+            log.warning(
+                "listed at an older version than known",
+                extra={"resource": str(self._resource), "known": self._known, "listed": version},
+            )
+            self._history_lost()
+        self._version = self._known = version
+        self._is_fresh = True
+        self._listed_at = self.state.contact_at = self._clock.now()
+        if self._list_done is not None:
+            self._list_done()
         if not self._synced.is_set():
             self._synced.set()
             self._handler.synced()
@@ -297,6 +367,35 @@ class Reflector(Generic[T]):
 
     # -- watching -------------------------------------------------------------------------------
 
+    async def _check_history(self) -> None:
+        """Make sure that the server's past is the one we know; raises ``Gone`` when it is not."""
+        if self._is_fresh:
+            self._is_fresh = False
+            return
+        known, latest = self._version, self._store.latest
+        try:
+            page = await self._client.list_page(
+                self._resource,
+                self._selection.only(latest.namespace, latest.name) if latest else self._selection,
+                limit=1,
+                exactly_at=known,
+            )
+        except ApiError as error:
+            # Such a server cannot be asked; what it says to the watch has to do.
+            if error.code in _CANNOT_ANSWER:
+                return
+            raise
+        self.state.contact_at = self._clock.now()
+        answered = page.metadata.resource_version
+        found = identify(page.items[0]).resource_version if page.items else ""
+        if is_older(answered, known):
+            raise self._went_back(answered)
+        if answered == known and found != (latest.version if latest else ""):
+            self._history_lost()
+            what = f"{latest.name} is {found or 'absent'}" if latest else f"{found} exists"
+            problem = f"LIST {self._resource.path()}: {what} at {known}, unlike what was watched"
+            raise Gone(410, "HistoryLost", problem)
+
     async def _watch(self) -> None:
         async with self._client.watch(
             self._resource,
@@ -305,15 +404,14 @@ class Reflector(Generic[T]):
             timeout_seconds=self._watch_seconds(),
             idle_timeout=self._idle_timeout,
         ) as lines:
-            self._silent_since = self._clock.now()
             await self._events(lines)
 
     async def _events(self, lines: AsyncIterator[bytes]) -> None:
         """Hand over changes until the server closes the stream."""
+        self.state.is_open, self._is_fresh = True, False
         self._slice_began = self._clock.now()
         async for line in lines:
             event = self._event(line)
-            self._silent_since, self._silent_watches = None, 0
             if event.type == BOOKMARK:
                 version = identify(event.object).resource_version
             elif event.type == DELETED:
@@ -327,13 +425,19 @@ class Reflector(Generic[T]):
                 if event.type != DELETED:
                     raise self._went_back(version)
             elif version:
-                self._version = version
-            await self._yield_if_long()
+                self._version = self._known = version
+            if self._complaint is not None:
+                self._works()
+            self.state.contact_at = now = self._clock.now()
+            if now - self._slice_began >= _SLICE_SECONDS:
+                await asyncio.sleep(0)
+                self._slice_began = self._clock.now()
 
     def _went_back(self, version: str) -> Gone:
         """Versions only ever grow, unless the server lost its data or was restored."""
         where = self._resource.path()
         problem = f"resourceVersion went back from {self._version} to {version}"
+        self._history_lost()
         return Gone(410, "VersionWentBack", f"WATCH {where}: {problem}")
 
     def _event(self, line: bytes) -> WatchEvent:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import random
 from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from urllib.parse import quote, urlencode
 
@@ -32,6 +33,7 @@ from ksched.errors import InvalidObject, Unavailable
 from ksched.transport import JSON, STRATEGIC_MERGE_PATCH, Response, Transport
 
 DEFAULT_TIMEOUT = 30.0
+OPEN_SECONDS = 30.0
 PAGE_LIMIT = 500
 _ERROR_BODY_LIMIT = 1 << 16
 
@@ -43,6 +45,11 @@ class Selection:
     namespace: str = ""
     field_selector: str = ""
     label_selector: str = ""
+
+    def only(self, namespace: str, name: str) -> Selection:
+        """The object of that name, if it is selected."""
+        fields = f"{self.field_selector}," if self.field_selector else ""
+        return Selection(namespace, f"{fields}metadata.name={name}", self.label_selector)
 
 
 EVERYTHING = Selection()
@@ -137,13 +144,19 @@ class ApiClient:
         *,
         limit: int = PAGE_LIMIT,
         continue_token: str = "",
+        exactly_at: str = "",
         timeout: float = DEFAULT_TIMEOUT,
         retry: RetryPolicy = NO_RETRY,
     ) -> ListPage:
-        """Fetch one page of a list, up to date at the time of the call; ``limit`` 0 means all."""
+        """Fetch one page of a list, up to date at the time of the call; ``limit`` 0 means all.
+
+        ``exactly_at`` asks for the objects as they were at a resourceVersion.
+        """
         query = {
             "limit": str(limit) if limit else "",
             "continue": continue_token,
+            "resourceVersion": exactly_at,
+            "resourceVersionMatch": "Exact" if exactly_at else "",
             "fieldSelector": selection.field_selector,
             "labelSelector": selection.label_selector,
         }
@@ -168,8 +181,9 @@ class ApiClient:
     ) -> AsyncIterator[AsyncIterator[bytes]]:
         """Open a watch with bookmarks and give its lines, one undecoded event each.
 
-        Raises at once when the server refuses; the lines raise ``Unavailable`` when the connection
-        breaks or is silent for ``idle_timeout`` seconds.
+        Raises when the server refuses or does not answer within ``OPEN_SECONDS``; the lines raise
+        ``Unavailable`` when the connection breaks, and with the reason ``SILENT`` when nothing came
+        for ``idle_timeout`` seconds.
         """
         query = {
             "watch": "1",
@@ -184,7 +198,14 @@ class ApiClient:
         path = _with_query(resource.path(selection.namespace), query)
         if self._limiter is not None:
             await self._limiter.acquire()
-        async with self._transport.stream(path, idle_timeout=idle_timeout) as answer:
+        async with AsyncExitStack() as stack:
+            stream = self._transport.stream(path, idle_timeout=idle_timeout)
+            try:
+                async with asyncio.timeout(OPEN_SECONDS):
+                    answer = await stack.enter_async_context(stream)
+            except TimeoutError:
+                problem = f"WATCH {resource.path()}: no answer within {OPEN_SECONDS:g} seconds"
+                raise Unavailable(0, "Timeout", problem) from None
             if answer.status != 200:
                 body = await _read_error(answer.lines)
                 response = Response(answer.status, answer.headers, body)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
-from typing import Generic, Protocol, TypeVar
+from typing import Generic, NamedTuple, Protocol, TypeVar
 
 import msgspec
 
@@ -57,6 +57,14 @@ def identify(raw: msgspec.Raw) -> ObjectMeta:
         return ObjectMeta()
 
 
+class Fact(NamedTuple):
+    """What is known of one object: its version, or none if it is gone."""
+
+    namespace: str
+    name: str
+    version: str
+
+
 class Store(Generic[T]):
     """Last known objects by key, told apart from news by resourceVersion."""
 
@@ -73,20 +81,26 @@ class Store(Generic[T]):
         # Keys that could not be decoded; each is logged once.
         self._undecodable: set[str] = set()
         self._listed: set[str] | None = None
+        # The latest change: a server without it has another history than ours.
+        self.latest: Fact | None = None
 
     # -- lists ----------------------------------------------------------------------------------
 
     def begin_list(self) -> None:
         """Start a complete list; an interrupted one is simply begun again."""
         self._listed = set()
+        self.latest = None
 
     def list_item(self, raw: msgspec.Raw) -> None:
         """Take one object of a list: it is the truth, whatever was seen before."""
         assert self._listed is not None
         obj = self._decoded(raw)
+        meta = identify(raw) if obj is None else obj.metadata
+        if self.latest is None or is_newer(meta.resource_version, self.latest.version):
+            self._note(meta, meta.resource_version)
         if obj is None:
             return
-        key = obj.metadata.key
+        key = meta.key
         self._listed.add(key)
         old = self._objects.get(key)
         if old is None or old.metadata.resource_version != obj.metadata.resource_version:
@@ -95,7 +109,9 @@ class Store(Generic[T]):
     def list_remove(self, raw: msgspec.Raw) -> None:
         """Take back an object of a list that was deleted while the list was streamed."""
         assert self._listed is not None
-        self._listed.discard(identify(raw).key)
+        meta = identify(raw)
+        self._listed.discard(meta.key)
+        self._note(meta, "")
 
     def end_list(self, resource_version: str) -> None:
         """Finish a list: what it did not hold is gone."""
@@ -112,7 +128,9 @@ class Store(Generic[T]):
         """Take an ADDED or MODIFIED object unless it is old news; return its version."""
         obj = self._decoded(raw)
         if obj is None:
-            return identify(raw).resource_version
+            meta = identify(raw)
+            self._note(meta, meta.resource_version)
+            return meta.resource_version
         key, version = obj.metadata.key, obj.metadata.resource_version
         old = self._objects.get(key)
         if old is not None:
@@ -120,6 +138,7 @@ class Store(Generic[T]):
         else:
             known = self._tombstones.get(key, self._floor)
         if is_newer(version, known):
+            self._note(obj.metadata, version)
             self._set(key, old, obj)
         return version
 
@@ -134,6 +153,7 @@ class Store(Generic[T]):
             version == old.metadata.resource_version
             or is_newer(version, old.metadata.resource_version)
         ):
+            self._note(meta, "")
             self._vanish(key, version)
         return version
 
@@ -148,6 +168,9 @@ class Store(Generic[T]):
             self._handler.added(new)
         else:
             self._handler.modified(old, new)
+
+    def _note(self, meta: ObjectMeta, version: str) -> None:
+        self.latest = Fact(meta.namespace, meta.name, version)
 
     def _vanish(self, key: str, version: str) -> None:
         self._tombstones.pop(key, None)

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ksched.apiserver.resources import PODS
+from ksched.apiserver.resources import NODES, PODS
 from ksched.apiserver.status import StatusError
 from ksched.apiserver.store import Store, object_key
 
@@ -89,6 +89,27 @@ def test_a_stored_object_cannot_be_changed_from_outside():
     obj["spec"]["x"] = 2
     entry.decode()["spec"]["x"] = 3
     assert entry.decode()["spec"]["x"] == 1
+
+
+def test_a_copy_brings_back_objects_and_versions():
+    store = Store()
+    store.create(PODS, {"metadata": {"name": "kept", "namespace": "n"}})
+    doomed = store.create(PODS, {"metadata": {"name": "doomed", "namespace": "n"}})
+    copy = store.copy()
+    store.delete(PODS, doomed)
+    store.create(PODS, {"metadata": {"name": "a", "namespace": "n"}})
+    store.create(NODES, {"metadata": {"name": "since"}})
+    store.restore(copy)
+    assert store.version == copy.version
+    collection = store.collection(PODS)
+    assert [entry.key for entry in collection.iterate("", "")] == ["n/doomed", "n/kept"]
+    assert list(store.collection(NODES).iterate("", "")) == []
+    assert collection.changes_since(store.version) == []
+    with pytest.raises(StatusError, match="too old resource version"):
+        collection.changes_since(copy.version - 1)
+    assert store.create(PODS, {"metadata": {"name": "b", "namespace": "n"}}).version == (
+        copy.version + 1
+    )
 
 
 def test_compaction_forgets_the_past_only():

@@ -22,7 +22,7 @@ from ksched.client.resources import Resource
 from ksched.client.rest import ApiClient
 from ksched.errors import Unavailable
 from ksched.testing.virtual_time import VirtualClock
-from ksched.transport import Response, StreamResponse
+from ksched.transport import SILENT, Response, StreamResponse
 
 END = object()
 WIDGETS = Resource("example.io", "v1", "widgets", "Widget")
@@ -55,8 +55,11 @@ class FakeCluster:
         self.history: list[tuple[int, str, dict[str, Any]]] = []
         self.oldest = 0
         self.offers_watch_list = False
+        self.refuses_watches = False
         self.answers: deque[Any] = deque()
         self.requests: list[tuple[float, str]] = []
+        self.checks: list[tuple[float, str]] = []
+        """Lists at an exact version; they are answered by the history, never by ``answers``."""
         self.streams: list[asyncio.Queue[Any]] = []
         self._pages: dict[str, tuple[int, list[dict[str, Any]]]] = {}
 
@@ -116,6 +119,11 @@ class FakeCluster:
         content_type: str = "",
         timeout: float = 30.0,
     ) -> Response:
+        query = parse_qs(urlsplit(path).query)
+        if "resourceVersionMatch" in query:
+            self.checks.append((asyncio.get_running_loop().time(), path))
+            await asyncio.sleep(0)
+            return self._state_at(int(query["resourceVersion"][0]), query)
         self.requests.append((asyncio.get_running_loop().time(), path))
         await asyncio.sleep(0)
         if self.answers:
@@ -124,7 +132,6 @@ class FakeCluster:
                 raise answer
             assert isinstance(answer, Response)
             return answer
-        query = parse_qs(urlsplit(path).query)
         token = query.get("continue", [""])[0]
         if token and token not in self._pages:
             return Response(410, {}, status(410, "Expired"))
@@ -135,6 +142,21 @@ class FakeCluster:
             meta["continue"] = f"t{len(self.requests)}"
             self._pages[meta["continue"]] = (version, items[limit:])
         page = {"metadata": meta, "items": items[:limit] or None}
+        return Response(200, {}, json.dumps(page).encode())
+
+    def _state_at(self, version: int, query: dict[str, list[str]]) -> Response:
+        if version > self.version:
+            return Response(504, {}, status(504, "Timeout", "Too large resource version"))
+        if version < self.oldest:
+            return Response(410, {}, status(410, "Expired"))
+        objects: dict[str, Any] = {}
+        for at, kind, obj in self.history:
+            if at <= version:
+                objects[obj["metadata"]["name"]] = None if kind == "DELETED" else obj
+        *_, field = query.get("fieldSelector", [""])[0].split(",")
+        name = field.removeprefix("metadata.name=") if "metadata.name=" in field else ""
+        found = [obj for key, obj in objects.items() if obj and name in ("", key)]
+        page = {"metadata": {"resourceVersion": str(version)}, "items": found[:1]}
         return Response(200, {}, json.dumps(page).encode())
 
     @asynccontextmanager
@@ -163,6 +185,10 @@ class FakeCluster:
                 self.streams.remove(queue)
 
     def _open(self, query: dict[str, list[str]], queue: asyncio.Queue[Any]) -> int:
+        if self.refuses_watches:
+            queue.put_nowait(status(403, "Forbidden", "may not watch"))
+            queue.put_nowait(END)
+            return 403
         if "sendInitialEvents" in query:
             if not self.offers_watch_list:
                 queue.put_nowait(status(422, "Invalid"))
@@ -194,7 +220,7 @@ async def _lines(queue: asyncio.Queue[Any], idle_timeout: float | None) -> Async
             async with asyncio.timeout(idle_timeout):
                 line = await queue.get()
         except TimeoutError:
-            raise Unavailable(0, "AnswerLost", "silent") from None
+            raise Unavailable(0, SILENT, "silent") from None
         if line is END:
             return
         if isinstance(line, Exception):

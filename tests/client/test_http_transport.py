@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import gzip
+import socket
 
 import pytest
 
 from ksched.client.http_transport import ClientConfig, HttpTransport
 from ksched.clock import LoopClock
 from ksched.errors import Unavailable
-from ksched.transport import MERGE_PATCH, NOT_SENT
+from ksched.transport import MERGE_PATCH, NOT_SENT, SILENT
 
 pytestmark = pytest.mark.real_time
 
@@ -402,9 +403,28 @@ async def test_silent_watch_is_given_up_after_the_idle_timeout(connect, raw_serv
     server = await raw_server(handle)
     loop = asyncio.get_running_loop()
     began = loop.time()
-    with pytest.raises(Unavailable, match="WATCH /watch: "):
+    with pytest.raises(Unavailable, match="WATCH /watch: ") as caught:
         await read(connect(server.port), idle_timeout=0.15)
+    assert caught.value.reason == SILENT
     assert 0.3 < loop.time() - began < 20
+
+
+async def test_peer_that_is_gone_without_a_word_is_asked_for(connect, raw_server, wire):
+    """The kernel does it: what a half-open connection looks like cannot be made on loopback."""
+
+    async def handle(asked, writer):
+        writer.write(wire.stream_head)
+        await asyncio.sleep(30)
+
+    server = await raw_server(handle)
+    transport = connect(server.port)
+    async with transport.stream("/watch", idle_timeout=5):
+        (protocol,) = transport._session.connector._acquired
+        own = protocol.transport.get_extra_info("socket")
+        assert own.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)
+        options = ("TCP_KEEPIDLE", "TCP_KEEPINTVL", "TCP_KEEPCNT", "TCP_USER_TIMEOUT")
+        found = [own.getsockopt(socket.IPPROTO_TCP, getattr(socket, one)) for one in options]
+        assert found == [30, 5, 3, 45_000]
 
 
 async def test_watch_that_never_gets_a_head_is_given_up(connect, raw_server):

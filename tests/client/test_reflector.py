@@ -68,7 +68,7 @@ async def test_410_lists_again_and_tells_only_differences(cluster, witness, refl
         cluster.put("reborn", size=3)
         cluster.put("new")
         cluster.forget_history()
-        await asyncio.sleep(200)  # the silence is noticed after two minutes
+        await asyncio.sleep(300)  # the silence is noticed after four minutes
     assert sorted(witness.take()) == [
         "added new",
         "added reborn",
@@ -242,6 +242,7 @@ async def test_deletion_with_the_last_stored_version_is_no_step_back(cluster, wi
     async with reflect():
         await asyncio.sleep(0.1)
         cluster.put("b")
+        cluster.history.append((cluster.version, "DELETED", cluster.objects.pop("a")))
         cluster._push(deletion)
         await asyncio.sleep(0.1)
         assert witness.take() == ["added a", "synced", "added b", "deleted a"]
@@ -249,35 +250,6 @@ async def test_deletion_with_the_last_stored_version_is_no_step_back(cluster, wi
         await asyncio.sleep(5)
     assert "resourceVersion=102" in cluster.requests[-1][1]
     assert len(cluster.requests) == 3
-
-
-async def test_watch_that_is_silent_again_and_again_leads_to_a_new_list(
-    cluster, witness, reflect, caplog
-):
-    cluster.put("lost")
-    async with reflect(idle_timeout=120):
-        await asyncio.sleep(0.1)
-        cluster.end_streams()
-        lose_data(cluster)
-        # What a real server does: it accepts the watch and waits for the version to come.
-        cluster._open = lambda query, queue: 200
-        cluster.put("old")
-        await asyncio.sleep(355)
-        assert "default/lost" in witness.view
-        await asyncio.sleep(15)
-        assert list(witness.view) == ["default/old"]
-    assert [r.resource for r in caplog.records if "always silent" in r.message] == [
-        "widgets.example.io"
-    ]
-
-
-@pytest.mark.parametrize("seconds", [60, 100])
-async def test_bookmarks_keep_a_quiet_watch_from_being_listed_again(cluster, reflect, seconds):
-    async with reflect(idle_timeout=120):
-        for _ in range(20):
-            await asyncio.sleep(seconds)
-            cluster.bookmark()
-    assert len(cluster.requests) == 2
 
 
 @pytest.mark.parametrize("code", [429, 503, 500, 403, 404])

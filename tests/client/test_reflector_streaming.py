@@ -46,7 +46,7 @@ async def test_streaming_list_after_410_tells_only_differences(cluster, witness,
         cluster.put("changed", size=1)
         cluster.delete("gone")
         cluster.forget_history()
-        await asyncio.sleep(200)
+        await asyncio.sleep(300)
         assert witness.take() == ["modified changed", "deleted gone"]
 
 

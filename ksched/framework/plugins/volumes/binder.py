@@ -142,12 +142,13 @@ class VolumeBinder:
 
     async def bind(self, pod: PodInfo, node_name: str, pod_volumes: PodVolumes) -> Status:
         """Write the promises and wait until every claim is bound."""
+        losses = self._finder.volumes.losses
         try:
             await self._write(pod_volumes)
         except ApiError as problem:
             return error(problem.message)
         try:
-            await self._wait(pod, node_name, pod_volumes)
+            await self._wait(pod, node_name, pod_volumes, losses)
         except Unbound as problem:
             return error(f"binding volumes: {problem}")
         return SUCCESS
@@ -170,7 +171,9 @@ class VolumeBinder:
 
     # -- waiting --------------------------------------------------------------------------------
 
-    async def _wait(self, pod: PodInfo, node_name: str, pod_volumes: PodVolumes) -> None:
+    async def _wait(
+        self, pod: PodInfo, node_name: str, pod_volumes: PodVolumes, losses: int
+    ) -> None:
         clock = self._handle.clock
         deadline = clock.now() + self._bind_timeout_seconds
         claims = [one.claim.metadata.key for one in pod_volumes.static]
@@ -190,7 +193,9 @@ class VolumeBinder:
                     async with asyncio.timeout(min(remaining, LOOK_AGAIN_SECONDS)):
                         await changed.wait()
                 except TimeoutError:
-                    continue
+                    pass
+                if self._finder.volumes.losses != losses:
+                    raise Unbound("the API server lost what was written")
 
     def _is_bound(self, pod: PodInfo, node_name: str, pod_volumes: PodVolumes) -> bool:
         """Whether every claim is bound; raises ``Unbound`` if that will not happen any more.

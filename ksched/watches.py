@@ -1,0 +1,86 @@
+"""All watches of one scheduler: a reflector for each kind, and one history for all of them."""
+
+from __future__ import annotations
+
+import logging
+import random
+from collections.abc import Callable
+from typing import Any
+
+import anyio
+import msgspec
+
+from ksched.client.reflector import OnList, Reflector
+from ksched.client.resources import Resource
+from ksched.client.rest import EVERYTHING, ApiClient, Selection
+from ksched.client.store import Handler, T
+from ksched.client.watch_health import WatchHealth
+from ksched.clock import Clock
+
+log = logging.getLogger(__name__)
+
+
+class Watches:
+    """Lists and watches every kind that was added.
+
+    ``on_history_lost`` is called before everything is listed again, when the API server turns out
+    to have lost its data or to be restored from an older copy: what it answered may be untrue.
+    """
+
+    def __init__(
+        self,
+        client: ApiClient,
+        clock: Clock,
+        rng: random.Random,
+        on_history_lost: Callable[[], None],
+    ) -> None:
+        self._client, self._clock, self._rng = client, clock, rng
+        self._on_history_lost = on_history_lost
+        self._reflectors: list[Reflector[Any]] = []
+        self.health = WatchHealth(self._reflectors, clock)
+
+    def add(
+        self,
+        resource: Resource,
+        decode: Callable[[msgspec.Raw], T],
+        handler: Handler[T],
+        selection: Selection = EVERYTHING,
+        on_list: OnList | None = None,
+    ) -> Reflector[T]:
+        """Watch one more kind, once ``run`` is called."""
+        reflector = Reflector(
+            self._client,
+            resource,
+            decode,
+            handler,
+            self._clock,
+            selection=selection,
+            rng=self._rng,
+            on_list=on_list,
+            on_history_lost=self.relist,
+        )
+        self._reflectors.append(reflector)
+        return reflector
+
+    async def run(self) -> None:
+        """Watch until cancelled."""
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(self.health.run, name="watch health")
+            for reflector in self._reflectors:
+                tasks.start_soon(reflector.run, name=f"watch {reflector.resource}")
+
+    @property
+    def is_synced(self) -> bool:
+        """Whether every kind has handed over a complete list."""
+        return all(reflector.synced for reflector in self._reflectors)
+
+    async def wait_synced(self) -> None:
+        for reflector in self._reflectors:
+            await reflector.wait_synced()
+
+    def relist(self) -> None:
+        """List everything again: the API server's history is not the one that was watched."""
+        log.warning("API server has another history than was watched, listing everything again")
+        self._on_history_lost()
+        for reflector in self._reflectors:
+            reflector.relist()
