@@ -31,6 +31,7 @@ from ksched.framework.runtime.lifecycle import (
 from ksched.framework.runtime.pre_binding import PreBindingPods
 from ksched.framework.runtime.waiting_pods import WaitingPods
 from ksched.framework.status import SUCCESS, Status, error
+from ksched.mishaps import Mishaps
 from ksched.pod_status import PodStatusUpdater, Wish
 from ksched.queue.scheduling_queue import SchedulingQueue
 
@@ -66,6 +67,7 @@ class BindingCycle:
         status: PodStatusUpdater,
         clock: Clock,
         read_pod: ReadPod,
+        mishaps: Mishaps,
         extenders: Extenders = NO_EXTENDERS,
     ) -> None:
         self._cache = cache
@@ -77,6 +79,7 @@ class BindingCycle:
         self._status = status
         self._clock = clock
         self._read_pod = read_pod
+        self._mishaps = mishaps
         self._extenders = extenders
         self._slots = asyncio.Semaphore(MAX_CONCURRENT_BINDS)
 
@@ -87,23 +90,29 @@ class BindingCycle:
 
     async def run(self, placed: Placed) -> Rejected | None:
         """Bind a placed pod; on failure everything is undone and the outcome returned."""
-        try:
-            status = await self._wait_on_permit(placed)
-            if not status.is_success:
-                return self._undo(placed, status, one_node_diagnosis(status))
-            self._queue.done(placed.pod.uid)
-            status = await self._bind(placed)
-        except PluginFailure as failed:
-            status = failed.status
-        except asyncio.CancelledError:
-            # Shutdown or a lost lease. If the bind went through, the watch will tell.
-            self._give_back(placed)
-            self._failures.put_back(placed.queued)
-            raise
+        status, diagnosis = await self._try_to_bind(placed)
         if not status.is_success:
-            return self._undo(placed, status)
-        await self._bound(placed)
+            return self._undo(placed, status, diagnosis)
+        with self._mishaps.contain("binding", placed.pod):
+            await self._bound(placed)
         return None
+
+    async def _try_to_bind(self, placed: Placed) -> tuple[Status, Diagnosis | None]:
+        with self._mishaps.contain("binding", placed.pod) as mishap:
+            try:
+                status = await self._wait_on_permit(placed)
+                if not status.is_success:
+                    return status, one_node_diagnosis(status)
+                self._queue.done(placed.pod.uid)
+                return await self._bind(placed), None
+            except PluginFailure as failed:
+                return failed.status, None
+            except asyncio.CancelledError:
+                # Shutdown or a lost lease. If the bind went through, the watch will tell.
+                self._give_back(placed)
+                self._failures.put_back(placed.queued)
+                raise
+        return error(mishap.text), None
 
     async def _wait_on_permit(self, placed: Placed) -> Status:
         framework, state, pod = placed.profile.framework, placed.state, placed.pod
@@ -155,9 +164,13 @@ class BindingCycle:
 
     async def _run_bind(self, placed: Placed) -> Status:
         """Bind by an extender if there is one for this pod, otherwise by plugins."""
-        status = await self._extenders.bind(placed.pod, placed.node_name)
-        if status is not None:
-            return status
+        # What was not expected may come after the call: its effect is looked for as after an error.
+        with self._mishaps.contain("binding", placed.pod) as mishap:
+            status = await self._extenders.bind(placed.pod, placed.node_name)
+            return status or await self._run_bind_plugins(placed)
+        return error(mishap.text)
+
+    async def _run_bind_plugins(self, placed: Placed) -> Status:
         profile, began = placed.profile, stopwatch()
         try:
             status = await run_bind(profile.framework, placed.state, placed.pod, placed.node_name)

@@ -6,7 +6,6 @@ async, extenders, and per-node plugins over many nodes; the snapshot does not ch
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import random
 from collections.abc import Mapping
@@ -46,6 +45,7 @@ from ksched.framework.status import (
     unresolvable,
     unschedulable,
 )
+from ksched.mishaps import Mishaps
 from ksched.queue.nominator import ExpectedPods, Nominator
 
 log = logging.getLogger(__name__)
@@ -96,6 +96,7 @@ class SchedulingCycle:
         waiting: WaitingPods,
         permit_calls: PermitCalls,
         rng: random.Random,
+        mishaps: Mishaps,
         extenders: Extenders = NO_EXTENDERS,
     ) -> None:
         self._cache = cache
@@ -104,11 +105,18 @@ class SchedulingCycle:
         self._waiting = waiting
         self._permit_calls = permit_calls
         self._rng = rng
+        self._mishaps = mishaps
         self._extenders = extenders
 
     async def run(self, queued: QueuedPodInfo) -> Placed | Rejected:
         """Place a pod or say why not; the cache and the plugins' books are left consistent."""
         profile = self._profiles[queued.pod.template.spec.scheduler_name]
+        with self._mishaps.contain("attempt", queued) as mishap:
+            return await self._attempt(profile, queued)
+        profile.metrics.end(Code.ERROR)
+        return Rejected(queued, profile, error(mishap.text))
+
+    async def _attempt(self, profile: Profile, queued: QueuedPodInfo) -> Placed | Rejected:
         self._cache.update_snapshot()
         state = CycleState()
         try:
@@ -300,14 +308,14 @@ class SchedulingCycle:
         placed = Placed(queued, pod, node_name, profile, state, fit.evaluated, len(fit.rows))
         try:
             status = await self._reserve(placed)
+            if status.is_success and profile.framework.permit:
+                status = self._permit(placed)
         except PluginFailure as failed:
             status = failed.status
             profile.metrics.end(status.code)
-        except asyncio.CancelledError:
+        except BaseException:
             unreserve_and_forget(self._cache, placed)
             raise
-        if status.is_success and profile.framework.permit:
-            status = self._permit(placed)
         if not (status.is_success or status.is_wait):
             unreserve_and_forget(self._cache, placed)
             return Rejected(queued, profile, status, one_node_diagnosis(status))

@@ -9,6 +9,7 @@ from ksched.cache.pod_info import PodInfo
 from ksched.cycle import Rejected
 from ksched.framework.handle import EventRecorder
 from ksched.framework.queued_pod import QueuedPodInfo
+from ksched.mishaps import Mishaps
 from ksched.pod_status import PodStatusUpdater, Wish
 from ksched.queue.scheduling_queue import SchedulingQueue
 
@@ -27,11 +28,13 @@ class FailureHandler:
         latest: Callable[[str], PodInfo | None],
         recorder: EventRecorder,
         status: PodStatusUpdater,
+        mishaps: Mishaps,
     ) -> None:
         self._queue = queue
         self._latest = latest
         self._recorder = recorder
         self._status = status
+        self._mishaps = mishaps
 
     def handle_scheduling_failure(self, rejected: Rejected) -> None:
         """Requeue the pod unless it is gone or bound, and tell the user why it waits.
@@ -56,7 +59,8 @@ class FailureHandler:
         nominated = rejected.nominated_node_name
         if nominated is not None:
             self._queue.nominator.add(pod, nominated)
-        self._recorder.event(pod, "Warning", "FailedScheduling", "Scheduling", rejected.message)
+        with self._mishaps.contain("event", pod):
+            self._recorder.event(pod, "Warning", "FailedScheduling", "Scheduling", rejected.message)
         self._status.set(pod, Wish(reason, rejected.message, nominated))
 
     def put_back(

@@ -168,11 +168,7 @@ class Metrics(Collector):
             "Times that volumes could not be judged, promised or bound.",
             ("operation",),
         )
-        self.event_loop_lag = Histogram(
-            "scheduler_event_loop_lag_seconds",
-            "How late a sleeping task was woken: others kept the event loop busy that long.",
-            exponential_buckets(0.0005, 2, 14),
-        )
+        self._define_process()
         self._define_rest_client()
 
         self.leader_election_slowpath = Counter(
@@ -195,6 +191,19 @@ class Metrics(Collector):
             "for a slot.",
             _ASYNC_PLUGIN,
             ("plugin", "status", "profile"),
+        )
+
+    def _define_process(self) -> None:
+        self.event_loop_lag = Histogram(
+            "scheduler_event_loop_lag_seconds",
+            "How late a sleeping task was woken: others kept the event loop busy that long.",
+            exponential_buckets(0.0005, 2, 14),
+        )
+        self.unexpected_errors = Counter(
+            "scheduler_unexpected_errors_total",
+            "Faults of the scheduler itself that were kept to one pod, node or other object, by "
+            "what it was doing.",
+            ("activity",),
         )
 
     def _define_preemption(self) -> None:

@@ -153,6 +153,12 @@ def gauges(scheduler: Scheduler) -> Iterator[Metric]:
         },
     )
     yield _gauge(
+        "scheduler_nodes_set_apart",
+        "Nodes that no pod is placed on because of a fault of the scheduler; the log has it.",
+        (),
+        {(): cache.nodes_set_apart},
+    )
+    yield _gauge(
         "scheduler_cache_size",
         "What the cache holds.",
         ("type",),

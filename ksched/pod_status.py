@@ -18,6 +18,7 @@ from ksched.api.objects import ObjectMeta, Pod, PodSpec, PodStatus
 from ksched.cache.pod_info import PodInfo
 from ksched.clock import Clock, rfc3339
 from ksched.errors import ApiError, NotFound
+from ksched.mishaps import Mishaps
 
 log = logging.getLogger(__name__)
 
@@ -57,9 +58,10 @@ NOTHING = Wish()
 class PodStatusUpdater:
     """Sends status patches, a few at a time; the single writer of what ksched says about pods."""
 
-    def __init__(self, client: StatusClient, clock: Clock) -> None:
+    def __init__(self, client: StatusClient, clock: Clock, mishaps: Mishaps) -> None:
         self._client = client
         self._clock = clock
+        self._mishaps = mishaps
         self._wishes: dict[str, tuple[PodInfo, Wish]] = {}
         self._sent: dict[str, Wish] = {}
         self._nominated: dict[str, tuple[str, ...]] = {}
@@ -120,23 +122,26 @@ class PodStatusUpdater:
             # One patch of a pod at a time: of two on their way, the older might arrive last.
             self._busy.add(uid)
             try:
-                await self._send(pod, wish)
+                with self._mishaps.contain("status update", pod):
+                    await self._send(pod, wish)
             finally:
                 self._busy.discard(uid)
                 self._wake.set()
 
-    async def _send(self, pod: PodInfo, wish: Wish) -> None:
-        earlier = self._sent.get(pod.uid)
-        self._sent[pod.uid] = wish.after(earlier)
-        body = patch_body(pod, wish, earlier or NOTHING, self._clock.wall())
-        if body is None:
-            return
+    def _remember_nomination(self, pod: PodInfo, wish: Wish) -> None:
         if wish.nominated_node_name is not None:
             known = self._nominated.get(pod.uid, ())
             self._nominated[pod.uid] = (wish.nominated_node_name, *known)[:NOMINATIONS_REMEMBERED]
+
+    async def _send(self, pod: PodInfo, wish: Wish) -> None:
+        earlier = self._sent.get(pod.uid)
+        self._sent[pod.uid] = wish.after(earlier)
         delivered = False
         try:
-            await self._client.patch_pod_status(pod.namespace, pod.name, body)
+            body = patch_body(pod, wish, earlier or NOTHING, self._clock.wall())
+            if body is not None:
+                self._remember_nomination(pod, wish)
+                await self._client.patch_pod_status(pod.namespace, pod.name, body)
             delivered = True
         except NotFound:
             log.debug("pod is gone, status not updated", extra={"pod": pod.key})

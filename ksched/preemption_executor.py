@@ -32,6 +32,7 @@ from ksched.framework.handle import EventRecorder
 from ksched.framework.runtime.pre_binding import PreBindingPods
 from ksched.framework.runtime.waiting_pods import WaitingPods
 from ksched.metrics import Metrics
+from ksched.mishaps import Mishaps
 from ksched.pod_status import PodStatusUpdater, Wish
 from ksched.queue.nominator import Nominator
 
@@ -117,6 +118,7 @@ class PreemptionExecutor:
         metrics: Metrics,
         activate: Callable[[Iterable[PodInfo]], None],
         preemptors: Preemptors,
+        mishaps: Mishaps,
         parallelism: int = 16,
     ) -> None:
         self._client = client
@@ -129,6 +131,7 @@ class PreemptionExecutor:
         self._metrics = metrics
         self._activate = activate
         self._preemptors = preemptors
+        self._mishaps = mishaps
         self._slots = asyncio.Semaphore(parallelism)
         self._todo: deque[Preemption] = deque()
         self._wake = asyncio.Event()
@@ -219,6 +222,14 @@ class PreemptionExecutor:
             self._preemptions.clear()
 
     async def _execute(self, preemption: Preemption) -> None:
+        with self._mishaps.contain("preemption", preemption.pod) as mishap:
+            await self._carry_out(preemption)
+        if mishap.text:
+            # The pod waits as others do: tried at once, it would meet the same fault.
+            preemption.is_finished = True
+            self._forget(preemption)
+
+    async def _carry_out(self, preemption: Preemption) -> None:
         began = self._clock.now()
         pod = preemption.pod
         try:

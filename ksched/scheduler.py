@@ -30,7 +30,7 @@ from ksched.cache.pod_info import PodInfo
 from ksched.cache.volumes import Volumes
 from ksched.client.extender_client import Guard
 from ksched.client.rate_limit import RateLimiter
-from ksched.client.recorder import EventRecorder, pod_reference
+from ksched.client.recorder import EventRecorder, ProfileRecorder
 from ksched.client.resources import NODES, PODS, RESOURCES
 from ksched.client.rest import ApiClient, Selection
 from ksched.clock import Clock, LoopClock, stopwatch
@@ -42,7 +42,6 @@ from ksched.election.fence import WriteFence
 from ksched.event_handlers import EVENT_RESOURCES, REMOVED, ListingHandler, NodeHandler, PodHandler
 from ksched.failures import SCHEDULER_ERROR, FailureHandler
 from ksched.framework.extender import EXTENDER
-from ksched.framework.foreign import is_text, shown
 from ksched.framework.plugins.in_tree import IN_TREE
 from ksched.framework.queued_pod import QueuedPodInfo
 from ksched.framework.runtime import registry as registries
@@ -61,6 +60,7 @@ from ksched.framework.runtime.queue_sort import rank, sort_key
 from ksched.framework.runtime.waiting_pods import WaitingPods
 from ksched.framework.status import Status
 from ksched.metrics import Metrics
+from ksched.mishaps import Mishaps
 from ksched.pod_status import PodStatusUpdater, Wish
 from ksched.preemption_executor import PreemptionExecutor, Preemptors
 from ksched.queue.hints import Registration, registrations, registrations_without_hints
@@ -79,40 +79,6 @@ log = logging.getLogger(__name__)
 NOT_TERMINAL = Selection(field_selector="status.phase!=Succeeded,status.phase!=Failed")
 EXPIRY_CHECK_SECONDS = 1.0
 DRAIN_SECONDS = 10.0
-
-
-class ProfileRecorder:
-    """Writes events about pods under the name of a profile, by default of each pod's own."""
-
-    def __init__(self, recorder: EventRecorder, profile: str = "") -> None:
-        self._recorder = recorder
-        self._profile = profile
-
-    def event(
-        self,
-        pod: PodInfo,
-        kind: str,
-        reason: str,
-        action: str,
-        note: str,
-        *,
-        related: PodInfo | None = None,
-    ) -> None:
-        if self._profile:
-            _check_event(pod, related, kind, reason, action, note)
-        name = self._profile or pod.template.spec.scheduler_name
-        other = None if related is None else pod_reference(related.pod)
-        self._recorder.event(pod_reference(pod.pod), kind, reason, action, note, name, other)
-
-
-def _check_event(pod: object, related: object, *texts: object) -> None:
-    """Raise in the plugin that wants an event written what would later fail whoever writes it."""
-    for one in (pod,) if related is None else (pod, related):
-        if not isinstance(one, PodInfo):
-            raise TypeError(f"event: got {shown(one)}, wanted a pod")
-    for text in texts:
-        if not is_text(text):
-            raise TypeError(f"event: got {shown(text)}, wanted text")
 
 
 class Scheduler:
@@ -153,9 +119,10 @@ class Scheduler:
         self.nominator = Nominator()
         self.decisions = DecisionLog()
         self.extenders = build_extenders(configuration.extenders, self.clock, guard)
-        self.pod_status = PodStatusUpdater(self.client, self.clock)
-        pre_binding = PreBindingPods()
         metrics = metrics or Metrics()
+        self.mishaps = Mishaps(metrics)
+        self.pod_status = PodStatusUpdater(self.client, self.clock, self.mishaps)
+        pre_binding = PreBindingPods()
         self.preemption = self._make_preemption(pre_binding, metrics)
         # Its own generator: what the network did must not change the choices.
         choices = random.Random(seed)
@@ -165,17 +132,11 @@ class Scheduler:
         self.pods = PodHandler(self.cache, self.queue, self.waiting, self.pod_status, self.profiles)
         self.nodes = NodeHandler(self.cache, self.queue)
         self.watches = self._make_watches(rng)
-        failures = FailureHandler(self.queue, self.pods.latest, recorder, self.pod_status)
-        self._failures, self._profile_recorder = failures, recorder
-        self._cycle = SchedulingCycle(
-            self.cache,
-            self.profiles,
-            self.nominator,
-            self.waiting,
-            self.permit_calls,
-            choices,
-            self.extenders,
+        failures = FailureHandler(
+            self.queue, self.pods.latest, recorder, self.pod_status, self.mishaps
         )
+        self._failures, self._profile_recorder = failures, recorder
+        self._cycle = self._make_cycle(choices)
         self._binding = BindingCycle(
             self.cache,
             self.queue,
@@ -186,6 +147,7 @@ class Scheduler:
             self.pod_status,
             self.clock,
             self._read_pod,
+            self.mishaps,
             self.extenders,
         )
         self._expires_assumed = assume_ttl_seconds > 0
@@ -206,6 +168,18 @@ class Scheduler:
             gives_way=lambda: self._binding.is_busy and not limiter.waiting,
         )
 
+    def _make_cycle(self, choices: random.Random) -> SchedulingCycle:
+        return SchedulingCycle(
+            self.cache,
+            self.profiles,
+            self.nominator,
+            self.waiting,
+            self.permit_calls,
+            choices,
+            self.mishaps,
+            self.extenders,
+        )
+
     def _make_preemption(self, pre_binding: PreBindingPods, metrics: Metrics) -> PreemptionExecutor:
         return PreemptionExecutor(
             self.client,
@@ -218,6 +192,7 @@ class Scheduler:
             metrics,
             self._activate,
             Preemptors(self._latest, self._read_pod),
+            self.mishaps,
             self.configuration.parallelism,
         )
 
@@ -245,7 +220,7 @@ class Scheduler:
         )
 
     def _make_watches(self, rng: random.Random) -> Watches:
-        watches = Watches(self.client, self.clock, rng, self._history_was_lost)
+        watches = Watches(self.client, self.clock, rng, self.mishaps, self._history_was_lost)
         watches.add(NODES, self.extenders.node_decoder(), self.nodes)
         self.pod_reflector = watches.add(
             PODS,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import random
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Generic
 
 import anyio
 import msgspec
@@ -16,8 +16,33 @@ from ksched.client.rest import EVERYTHING, ApiClient, Selection
 from ksched.client.store import Handler, T
 from ksched.client.watch_health import WatchHealth
 from ksched.clock import Clock
+from ksched.mishaps import Mishaps
 
 log = logging.getLogger(__name__)
+
+
+class OneByOne(Generic[T]):
+    """Passes changes on; what goes wrong with one object concerns no other."""
+
+    def __init__(self, kind: str, handler: Handler[T], mishaps: Mishaps) -> None:
+        self._activity = f"watch {kind}"
+        self._handler = handler
+        self._mishaps = mishaps
+
+    def synced(self) -> None:
+        self._handler.synced()
+
+    def added(self, obj: T) -> None:
+        with self._mishaps.contain(self._activity, obj.metadata):
+            self._handler.added(obj)
+
+    def modified(self, old: T, new: T) -> None:
+        with self._mishaps.contain(self._activity, new.metadata):
+            self._handler.modified(old, new)
+
+    def deleted(self, obj: T) -> None:
+        with self._mishaps.contain(self._activity, obj.metadata):
+            self._handler.deleted(obj)
 
 
 class Watches:
@@ -32,9 +57,11 @@ class Watches:
         client: ApiClient,
         clock: Clock,
         rng: random.Random,
+        mishaps: Mishaps,
         on_history_lost: Callable[[], None],
     ) -> None:
         self._client, self._clock, self._rng = client, clock, rng
+        self._mishaps = mishaps
         self._on_history_lost = on_history_lost
         self._reflectors: list[Reflector[Any]] = []
         self.health = WatchHealth(self._reflectors, clock)
@@ -52,7 +79,7 @@ class Watches:
             self._client,
             resource,
             decode,
-            handler,
+            OneByOne(resource.kind, handler, self._mishaps),
             self._clock,
             selection=selection,
             rng=self._rng,

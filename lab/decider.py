@@ -36,6 +36,7 @@ from ksched.framework.runtime.profiles import (
 from ksched.framework.runtime.registry import Registry, merge
 from ksched.framework.runtime.waiting_pods import WaitingPods
 from ksched.metrics import Metrics
+from ksched.mishaps import Mishaps
 from ksched.queue.nominator import Nominator
 from ksched.testing.virtual_time import VirtualClock
 
@@ -89,7 +90,7 @@ class Decider:
         self.listings = Listings()
         self.nominator = Nominator()
         self.preemptions = Preemptions()
-        waiting, rng = WaitingPods(), random.Random(seed)
+        waiting, rng, metrics = WaitingPods(), random.Random(seed), Metrics()
         surroundings = Surroundings(
             self.clock,
             _NoClient(),
@@ -98,7 +99,7 @@ class Decider:
             waiting,
             self.nominator,
             rng,
-            Metrics(),
+            metrics,
             self.preemptions,
             activate=lambda pods: None,
         )
@@ -108,8 +109,15 @@ class Decider:
             lambda name: FrameworkHandle(name, _NoRecorder(), surroundings),
             surroundings,
         )
-        calls = PermitCalls(surroundings.activate)
-        self.cycle = SchedulingCycle(self.cache, self.profiles, self.nominator, waiting, calls, rng)
+        self.cycle = SchedulingCycle(
+            self.cache,
+            self.profiles,
+            self.nominator,
+            waiting,
+            PermitCalls(surroundings.activate),
+            rng,
+            Mishaps(metrics),
+        )
 
     def set_cluster(self, nodes: Iterable[Node], pods: Iterable[Pod] = ()) -> None:
         for node in nodes:

@@ -23,7 +23,7 @@ MAX_FUNCTION_LINES = 70
 # one line do not know each other.
 LAYERS: list[set[str]] = [
     {"ksched.errors", "ksched.clock", "ksched.metrics", "ksched.redaction", "ksched.transport"},
-    {"ksched.logs"},
+    {"ksched.logs", "ksched.mishaps"},
     {"ksched.api"},
     {"ksched.configuration", "ksched.decisions"},
     {"ksched.cache", "ksched.apiserver"},

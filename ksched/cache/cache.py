@@ -30,6 +30,7 @@ class CacheStatistics(Struct, frozen=True):
     pods: int
     assumed_pods: int
     templates: int
+    nodes_set_apart: int
 
 
 class SchedulerCache:
@@ -48,6 +49,7 @@ class SchedulerCache:
         self._pods: dict[str, CachedPod] = {}
         self._assumed: dict[str, CachedPod] = {}
         self._dirty: dict[str, int] = {}
+        self._apart: dict[str, Node] = {}
         self.snapshot = Snapshot(axis)
 
     def pod_info(self, pod: Pod) -> PodInfo:
@@ -217,16 +219,31 @@ class SchedulerCache:
             info = self._nodes.get(name)
             row = table.rows.get(name)
             if info is None or info.node is None:
+                self._apart.pop(name, None)
                 if row is not None:
                     snapshot.remove(name)
-            elif row is None or dirty == _NODE:
-                snapshot.put(info.clone())
-            elif dirty == _PODS:
-                table.put_pods(row, info.clone())
-            else:
-                table.put_info(row, info.clone())
+                continue
+            if self._apart and self._apart.get(name) is info.node:
+                continue
+            try:
+                if row is None or dirty == _NODE:
+                    snapshot.put(info.clone())
+                elif dirty == _PODS:
+                    table.put_pods(row, info.clone())
+                else:
+                    table.put_info(row, info.clone())
+                self._apart.pop(name, None)
+            except Exception:
+                log.exception("node set apart, it cannot be published", extra={"node": name})
+                self._set_apart(name, info.node)
         self._dirty.clear()
         return snapshot
+
+    def _set_apart(self, name: str, node: Node) -> None:
+        """Leave a node that cannot be published out of the snapshot, until its object changes."""
+        self._apart[name] = node
+        if name in self.snapshot.table.rows:
+            self.snapshot.remove(name)
 
     def statistics(self) -> CacheStatistics:
         return CacheStatistics(
@@ -234,4 +251,5 @@ class SchedulerCache:
             pods=len(self._pods),
             assumed_pods=len(self._assumed),
             templates=len(self._templates),
+            nodes_set_apart=len(self._apart),
         )

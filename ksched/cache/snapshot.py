@@ -43,8 +43,8 @@ class Snapshot:
         """Publish a node that is new or whose node object changed."""
         if info.name not in self.table.rows:
             self._order = None
-        self._tree.put(info.name, info.labels)
         self.table.put(info)
+        self._tree.put(info.name, info.labels)
 
     def remove(self, node_name: str) -> None:
         self._tree.remove(node_name)

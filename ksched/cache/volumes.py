@@ -113,9 +113,10 @@ class Volumes:
     def _file(self, name: str) -> None:
         """Put a volume where it belongs now."""
         volume = self.volumes.get(name)
+        facts = None if volume is None else facts_of(volume)
         before = self._class_of.pop(name, None)
         if before is not None and (volume is None or volume.class_name != before):
             self._classes[before].remove(name)
-        if volume is not None:
+        if volume is not None and facts is not None:
             self._class_of[name] = volume.class_name
-            self.of_class(volume.class_name).put(facts_of(volume))
+            self.of_class(volume.class_name).put(facts)

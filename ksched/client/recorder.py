@@ -20,10 +20,12 @@ from typing import NamedTuple
 import msgspec
 
 from ksched.api.objects import Object, Pod
+from ksched.cache.pod_info import PodInfo
 from ksched.client.resources import EVENTS
 from ksched.client.rest import ApiClient
 from ksched.clock import Clock, rfc3339_micro
 from ksched.errors import ApiError, Conflict, NotFound, TooManyRequests, Unavailable
+from ksched.framework.foreign import is_text, shown
 
 log = logging.getLogger(__name__)
 
@@ -348,7 +350,8 @@ class EventRecorder:
             # It outlived its time to live on the server: begin anew.
             series.created = False
             return True
-        except ApiError as error:
+        except (ApiError, ValueError, TypeError) as error:
+            # Refused, or it cannot be encoded.
             self._reject(series, error)
             return False
         self.written += 1
@@ -388,7 +391,7 @@ class EventRecorder:
         await self._clock.sleep(_RETRY_SECONDS * (1.0 + 0.25 * self._rng.random()))
         return True
 
-    def _reject(self, series: _Series, error: ApiError) -> None:
+    def _reject(self, series: _Series, error: Exception) -> None:
         self.rejected += 1
         if self._series.get(series.key) is series:
             del self._series[series.key]
@@ -412,3 +415,37 @@ def truncate_note(note: str) -> str:
     if len(encoded) <= NOTE_LIMIT:
         return note
     return encoded[: NOTE_LIMIT - 4].decode("utf-8", "ignore") + " ..."
+
+
+class ProfileRecorder:
+    """Writes events about pods under the name of a profile, by default of each pod's own."""
+
+    def __init__(self, recorder: EventRecorder, profile: str = "") -> None:
+        self._recorder = recorder
+        self._profile = profile
+
+    def event(
+        self,
+        pod: PodInfo,
+        kind: str,
+        reason: str,
+        action: str,
+        note: str,
+        *,
+        related: PodInfo | None = None,
+    ) -> None:
+        if self._profile:
+            _check_event(pod, related, kind, reason, action, note)
+        name = self._profile or pod.template.spec.scheduler_name
+        other = None if related is None else pod_reference(related.pod)
+        self._recorder.event(pod_reference(pod.pod), kind, reason, action, note, name, other)
+
+
+def _check_event(pod: object, related: object, *texts: object) -> None:
+    """Raise in the plugin that wants an event written what would later fail whoever writes it."""
+    for one in (pod,) if related is None else (pod, related):
+        if not isinstance(one, PodInfo):
+            raise TypeError(f"event: got {shown(one)}, wanted a pod")
+    for text in texts:
+        if not is_text(text):
+            raise TypeError(f"event: got {shown(text)}, wanted text")

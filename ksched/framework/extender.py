@@ -19,7 +19,7 @@ from ksched.cache.node_info import NodeInfo
 from ksched.cache.pod_info import PodInfo
 from ksched.cache.snapshot import Snapshot
 from ksched.configuration.extenders import Extender
-from ksched.errors import ExtenderError, InvariantBroken
+from ksched.errors import ExtenderError
 from ksched.framework.extender_wire import (
     decode_binding_result,
     decode_filter_result,
@@ -212,12 +212,12 @@ def _shortened(texts: Mapping[str, str]) -> dict[str, str]:
 def whole_pod(pod: PodInfo) -> bytes:
     """All of a pod; one that is assumed is already on its node."""
     if not isinstance(pod.pod, WholePod):
-        raise InvariantBroken(f"pod {pod.key}: an extender needs all of it, it was not kept")
+        raise ExtenderError(f"pod {pod.key}: an extender needs all of it, it was not kept")
     return with_node_name(pod.pod)
 
 
 def whole_node(node: NodeInfo) -> bytes:
     """All of a node, as it is in the snapshot."""
     if not isinstance(node.node, WholeNode):
-        raise InvariantBroken(f"node {node.name}: an extender needs all of it, it was not kept")
+        raise ExtenderError(f"node {node.name}: an extender needs all of it, it was not kept")
     return node.node.whole

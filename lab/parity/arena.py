@@ -108,6 +108,7 @@ class Arena:
             scheduler.waiting,
             scheduler.permit_calls,
             random.Random(0),
+            scheduler.mishaps,
             scheduler.extenders,
         )
         self._influences = Influences(self._cycle, scheduler.cache, scheduler.profiles, PLUGINS)

@@ -4,7 +4,7 @@ import pytest
 
 from ksched.api.objects import Container, PodSpec, ResourceRequirements
 from ksched.configuration.extenders import Extender, ExtenderManagedResource
-from ksched.errors import InvariantBroken
+from ksched.errors import ExtenderError
 from ksched.framework.extender import HttpExtender, whole_node, whole_pod
 from ksched.testing import make_node, make_pod
 from lab.decider import Decider
@@ -58,7 +58,7 @@ def test_objects_that_were_not_kept_whole_are_not_sent_in_part() -> None:
     pod, node = decider.cache.pod_info(make_pod("web").obj()), decider.cache.get_node("n1")
     assert node is not None
 
-    with pytest.raises(InvariantBroken, match="pod default/web"):
+    with pytest.raises(ExtenderError, match="pod default/web"):
         whole_pod(pod)
-    with pytest.raises(InvariantBroken, match="node n1"):
+    with pytest.raises(ExtenderError, match="node n1"):
         whole_node(node)

@@ -1,8 +1,9 @@
 """A plugin that breaks fails its pod's attempt, nothing else.
 
-Only where foreign code is called is everything caught: here during attempts, in ``registry`` when a
-package is loaded, in ``queue.pre_enqueue`` and ``queue.hints`` outside of attempts. The last resort
-is ``commands.run``, which logs what ends the process.
+Where foreign code is called everything is caught: here during attempts, in ``registry`` when a
+package is loaded, in ``queue.pre_enqueue`` and ``queue.hints`` outside of attempts. Faults of our
+own that concern one object are contained by ``mishaps``. The last resort is ``commands.run``, which
+logs what ends the process.
 
 Everything is more than ``Exception``: a synchronous method cannot be cancelled, and ending the
 process is not its business, so its CancelledError, SystemExit or GeneratorExit is a fault like any
