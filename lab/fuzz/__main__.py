@@ -83,7 +83,7 @@ def innermost(problem: BaseException) -> str:
 
 
 def report(episode: Episode, problem: str, out: Path | None) -> None:
-    print(f"seed {episode.seed}: {problem[:3000]}")
+    print(f"seed {episode.seed}: {problem[:2000]}", flush=True)
     if episode.history:
         newest = msgspec.json.encode(episode.history[-1])
         print(f"  newest object ({len(newest)} bytes): {newest[:1000].decode()}")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from zlib import crc32
+
 from ksched.apiserver.resources import JsonObject
 from lab.fuzz.values import (
     COUNTS,
@@ -13,6 +15,7 @@ from lab.fuzz.values import (
     EdgeValues,
 )
 
+_SIZES = (0, 1, 20 << 20, 950 << 20, 2**40, INT64_MAX)
 CLASSES = ("immediate", "late")
 _STORAGE = "storage.k8s.io/v1"
 
@@ -48,13 +51,11 @@ class ClusterFuzzer(EdgeValues):
         }
 
     def _images(self) -> list[JsonObject]:
-        return [
-            {
-                "names": [self.one_of(("a:1", "b:latest", f"image{number}:1"))],
-                "sizeBytes": self.one_of((0, 1, 20 << 20, 950 << 20, 2**40, INT64_MAX)),
-            }
-            for number in range(self.count(2))
+        """Every node reports the same size of an image: whose report comes first is not defined."""
+        names = [
+            self.one_of(("a:1", "b:latest", f"image{number}:1")) for number in range(self.count(2))
         ]
+        return [{"names": [name], "sizeBytes": _SIZES[crc32(name.encode()) % 6]} for name in names]
 
     def storage_class(self, name: str) -> JsonObject:
         mode = "WaitForFirstConsumer" if name == "late" else "Immediate"

@@ -163,10 +163,11 @@ class Episode:
             ({"metadata": {"labels": pods.labels()}}, ""),
             ({"spec": {"schedulingGates": None}}, ""),
             ({"metadata": {"annotations": {"note": "changed"}}}, ""),
-            ({"status": self._kubelet_status()}, "status"),
         ]
-        patch, subresource = self._random.choice(changes)
         name = self._random.choice(names)
+        if c.bound(name):
+            changes.append(({"status": self._kubelet_status()}, "status"))
+        patch, subresource = self._random.choice(changes)
         await self._attempt(c.patch(name, patch, subresource=subresource))
 
     def _kubelet_status(self) -> JsonObject:
@@ -193,6 +194,7 @@ class Episode:
         fresh = self._objects.node(name)
         labels = {"labels": fresh["metadata"]["labels"]}
         await self._attempt(c.patch_node(name, {"metadata": labels, "spec": fresh["spec"]}))
+        await c.settle()
         await self._attempt(c.patch_node(name, {"status": fresh["status"]}, subresource="status"))
 
     async def _remove_node(self, c: Cluster) -> None:

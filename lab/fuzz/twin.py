@@ -61,7 +61,8 @@ def disagreement(expected: Decision, node_name: str, message: str) -> str:
         if node_name in expected.best:
             return ""
         got = f"placed on {node_name}" if node_name else f"not placed: {message[:500]}"
-        return f"{got}; the reference chose among {sorted(expected.best)}: {expected.totals}"
+        scores = {name: dict(by_plugin) for name, by_plugin in expected.scores.items()}
+        return f"{got}; the reference chose among {sorted(expected.best)}: {scores}"
     if node_name:
         return f"placed on {node_name}; the reference says: {expected.message[:500]}"
     said = message.partition(" preemption: ")[0]
