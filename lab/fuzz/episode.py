@@ -25,6 +25,8 @@ from lab.fuzz.twin import World, disagreement
 from lab.fuzz.values import JsonObject
 
 DRIVER = "fuzz driver"
+LARGEST_BYTES = 1536 * 1024
+"""What etcd takes by default; the embedded API server would take any size."""
 
 
 class Find(Exception):
@@ -233,6 +235,9 @@ class Episode:
         return f"{prefix}{self._made}"
 
     async def _create(self, c: Cluster, obj: JsonObject) -> JsonObject | None:
+        if len(msgspec.json.encode(obj)) > LARGEST_BYTES:
+            self.counts["refused"] += 1
+            return None
         try:
             [created] = await c.create(obj)
         except ApiError:
