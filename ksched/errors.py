@@ -10,6 +10,7 @@ KschedError
 │   └── Unavailable       no usable answer: refused, reset, timed out, 5xx
 ├── InvalidObject         an API object cannot be understood
 ├── ExtenderError         an extender gave no answer, or one that makes no sense
+├── TookTooLong           an attempt was cut short; what was done of it is kept for the next one
 ├── LeaseLost             this replica leads no longer; its work was cancelled
 └── InvariantBroken       the scheduler's own state contradicts itself; the process must stop
 
@@ -78,6 +79,16 @@ class InvalidObject(KschedError):
 
 class ExtenderError(KschedError):
     """An extender gave no answer, or one that makes no sense; the text names it."""
+
+
+class TookTooLong(KschedError):
+    """A pod's own spec made its attempt so long that other pods come first."""
+
+    def __init__(self, seconds: float) -> None:
+        super().__init__(
+            f"the spec is so large that the attempt was cut short after {seconds * 1000:.0f}ms; "
+            "it goes on after a pause"
+        )
 
 
 class LeaseLost(KschedError):

@@ -58,6 +58,7 @@ SHARED_BY_PLUGINS = {
     "default_selector",
     "domain_verdicts",
     "names",
+    "node_demand",
     "node_matching",
 }
 PLUGIN_REGISTRY = "in_tree"

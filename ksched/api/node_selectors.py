@@ -100,7 +100,7 @@ class RequiredNodeAffinity(NamedTuple):
     ``affinity`` is ``None`` when the pod has none, which is not the same as one without terms.
     """
 
-    node_selector: tuple[NodeRequirement, ...] = ()
+    node_selector: tuple[tuple[str, str], ...] = ()
     affinity: NodeTerms | None = None
 
     @property
@@ -109,8 +109,8 @@ class RequiredNodeAffinity(NamedTuple):
         return not self.node_selector and self.affinity is None
 
     def matches(self, labels: Mapping[str, str], node_name: str) -> bool:
-        for wanted in self.node_selector:
-            if not wanted.matches_value(labels.get(wanted.key)):
+        for key, value in self.node_selector:
+            if labels.get(key) != value:
                 return False
         return self.affinity is None or self.affinity.matches(labels, node_name)
 
@@ -132,15 +132,11 @@ class PreferredTerms(NamedTuple):
 
 def compile_required(spec: PodSpec) -> RequiredNodeAffinity:
     """Compile what a pod demands of its node."""
-    node_selector = tuple(
-        NodeRequirement(key, frozenset((value,)))
-        for key, value in sorted(spec.node_selector.items())
-    )
     required = None
     if spec.affinity is not None and spec.affinity.node_affinity is not None:
         required = spec.affinity.node_affinity.required
     affinity = None if required is None else compile_node_selector(required)
-    return RequiredNodeAffinity(node_selector, affinity)
+    return RequiredNodeAffinity(tuple(spec.node_selector.items()), affinity)
 
 
 def compile_node_selector(selector: NodeSelector, path: str = "") -> NodeTerms:

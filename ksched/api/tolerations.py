@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable
 
 from ksched.api.objects import Taint, Toleration
 
@@ -18,42 +18,59 @@ UNSCHEDULABLE_TAINT = Taint(key=TAINT_NODE_UNSCHEDULABLE, effect=NO_SCHEDULE)
 """What a cordoned node is taken to carry, whether or not the taint is there."""
 
 
-def tolerates(toleration: Toleration, taint: Taint) -> bool:
-    """Tell whether the toleration covers the taint. Unknown operators cover nothing.
+class Tolerations:
+    """What a pod puts up with, as a set to look taints up in: there may be thousands of either.
 
-    An empty effect or key covers all of them; the value still has to be equal unless the operator
-    is ``Exists``.
+    Unknown operators cover nothing. An empty effect or key covers all of them; the value has to be
+    equal unless the operator is ``Exists``.
     """
-    if toleration.effect and toleration.effect != taint.effect:
-        return False
-    if toleration.key and toleration.key != taint.key:
-        return False
-    if toleration.operator in ("", "Equal"):
-        return toleration.value == taint.value
-    return toleration.operator == "Exists"
+
+    __slots__ = ("_covered",)
+
+    def __init__(self, tolerations: Iterable[Toleration]) -> None:
+        self._covered = frozenset(
+            (
+                one.key or None,
+                None if one.operator == "Exists" else one.value,
+                one.effect or None,
+            )
+            for one in tolerations
+            if one.operator in ("", "Equal", "Exists")
+        )
+        """Key, value and effect; ``None`` stands for any."""
+
+    def cover(self, taint: Taint) -> bool:
+        covered = self._covered
+        if not covered:
+            return False
+        return any(
+            (key, value, effect) in covered
+            for key in (taint.key, None)
+            for value in (taint.value, None)
+            for effect in (taint.effect, None)
+        )
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Tolerations) and self._covered == other._covered
+
+    def __hash__(self) -> int:
+        return hash(self._covered)
 
 
 def find_untolerated(
     taints: Iterable[Taint],
-    tolerations: Sequence[Toleration],
+    tolerations: Tolerations,
     effects: Collection[str] = DO_NOT_SCHEDULE,
 ) -> Taint | None:
     """Return the first taint with one of the effects that no toleration covers."""
     for taint in taints:
-        if taint.effect in effects and not _is_tolerated(taint, tolerations):
+        if taint.effect in effects and not tolerations.cover(taint):
             return taint
     return None
 
 
-def count_intolerable_prefer_no_schedule(
-    taints: Iterable[Taint], tolerations: Sequence[Toleration]
-) -> int:
+def count_intolerable_prefer_no_schedule(taints: Iterable[Taint], tolerations: Tolerations) -> int:
     """Count the PreferNoSchedule taints that no toleration covers."""
     return sum(
-        taint.effect == PREFER_NO_SCHEDULE and not _is_tolerated(taint, tolerations)
-        for taint in taints
+        taint.effect == PREFER_NO_SCHEDULE and not tolerations.cover(taint) for taint in taints
     )
-
-
-def _is_tolerated(taint: Taint, tolerations: Sequence[Toleration]) -> bool:
-    return any(tolerates(toleration, taint) for toleration in tolerations)

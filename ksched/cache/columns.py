@@ -9,7 +9,7 @@ real one.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Hashable, Sequence
 from typing import Generic, TypeVar
 
 import numpy as np
@@ -18,12 +18,12 @@ from numpy.typing import NDArray
 from ksched.api.objects import Taint
 from ksched.api.quantity import clamp_to_int64
 from ksched.cache.change_log import RowLog
-from ksched.cache.interning import InternedColumn, ResourceAxis
+from ksched.cache.interning import InternedColumn, ResourceAxis, Vocabulary
 from ksched.cache.labels import NodeLabels
 from ksched.cache.node_info import NodeInfo
 from ksched.cache.pod_counts import PodLedger
 
-V = TypeVar("V")
+V = TypeVar("V", bound=Hashable)
 Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]
 
@@ -201,6 +201,10 @@ class NodeTable:
     def some(self, rows: NDArray[np.intp]) -> NodeRows:
         return NodeRows(self, rows)
 
+    def has_label(self, key: str) -> bool:
+        """Whether some node has a label of this key."""
+        return key in self._labels
+
     def label_column(self, key: str) -> InternedColumn[str | None]:
         """Values of a label by row, as they are now."""
         return self._labels.column(key)
@@ -220,11 +224,34 @@ _ARRAYS = (
 class ClassColumn(Generic[V]):
     """A column of few distinct values: ask a question once per value, get an array by row."""
 
-    __slots__ = ("ids", "values")
+    __slots__ = ("ids", "vocabulary")
 
-    def __init__(self, ids: NDArray[np.int32], values: list[V]) -> None:
+    def __init__(self, ids: NDArray[np.int32], vocabulary: Vocabulary[V]) -> None:
         self.ids = ids
-        self.values = values
+        self.vocabulary = vocabulary
+
+    @property
+    def values(self) -> list[V]:
+        return self.vocabulary.values
+
+    def among(self, wanted: Collection[V]) -> Bools | None:
+        """Mark the rows whose value is among some; ``None`` if no row has any of them."""
+        vocabulary = self.vocabulary
+        if len(wanted) <= len(vocabulary):
+            numbers = [number for one in wanted if (number := vocabulary.find(one)) >= 0]
+        elif len(self.ids) < len(vocabulary):
+            values = vocabulary.values
+            return np.array([values[number] in wanted for number in self.ids], np.bool_)
+        else:
+            numbers = [number for number, one in enumerate(vocabulary.values) if one in wanted]
+        if not numbers:
+            return None
+        if len(numbers) == 1:
+            marked: Bools = self.ids == numbers[0]
+            return marked
+        marks = np.zeros(len(vocabulary), np.bool_)
+        marks[numbers] = True
+        return marks[self.ids]
 
     def test(self, predicate: Callable[[V], bool]) -> Bools:
         """Evaluate a predicate for each row."""
@@ -311,12 +338,12 @@ class NodeRows:
     @property
     def taints(self) -> ClassColumn[tuple[Taint, ...]]:
         column = self.table._taints
-        return ClassColumn(column.ids[self.index], column.vocabulary.values)
+        return ClassColumn(column.ids[self.index], column.vocabulary)
 
     def label(self, key: str) -> ClassColumn[str | None]:
         """Values of a label; ``None`` where a node does not have it."""
         column = self.table.label_column(key)
-        return ClassColumn(column.ids[self.index], column.vocabulary.values)
+        return ClassColumn(column.ids[self.index], column.vocabulary)
 
     def named(self, name: str) -> Bools:
         """Mark the node of that name; nothing if it is not among these."""

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Iterable
 from typing import TypeVar
 
 from ksched.api.objects import Node
 from ksched.api.pod_resources import is_scalar_resource_name
 from ksched.api.quantity import milli_value, value
 from ksched.cache.interning import CPU, MEMORY, ResourceAxis
-from ksched.cache.pod_info import ANY_ADDRESS, HostPort, PodInfo, PodTemplate
+from ksched.cache.pod_info import HostPort, PodInfo, PodTemplate
 from ksched.errors import InvalidObject
 
 K = TypeVar("K")
@@ -161,10 +161,6 @@ class NodeInfo:
             keys = [f"{template.namespace}/{name}" for name in template.claim_names]
             _count_each(self.claims, keys, sign)
 
-    def has_port_conflict(self, wanted: tuple[HostPort, ...]) -> bool:
-        """Whether one of the wanted host ports is taken: on the same, or on every, address."""
-        return ports_conflict(wanted, self.used_ports)
-
     def clone(self) -> NodeInfo:
         """Return a copy that later changes of this one do not reach."""
         copy = NodeInfo.__new__(NodeInfo)
@@ -186,17 +182,6 @@ class NodeInfo:
 
     def __repr__(self) -> str:
         return f"<NodeInfo {self.name} pods={len(self.pods)}>"
-
-
-def ports_conflict(wanted: Iterable[HostPort], used: Collection[HostPort]) -> bool:
-    """Whether two pods, or a pod and a node, want the same host port on a common address."""
-    for protocol, address, port in wanted:
-        for used_protocol, used_address, used_port in used:
-            if port != used_port or protocol != used_protocol:
-                continue
-            if address == used_address or ANY_ADDRESS in (address, used_address):
-                return True
-    return False
 
 
 def _at(amounts: list[int], position: int) -> int:

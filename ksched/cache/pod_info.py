@@ -8,7 +8,7 @@ decoded and live as long as a pod refers to them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import cached_property, wraps
 from typing import Any, TypeVar
 from weakref import WeakValueDictionary
@@ -30,6 +30,7 @@ from ksched.api.pod_resources import (
     pod_requests,
     pod_requests_with_status,
 )
+from ksched.api.tolerations import Tolerations
 from ksched.cache.interning import ResourceAxis
 from ksched.errors import InvalidObject
 
@@ -42,6 +43,9 @@ HostPort = tuple[str, str, int]
 """Protocol, address, port. The address 0.0.0.0 stands for every address."""
 
 ANY_ADDRESS = "0.0.0.0"
+
+WantedPorts = Mapping[tuple[str, int], frozenset[str]]
+"""The addresses on which each protocol and port is wanted."""
 
 _FIXED_RESOURCES = frozenset(("cpu", "memory", "ephemeral-storage"))
 
@@ -97,6 +101,14 @@ class PodTemplate:
         )
 
     @cached_property
+    def tolerations(self) -> Tolerations:
+        return Tolerations(self.spec.tolerations)
+
+    @cached_property
+    def wanted_ports(self) -> WantedPorts:
+        return wanted_ports(self.host_ports)
+
+    @cached_property
     def has_pod_affinity(self) -> bool:
         affinity = self.spec.affinity
         return affinity is not None and (
@@ -148,6 +160,24 @@ def host_ports_of(spec: PodSpec) -> tuple[HostPort, ...]:
         for port in container.ports
         if port.host_port > 0
     )
+
+
+def wanted_ports(ports: Iterable[HostPort]) -> WantedPorts:
+    addresses: dict[tuple[str, int], set[str]] = {}
+    for protocol, address, port in ports:
+        addresses.setdefault((protocol, port), set()).add(address)
+    return {port: frozenset(found) for port, found in addresses.items()}
+
+
+def ports_conflict(wanted: WantedPorts, used: Iterable[HostPort]) -> bool:
+    """Whether two pods, or a pod and a node, want the same host port on a common address."""
+    for protocol, address, port in used:
+        addresses = wanted.get((protocol, port))
+        if addresses is not None and (
+            address == ANY_ADDRESS or address in addresses or ANY_ADDRESS in addresses
+        ):
+            return True
+    return False
 
 
 class PodInfo:

@@ -10,11 +10,12 @@ from ksched.api.tolerations import (
     NO_SCHEDULE,
     PREFER_NO_SCHEDULE,
     UNSCHEDULABLE_TAINT,
+    Tolerations,
     count_intolerable_prefer_no_schedule,
     find_untolerated,
-    tolerates,
 )
 
+NONE = Tolerations(())
 GPU = Taint(key="gpu", value="yes", effect=NO_SCHEDULE)
 
 
@@ -39,7 +40,9 @@ GPU = Taint(key="gpu", value="yes", effect=NO_SCHEDULE)
     ],
 )
 def test_toleration_covers_taint(toleration: Toleration, tolerated: bool) -> None:
-    assert tolerates(toleration, GPU) is tolerated
+    assert Tolerations([toleration]).cover(GPU) is tolerated
+    others = [Toleration(key=f"other-{number}", operator="Exists") for number in range(3)]
+    assert Tolerations([*others, toleration]).cover(GPU) is tolerated
 
 
 def test_first_untolerated_taint_is_found() -> None:
@@ -47,11 +50,13 @@ def test_first_untolerated_taint_is_found() -> None:
     evict = Taint(key="evict", effect=NO_EXECUTE)
     taints = [soft, GPU, evict]
 
-    assert find_untolerated(taints, []) is GPU
-    assert find_untolerated(taints, [Toleration(key="gpu", operator="Exists")]) is evict
-    assert find_untolerated(taints, [Toleration(operator="Exists")]) is None
-    assert find_untolerated(taints, [], {PREFER_NO_SCHEDULE}) is soft
-    assert find_untolerated([soft], []) is None
+    assert find_untolerated(taints, NONE) is GPU
+    assert (
+        find_untolerated(taints, Tolerations([Toleration(key="gpu", operator="Exists")])) is evict
+    )
+    assert find_untolerated(taints, Tolerations([Toleration(operator="Exists")])) is None
+    assert find_untolerated(taints, NONE, {PREFER_NO_SCHEDULE}) is soft
+    assert find_untolerated([soft], NONE) is None
 
 
 def test_only_soft_taints_are_counted() -> None:
@@ -63,17 +68,19 @@ def test_only_soft_taints_are_counted() -> None:
     hard = Toleration(key="a", operator="Exists", effect=NO_SCHEDULE)
     soft = Toleration(key="a", operator="Exists", effect=PREFER_NO_SCHEDULE)
 
-    assert count_intolerable_prefer_no_schedule(taints, []) == 2
-    assert count_intolerable_prefer_no_schedule(taints, [hard]) == 2
-    assert count_intolerable_prefer_no_schedule(taints, [soft]) == 1
-    assert count_intolerable_prefer_no_schedule(taints, [Toleration(operator="Exists")]) == 0
+    assert count_intolerable_prefer_no_schedule(taints, NONE) == 2
+    assert count_intolerable_prefer_no_schedule(taints, Tolerations([hard])) == 2
+    assert count_intolerable_prefer_no_schedule(taints, Tolerations([soft])) == 1
+    assert (
+        count_intolerable_prefer_no_schedule(taints, Tolerations([Toleration(operator="Exists")]))
+        == 0
+    )
 
 
 def test_cordon_is_tolerated_by_its_key_or_by_everything() -> None:
     key = "node.kubernetes.io/unschedulable"
-    assert tolerates(Toleration(key=key, operator="Exists"), UNSCHEDULABLE_TAINT)
-    assert tolerates(Toleration(key=key, effect=NO_SCHEDULE), UNSCHEDULABLE_TAINT)
-    assert not tolerates(Toleration(key=key, value="x"), UNSCHEDULABLE_TAINT)
-    assert not tolerates(
-        Toleration(key=key, operator="Exists", effect=NO_EXECUTE), UNSCHEDULABLE_TAINT
-    )
+    assert Tolerations([Toleration(key=key, operator="Exists")]).cover(UNSCHEDULABLE_TAINT)
+    assert Tolerations([Toleration(key=key, effect=NO_SCHEDULE)]).cover(UNSCHEDULABLE_TAINT)
+    assert not Tolerations([Toleration(key=key, value="x")]).cover(UNSCHEDULABLE_TAINT)
+    evicting = Toleration(key=key, operator="Exists", effect=NO_EXECUTE)
+    assert not Tolerations([evicting]).cover(UNSCHEDULABLE_TAINT)

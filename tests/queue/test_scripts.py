@@ -143,7 +143,6 @@ class QueueScript:
             {PROFILE: gating},
             {PROFILE: registrations(plugins)},
             observer=self,
-            rank=lambda queued: queued.pod.priority,
             **settings,
         )
 

@@ -15,7 +15,7 @@ from ksched.framework import ChangedVerdicts, Status
 Codes = NDArray[np.int16]
 
 _marks = count(1)
-_NOTHING = ChangedVerdicts(())
+NO_CHANGES = ChangedVerdicts(())
 
 
 class ChangedDomains:
@@ -104,7 +104,7 @@ class DomainVerdicts:
         The verdicts themselves if a single topology decides, otherwise the rows.
         """
         if mark == self.mark:
-            return self.mark, _NOTHING
+            return self.mark, NO_CHANGES
         if mark != self._previous:
             return self.mark, None
         if len(self.topologies) > 1:

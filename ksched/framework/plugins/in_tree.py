@@ -66,7 +66,7 @@ IN_TREE: Final[Mapping[str, PluginFactory]] = MappingProxyType(
         names.NODE_UNSCHEDULABLE: _plain(NodeUnschedulable),
         names.NODE_NAME: _plain(NodeName),
         names.TAINT_TOLERATION: _plain(TaintToleration),
-        names.NODE_AFFINITY: _with_args(NodeAffinity),
+        names.NODE_AFFINITY: lambda args, handle: NodeAffinity(args, handle.clock.now),
         names.NODE_PORTS: _plain(NodePorts),
         names.NODE_RESOURCES_FIT: _with_args(NodeResourcesFit),
         names.NODE_RESOURCES_BALANCED_ALLOCATION: _with_args(NodeResourcesBalancedAllocation),

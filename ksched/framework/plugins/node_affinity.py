@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
-from typing import ClassVar, Final
+from collections.abc import Callable, Coroutine, Sequence
+from typing import Any, ClassVar, Final, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,18 +14,18 @@ from ksched.api.node_selectors import (
     NODE_NAME_FIELD,
     NodeTerms,
     PreferredTerms,
-    RequiredNodeAffinity,
     compile_node_selector,
     compile_preferred,
-    compile_required,
 )
 from ksched.api.objects import Node, NodeSelectorTerm
 from ksched.api.objects import NodeAffinity as NodeAffinitySpec
+from ksched.clock import stopwatch
 from ksched.configuration.plugin_args import NodeAffinityArgs
 from ksched.errors import ConfigError
 from ksched.framework import (
     PASS_TEMPLATE,
     SKIP_TEMPLATE,
+    SUCCESS,
     Action,
     ClusterEvent,
     ClusterEventWithHint,
@@ -46,9 +46,19 @@ from ksched.framework import (
     unresolvable,
 )
 from ksched.framework.plugins import names
-from ksched.framework.plugins.node_matching import matches_required, matches_terms, preference
+from ksched.framework.plugins.node_demand import (
+    NodeDemand,
+    NodePreference,
+    node_affinity,
+    node_demand,
+    node_preference,
+)
+from ksched.framework.plugins.node_matching import matches_terms, preference
+from ksched.framework.time_slices import Steps, in_slices, within_budget
 
 log = logging.getLogger(__name__)
+
+Answer: TypeAlias = Status | PreFilterResult
 
 MAX_COMPLAINTS: Final = 100
 """How many different expressions that cannot be parsed are logged."""
@@ -75,7 +85,10 @@ class NodeAffinity:
     filter_scope: ClassVar[Scope] = Scope.NODE
     score_scope: ClassVar[Scope] = Scope.NODE
 
-    def __init__(self, args: NodeAffinityArgs | None = None) -> None:
+    def __init__(
+        self, args: NodeAffinityArgs | None = None, now: Callable[[], float] = stopwatch
+    ) -> None:
+        self._now = now
         added = args.added_affinity if args is not None else None
         self._added_required = _compile_added_required(added)
         self._added_preferred = _compile_added_preferred(added)
@@ -83,14 +96,26 @@ class NodeAffinity:
 
     def pre_filter(
         self, state: CycleState, pod: PodInfo, snapshot: Snapshot
-    ) -> Status | PreFilterResult:
-        if self._added_required is None and _required(pod.template).empty:
+    ) -> Answer | Coroutine[Any, Any, Answer]:
+        demand = node_demand(pod.template)
+        if self._added_required is None and demand.is_empty:
             return SKIP_TEMPLATE
-        if problems := _problems(pod.template):
+        if demand.is_current:
+            return self._demanded(pod, demand)
+        steps = within_budget(self._pre_filtering(pod, demand, snapshot), self._now)
+        return in_slices(steps, self._now)
+
+    def _pre_filtering(self, pod: PodInfo, demand: NodeDemand, snapshot: Snapshot) -> Steps[Answer]:
+        yield from demand.catching_up(snapshot.table)
+        return self._demanded(pod, demand)
+
+    def _demanded(self, pod: PodInfo, demand: NodeDemand) -> Answer:
+        if problems := demand.problems:
             self._complain(pod, problems)
         node_names = _only_node_names(pod.template)
         if node_names is None:
-            return PASS_TEMPLATE
+            # Very many terms are asked about changed nodes before every cycle.
+            return SUCCESS if demand.is_large else PASS_TEMPLATE
         return PreFilterResult(node_names=node_names) if node_names else CONFLICT
 
     def _complain(self, pod: PodInfo, problems: str) -> None:
@@ -104,26 +129,31 @@ class NodeAffinity:
         )
 
     def filter_nodes(self, state: CycleState, pod: PodInfo, nodes: NodeRows) -> Verdicts:
-        mismatched = ~matches_required(_required(pod.template), nodes)
+        mismatched = ~node_demand(pod.template).matches(nodes)
         codes = 2 * mismatched.astype(np.int16)
         if self._added_required is not None:
             codes[~matches_terms(self._added_required, nodes)] = 1
         return Verdicts(codes, (ENFORCED, POD))
 
-    def pre_score(self, state: CycleState, pod: PodInfo, nodes: NodeRows) -> Status:
+    def pre_score(
+        self, state: CycleState, pod: PodInfo, nodes: NodeRows
+    ) -> Status | Coroutine[Any, Any, Status]:
         try:
-            preferred = _preferred(pod.template)
+            preferred = node_preference(pod.template)
         except InvalidSelector as problem:
             return error(str(problem))
-        if preferred is None and self._added_preferred is None:
-            return SKIP_TEMPLATE
-        return PASS_TEMPLATE
+        if preferred.is_large:
+            return in_slices(within_budget(_pre_scoring(preferred, nodes), self._now), self._now)
+        has_none = preferred.is_empty and self._added_preferred is None
+        return SKIP_TEMPLATE if has_none else PASS_TEMPLATE
 
     def score_nodes(self, state: CycleState, pod: PodInfo, nodes: NodeRows) -> NDArray[np.int64]:
         scores = np.zeros(len(nodes), np.int64)
-        for preferred in (self._added_preferred, _preferred(pod.template)):
-            if preferred is not None:
-                scores += preference(preferred, nodes)
+        if self._added_preferred is not None:
+            scores += preference(self._added_preferred, nodes)
+        preferred = node_preference(pod.template)
+        if not preferred.is_empty:
+            scores += preferred.score(nodes)
         return scores
 
     def normalize(
@@ -136,6 +166,9 @@ class NodeAffinity:
         return (ClusterEventWithHint(event, self._after_node_change, per_pod=False),)
 
     def _after_node_change(self, pod: PodInfo, old: Node | None, new: Node) -> QueueingHint:
+        if node_demand(pod.template).is_large:
+            # Asking all of its terms takes longer than an attempt in which most nodes are known.
+            return QueueingHint.QUEUE
         # The added affinity counts on both sides: a node that only now satisfies it is news, also
         # for a pod whose own affinity the node satisfied all along.
         matched_before = old is not None and self._allows(old, pod)
@@ -147,41 +180,30 @@ class NodeAffinity:
         labels, name = node.metadata.labels, node.metadata.name
         if self._added_required is not None and not self._added_required.matches(labels, name):
             return False
-        return _required(pod.template).matches(labels, name)
+        return node_demand(pod.template).allows(node)
 
 
-@template_fact
-def _required(template: PodTemplate) -> RequiredNodeAffinity:
-    return compile_required(template.spec)
-
-
-@template_fact
-def _problems(template: PodTemplate) -> str:
-    affinity = _required(template).affinity
-    return "" if affinity is None or not affinity.problems else aggregate(affinity.problems)
-
-
-@template_fact
-def _preferred(template: PodTemplate) -> PreferredTerms | None:
-    affinity = _node_affinity(template)
-    if affinity is None or affinity.preferred is None:
-        return None
-    return compile_preferred(affinity.preferred)
+def _pre_scoring(preferred: NodePreference, nodes: NodeRows) -> Steps[Status]:
+    try:
+        yield from preferred.catching_up(nodes.table)
+    except InvalidSelector as problem:
+        return error(str(problem))
+    return SUCCESS
 
 
 @template_fact
 def _only_node_names(template: PodTemplate) -> frozenset[str] | None:
     """The nodes that the required terms name; ``None`` if some term names none."""
-    affinity = _node_affinity(template)
+    affinity = node_affinity(template)
     if affinity is None or affinity.required is None or not affinity.required.node_selector_terms:
         return None
-    found: frozenset[str] = frozenset()
+    found: set[str] = set()
     for term in affinity.required.node_selector_terms:
         named = _names_in_term(term)
         if named is None:
             return None
         found |= named
-    return found
+    return frozenset(found)
 
 
 def _names_in_term(term: NodeSelectorTerm) -> frozenset[str] | None:
@@ -191,11 +213,6 @@ def _names_in_term(term: NodeSelectorTerm) -> frozenset[str] | None:
         if wanted.key == NODE_NAME_FIELD and wanted.operator == IN
     ]
     return frozenset.intersection(*value_sets) if value_sets else None
-
-
-def _node_affinity(template: PodTemplate) -> NodeAffinitySpec | None:
-    affinity = template.spec.affinity
-    return None if affinity is None else affinity.node_affinity
 
 
 def _compile_added_required(added: NodeAffinitySpec | None) -> NodeTerms | None:

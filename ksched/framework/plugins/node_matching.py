@@ -1,6 +1,12 @@
-"""Compiled node selectors over columns: each requirement asks once per distinct label value."""
+"""Compiled node selectors over columns: looked up value by value, never node by node.
+
+A pod may have a hundred thousand requirements, most of which say the same of all nodes (no node has
+the label, or the value): these cost a look-up and no array. What is decided is not asked further.
+"""
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,56 +18,143 @@ from ksched.api.node_selectors import (
     NodeTerms,
     PreferredTerms,
     RequiredNodeAffinity,
+    parse_int64,
 )
-from ksched.framework import NodeRows
+from ksched.framework import ClassColumn, NodeRows
 
 Bools = NDArray[np.bool_]
+Ints = NDArray[np.int64]
+Matched = Bools | bool
+"""An element for each node, or the same of all nodes."""
+
+_LOOK_EVERY = 8
+"""After so many array operations it is worth looking whether all is decided."""
 
 
 def matches_required(required: RequiredNodeAffinity, nodes: NodeRows) -> Bools:
     """Mark the nodes that satisfy both a pod's nodeSelector and its required node affinity."""
-    matched = _all_of(required.node_selector, nodes)
-    if required.affinity is not None:
-        matched &= matches_terms(required.affinity, nodes)
-    return matched
+    matcher = NodeMatcher(nodes)
+    matched = matcher.labelled(required.node_selector)
+    if matched is not False and required.affinity is not None:
+        matched = _both(matched, matcher.any_of(required.affinity.terms))
+    return matcher.as_array(matched)
 
 
 def matches_terms(selector: NodeTerms, nodes: NodeRows) -> Bools:
     """Mark the nodes that satisfy at least one term."""
-    matched = np.zeros(len(nodes), np.bool_)
-    for term in selector.terms:
-        matched |= _matches_term(term, nodes)
-    return matched
+    matcher = NodeMatcher(nodes)
+    return matcher.as_array(matcher.any_of(selector.terms))
 
 
-def preference(preferred: PreferredTerms, nodes: NodeRows) -> NDArray[np.int64]:
+def preference(preferred: PreferredTerms, nodes: NodeRows) -> Ints:
     """Add up the weights of the preferred terms that each node satisfies."""
+    matcher = NodeMatcher(nodes)
     total = np.zeros(len(nodes), np.int64)
     for weight, term in preferred.terms:
-        total += weight * _matches_term(term, nodes)
+        matched = matcher.term(term)
+        if matched is not False:
+            total += weight * matched
     return total
 
 
-def _matches_term(term: NodeTerm, nodes: NodeRows) -> Bools:
-    if term.problems:
-        return np.zeros(len(nodes), np.bool_)
-    return _all_of(term.requirements, nodes)
+class NodeMatcher:
+    """Answers about the same nodes; what several requirements read is looked up once."""
+
+    def __init__(self, nodes: NodeRows) -> None:
+        self._nodes = nodes
+        self._columns: dict[str, ClassColumn[str | None]] = {}
+        self._integers: dict[str, tuple[Ints, Bools]] = {}
+
+    def as_array(self, matched: Matched) -> Bools:
+        return matched if isinstance(matched, np.ndarray) else np.full(len(self._nodes), matched)
+
+    def any_of(self, terms: Sequence[NodeTerm]) -> Matched:
+        matched: Matched = False
+        asked = 0
+        for term in terms:
+            found = self.term(term)
+            if found is True:
+                return True
+            if found is False:
+                continue
+            matched = found if matched is False else matched | found
+            asked += 1
+            if not asked % _LOOK_EVERY and np.all(matched):
+                return True
+        return matched
+
+    def labelled(self, labels: Sequence[tuple[str, str]]) -> Matched:
+        """The nodes that have all of these labels."""
+        matched: Matched = True
+        for key, value in labels:
+            found = self._nodes.label(key).among((value,))
+            if found is None:
+                return False
+            matched = _both(matched, found)
+        return matched
+
+    def term(self, term: NodeTerm) -> Matched:
+        return False if term.problems else self.all_of(term.requirements)
+
+    def all_of(self, requirements: Sequence[NodeRequirement]) -> Matched:
+        matched: Matched = True
+        asked = 0
+        for wanted in requirements:
+            found = self._requirement(wanted)
+            if found is False:
+                return False
+            if found is True:
+                continue
+            matched = _both(matched, found)
+            asked += 1
+            if not asked % _LOOK_EVERY and not np.any(matched):
+                return False
+        return matched
+
+    def _requirement(self, wanted: NodeRequirement) -> Matched:
+        if wanted.is_field:
+            return self._field(wanted)
+        column = self._columns.get(wanted.key)
+        if column is None:
+            column = self._columns[wanted.key] = self._nodes.label(wanted.key)
+        if len(column.values) == 1:
+            return wanted.matches_value(column.values[0])
+        if wanted.above is not None or wanted.below is not None:
+            return self._compared(wanted, column)
+        found = column.among(wanted.values)
+        if found is None:
+            return not wanted.inside
+        return found if wanted.inside else ~found
+
+    def _field(self, wanted: NodeRequirement) -> Matched:
+        if wanted.key != NODE_NAME_FIELD:
+            return wanted.matches_value("")
+        rows = self._nodes.table.rows
+        named = [self._nodes.named(name) for name in wanted.values if name in rows]
+        if not named:
+            return not wanted.inside
+        found: Bools = np.logical_or.reduce(named)
+        return found if wanted.inside else ~found
+
+    def _compared(self, wanted: NodeRequirement, column: ClassColumn[str | None]) -> Bools:
+        known = self._integers.get(wanted.key)
+        if known is None:
+            parsed = [None if one is None else parse_int64(one) for one in column.values]
+            known = self._integers[wanted.key] = (
+                np.array([number or 0 for number in parsed], np.int64),
+                np.array([number is not None for number in parsed], np.bool_),
+            )
+        numbers, are_numbers = known
+        holds = (
+            numbers > wanted.above if wanted.above is not None else numbers < (wanted.below or 0)
+        )
+        matched: Bools = (holds & are_numbers)[column.ids]
+        return matched
 
 
-def _all_of(requirements: tuple[NodeRequirement, ...], nodes: NodeRows) -> Bools:
-    matched = np.ones(len(nodes), np.bool_)
-    for wanted in requirements:
-        matched &= _matches_requirement(wanted, nodes)
-    return matched
-
-
-def _matches_requirement(wanted: NodeRequirement, nodes: NodeRows) -> Bools:
-    if not wanted.is_field:
-        return nodes.label(wanted.key).test(wanted.matches_value)
-    if wanted.key != NODE_NAME_FIELD:
-        return np.full(len(nodes), wanted.matches_value(""))
-    named = np.zeros(len(nodes), np.bool_)
-    for name in wanted.values:
-        if name is not None:
-            named |= nodes.named(name)
-    return named if wanted.inside else ~named
+def _both(one: Matched, other: Matched) -> Matched:
+    if one is True:
+        return other
+    if other is True:
+        return one
+    return False if one is False or other is False else one & other

@@ -8,8 +8,7 @@ from typing import ClassVar
 import numpy as np
 
 from ksched.api.objects import Pod
-from ksched.cache.node_info import ports_conflict
-from ksched.cache.pod_info import host_ports_of
+from ksched.cache.pod_info import HostPort, host_ports_of, ports_conflict
 from ksched.framework import (
     PASS_TEMPLATE,
     SKIP_TEMPLATE,
@@ -27,6 +26,7 @@ from ksched.framework import (
     Verdicts,
     unschedulable,
 )
+from ksched.framework.last_answers import last_answers
 from ksched.framework.plugins import names
 
 NO_FREE_PORTS = unschedulable("node(s) didn't have free ports for the requested pod ports")
@@ -48,12 +48,12 @@ class NodePorts:
         return PASS_TEMPLATE if pod.template.host_ports else SKIP_TEMPLATE
 
     def filter_nodes(self, state: CycleState, pod: PodInfo, nodes: NodeRows) -> Verdicts:
-        wanted = pod.template.host_ports
+        wanted = pod.template.wanted_ports
         taken = nodes.uses_host_ports.copy()
         if wanted and taken.any():
             infos = nodes.infos
             for position in np.flatnonzero(taken):
-                taken[position] = infos[position].has_port_conflict(wanted)
+                taken[position] = ports_conflict(wanted, infos[position].used_ports)
         return Verdicts.rejecting(taken, NO_FREE_PORTS)
 
     def events_to_register(self) -> Sequence[ClusterEventWithHint]:
@@ -67,7 +67,11 @@ class NodePorts:
     def _after_pod_deleted(self, pod: PodInfo, old: Pod, new: None) -> QueueingHint:
         if not old.spec.node_name and not old.status.nominated_node_name:
             return QueueingHint.SKIP
-        freed = host_ports_of(old.spec)
-        if ports_conflict(pod.template.host_ports, freed):
+        if ports_conflict(pod.template.wanted_ports, _freed_ports(old)):
             return QueueingHint.QUEUE
         return QueueingHint.SKIP
+
+
+@last_answers
+def _freed_ports(deleted: Pod) -> tuple[HostPort, ...]:
+    return host_ports_of(deleted.spec)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import ClassVar
 
-from ksched.api.objects import Node, Pod, PodSpec
-from ksched.api.tolerations import UNSCHEDULABLE_TAINT, find_untolerated
+from ksched.api.objects import Node, Pod
+from ksched.api.tolerations import UNSCHEDULABLE_TAINT, Tolerations
 from ksched.framework import (
     Action,
     ClusterEvent,
@@ -59,15 +59,12 @@ class NodeUnschedulable:
         return QueueingHint.SKIP
 
     def _after_toleration_change(self, pod: PodInfo, old: Pod, new: Pod) -> QueueingHint:
-        if new.metadata.uid == pod.uid and _tolerates_unschedulable(new.spec):
-            return QueueingHint.QUEUE
-        return QueueingHint.SKIP
-
-
-def _tolerates_unschedulable(spec: PodSpec) -> bool:
-    return find_untolerated((UNSCHEDULABLE_TAINT,), spec.tolerations) is None
+        if new.metadata.uid != pod.uid:
+            return QueueingHint.SKIP
+        tolerates = Tolerations(new.spec.tolerations).cover(UNSCHEDULABLE_TAINT)
+        return QueueingHint.QUEUE if tolerates else QueueingHint.SKIP
 
 
 @template_fact
 def _template_tolerates(template: PodTemplate) -> bool:
-    return _tolerates_unschedulable(template.spec)
+    return template.tolerations.cover(UNSCHEDULABLE_TAINT)

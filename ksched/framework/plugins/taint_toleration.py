@@ -45,7 +45,7 @@ class TaintToleration:
     score_scope: ClassVar[Scope] = Scope.NODE
 
     def filter_nodes(self, state: CycleState, pod: PodInfo, nodes: NodeRows) -> Verdicts:
-        tolerations = pod.template.spec.tolerations
+        tolerations = pod.template.tolerations
         untolerated = nodes.taints.test(
             lambda taints: find_untolerated(taints, tolerations) is not None
         )
@@ -56,7 +56,7 @@ class TaintToleration:
         return PASS_TEMPLATE
 
     def score_nodes(self, state: CycleState, pod: PodInfo, nodes: NodeRows) -> NDArray[np.int64]:
-        tolerations = pod.template.spec.tolerations
+        tolerations = pod.template.tolerations
         return nodes.taints.count(
             lambda taints: count_intolerable_prefer_no_schedule(taints, tolerations)
         )
@@ -85,4 +85,4 @@ class TaintToleration:
 
 
 def _rejects(node: Node, pod: PodInfo) -> bool:
-    return find_untolerated(node.spec.taints, pod.template.spec.tolerations) is not None
+    return find_untolerated(node.spec.taints, pod.template.tolerations) is not None

@@ -19,7 +19,7 @@ import logging
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from ksched.errors import KschedError
+from ksched.errors import KschedError, TookTooLong
 from ksched.framework.foreign import is_interrupt, is_text, shown, told
 from ksched.framework.status import SUCCESS, Code, Status
 from ksched.redaction import redact_text
@@ -145,6 +145,8 @@ class Hook:
         return failure(self.plugin, self.activity, text)
 
     def _failed(self, problem: BaseException) -> PluginFailure:
+        if isinstance(problem, TookTooLong):
+            return PluginFailure(Status(Code.UNSCHEDULABLE, (str(problem),), self.plugin))
         # It goes to the pod's condition and its events, where tenants read it.
         text = redact_text(told(problem))
         self.complain(text, problem)

@@ -8,6 +8,7 @@ many nodes let the event loop run in between; the snapshot does not change meanw
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Set
+from types import CoroutineType
 
 import numpy as np
 from msgspec import Struct
@@ -118,6 +119,9 @@ class Pipeline:
             if result is SKIP:
                 state.skip_filter.add(hook.plugin)
                 continue
+            if isinstance(result, CoroutineType):
+                # Usually quick, but now there was more to do than fits into a slice of time.
+                result = await hook.finish(result)
             if result is PASS_TEMPLATE or result is SKIP_TEMPLATE:
                 askers.pre_filter.remove(hook)
                 if result is SKIP_TEMPLATE:
@@ -335,7 +339,7 @@ class Pipeline:
         """Score the feasible nodes: rows and totals; ``None`` for all rows, -1 if infeasible."""
         nodes = NodeRows(self.snapshot.table, fit.rows)
         self.metrics.begin("PreScore")
-        self._run_pre_score(state, pod, nodes)
+        await self._run_pre_score(state, pod, nodes)
         self.metrics.end()
         self.metrics.begin("Score")
         scored = await self._total_scores(state, pod, fit, nodes)
@@ -386,7 +390,7 @@ class Pipeline:
         skipped = state.skip_score
         return [entry for entry in entries if entry.name not in skipped]
 
-    def _run_pre_score(self, state: CycleState, pod: PodInfo, nodes: NodeRows) -> None:
+    async def _run_pre_score(self, state: CycleState, pod: PodInfo, nodes: NodeRows) -> None:
         askers = self._kept.askers(pod)
         state.skip_score |= askers.skip_score
         for hook in list(askers.pre_score):
@@ -396,6 +400,8 @@ class Pipeline:
             if result is SKIP:
                 state.skip_score.add(hook.plugin)
                 continue
+            if isinstance(result, CoroutineType):
+                result = await hook.finish(result)
             if result is PASS_TEMPLATE or result is SKIP_TEMPLATE:
                 askers.pre_score.remove(hook)
                 if result is SKIP_TEMPLATE:

@@ -18,13 +18,14 @@ from ksched.api.storage import (
     VolumeAttachment,
 )
 from ksched.cache.listings import Listings
+from ksched.clock import LoopClock
 from ksched.configuration.plugin_args import ARGS
 from ksched.framework import Handle, PodInfo, QueueingHint, Resource
 from ksched.framework.plugins.in_tree import IN_TREE
 from ksched.testing.builders import make_node, make_pod
 from ksched.testing.plugin_runner import PluginBench
 
-HANDLE = cast(Handle, SimpleNamespace(listings=Listings()))
+HANDLE = cast(Handle, SimpleNamespace(listings=Listings(), clock=LoopClock()))
 PLUGINS = {name: factory(None, HANDLE) for name, factory in IN_TREE.items()}
 
 

@@ -8,14 +8,13 @@ from typing import NamedTuple
 import numpy as np
 
 from ksched.api.label_selectors import Selector, compile_selector
-from ksched.api.node_selectors import RequiredNodeAffinity, compile_required
-from ksched.api.objects import Labels, Node, Toleration, TopologySpreadConstraint
-from ksched.api.tolerations import find_untolerated
+from ksched.api.objects import Labels, Node, TopologySpreadConstraint
+from ksched.api.tolerations import Tolerations, find_untolerated
 from ksched.cache.domain_counts import DomainCounts
 from ksched.cache.pod_counts import PodLedger
 from ksched.cache.topology_domains import Bools
 from ksched.framework import NodeRows, PodTemplate, template_fact
-from ksched.framework.plugins.node_matching import matches_required
+from ksched.framework.plugins.node_demand import NodeDemand, node_demand
 
 HOSTNAME = "kubernetes.io/hostname"
 ZONE = "topology.kubernetes.io/zone"
@@ -82,11 +81,6 @@ def _soft(template: PodTemplate) -> tuple[Constraint, ...]:
     return compile_constraints(constraints, template.labels, SCHEDULE_ANYWAY)
 
 
-@template_fact
-def required_affinity(template: PodTemplate) -> RequiredNodeAffinity:
-    return compile_required(template.spec)
-
-
 def has_all_keys(labels: Labels, constraints: Sequence[Constraint]) -> bool:
     return all(constraint.topology_key in labels for constraint in constraints)
 
@@ -98,16 +92,16 @@ class Inclusion(NamedTuple):
     """
 
     keys: tuple[str, ...]
-    affinity: RequiredNodeAffinity | None
-    tolerations: tuple[Toleration, ...] | None
+    affinity: NodeDemand | None
+    tolerations: Tolerations | None
 
     @classmethod
     def of(cls, constraint: Constraint, template: PodTemplate, keys: tuple[str, ...]) -> Inclusion:
-        affinity = required_affinity(template) if constraint.honors_affinity else None
+        affinity = node_demand(template) if constraint.honors_affinity else None
         return cls(
             keys,
-            None if affinity is None or affinity.empty else affinity,
-            tuple(template.spec.tolerations) if constraint.honors_taints else None,
+            None if affinity is None or affinity.is_empty else affinity,
+            template.tolerations if constraint.honors_taints else None,
         )
 
     def mark(self, nodes: NodeRows) -> Bools:
@@ -115,7 +109,7 @@ class Inclusion(NamedTuple):
         for key in self.keys:
             marked &= nodes.label(key).ids != 0
         if self.affinity is not None:
-            marked &= matches_required(self.affinity, nodes)
+            marked &= self.affinity.matches(nodes)
         tolerations = self.tolerations
         if tolerations is not None:
             marked &= nodes.taints.test(
@@ -127,7 +121,7 @@ class Inclusion(NamedTuple):
         labels = node.metadata.labels
         return (
             all(key in labels for key in self.keys)
-            and (self.affinity is None or self.affinity.matches(labels, node.metadata.name))
+            and (self.affinity is None or self.affinity.allows(node))
             and (
                 self.tolerations is None
                 or find_untolerated(node.spec.taints, self.tolerations) is None

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Hashable
+
 import numpy as np
 
 from ksched.cache.domain_counts import summarize
-from ksched.cache.topology_domains import ABSENT, Ints
+from ksched.cache.topology_domains import ABSENT, Ids, Ints
 from ksched.framework import (
     SUCCESS,
+    ChangedVerdicts,
     NodeInfo,
     NodeRows,
     PodInfo,
@@ -15,7 +18,12 @@ from ksched.framework import (
     unresolvable,
     unschedulable,
 )
-from ksched.framework.plugins.domain_verdicts import ChangedDomains, Codes, DomainVerdicts
+from ksched.framework.plugins.domain_verdicts import (
+    NO_CHANGES,
+    ChangedDomains,
+    Codes,
+    DomainVerdicts,
+)
 from ksched.framework.plugins.pod_topology_spread.constraints import TrackedConstraint
 
 NOT_MATCHED = unschedulable("node(s) didn't match pod topology spread constraints")
@@ -86,6 +94,14 @@ class HardSpread:
                 at = (index, one.domains.topology.find(node.labels[one.constraint.topology_key]))
                 self._changes[at] = self._changes.get(at, 0) + more
 
+    @property
+    def group(self) -> Hashable:
+        """What tells the verdicts from others."""
+        return self.kept
+
+    def changes_since(self, mark: object) -> tuple[object, ChangedVerdicts | Ids | None]:
+        return self.kept.verdicts.changes_since(mark)
+
     def verdicts(self, nodes: NodeRows) -> Verdicts:
         codes: Codes | None = None
         for index, topology in enumerate(self.kept.verdicts.topologies):
@@ -104,3 +120,27 @@ class HardSpread:
                 counts[domain] += more
         _, lowest = summarize(counts, one.domains.topology.nodes)
         return _judge(counts, one.most_pods(lowest))
+
+
+class Unlabelled(HardSpread):
+    """For constraints over a label that no node has: all nodes are rejected for that.
+
+    No node counts then, however many constraints there are and whatever pods a dry run moves.
+    """
+
+    _MARK = 1
+
+    def __init__(self) -> None:
+        super().__init__(HardConstraints(()), {})
+
+    def clone(self) -> HardSpread:
+        return self
+
+    def update(self, pod: PodInfo, other: PodInfo, node: NodeInfo, more: int) -> None:
+        """Nothing to count."""
+
+    def changes_since(self, mark: object) -> tuple[object, ChangedVerdicts | Ids | None]:
+        return self._MARK, NO_CHANGES if mark == self._MARK else None
+
+    def verdicts(self, nodes: NodeRows) -> Verdicts:
+        return Verdicts(np.full(len(nodes), _UNLABELLED, np.int16), _STATUSES)

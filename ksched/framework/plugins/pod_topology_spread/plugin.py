@@ -49,8 +49,12 @@ from ksched.framework.plugins.pod_topology_spread.constraints import (
     own_constraints,
     track,
 )
-from ksched.framework.plugins.pod_topology_spread.filtering import HardConstraints, HardSpread
-from ksched.framework.plugins.pod_topology_spread.scoring import SoftSpread
+from ksched.framework.plugins.pod_topology_spread.filtering import (
+    HardConstraints,
+    HardSpread,
+    Unlabelled,
+)
+from ksched.framework.plugins.pod_topology_spread.scoring import SoftSpread, Unrated
 
 _SCORES = f"{names.POD_TOPOLOGY_SPREAD}/score"
 
@@ -154,6 +158,9 @@ class PodTopologySpread:
             return error(f"obtaining pod's hard topology spread constraints: {problem}")
         if not constraints:
             return self._skip(pod.template, DO_NOT_SCHEDULE)
+        if not _are_labels(constraints, snapshot.table):
+            state.write(self.name, _UNLABELLED)
+            return SUCCESS
         kept = self._caught_up(constraints, pod.template, snapshot.table, DO_NOT_SCHEDULE)
         if kept.hard is None:
             kept.hard = HardConstraints(kept.tracked)
@@ -176,10 +183,10 @@ class PodTopologySpread:
     def filter_changes(
         self, state: CycleState, pod: PodInfo, mark: object
     ) -> tuple[object, ChangedVerdicts | Ids | None]:
-        return state.read(self.name, HardSpread).kept.verdicts.changes_since(mark)
+        return state.read(self.name, HardSpread).changes_since(mark)
 
     def filter_group(self, state: CycleState, pod: PodInfo) -> Hashable:
-        return state.read(self.name, HardSpread).kept
+        return state.read(self.name, HardSpread).group
 
     # -- score ----------------------------------------------------------------------------------
 
@@ -193,9 +200,12 @@ class PodTopologySpread:
             )
         if not constraints:
             return self._skip(pod.template, SCHEDULE_ANYWAY)
+        requires_all = self._requires_all_keys(pod.template)
+        if requires_all and not _are_labels(constraints, nodes.table):
+            state.write(_SCORES, _UNRATED)
+            return SUCCESS
         kept = self._caught_up(constraints, pod.template, nodes.table, SCHEDULE_ANYWAY)
         if kept.soft is None or not kept.soft.is_for(nodes):
-            requires_all = self._requires_all_keys(pod.template)
             kept.soft = SoftSpread(kept.tracked, nodes, require_all_keys=requires_all)
         state.write(_SCORES, kept.soft)
         return SUCCESS
@@ -257,6 +267,14 @@ class PodTopologySpread:
         before, after = old.metadata.labels, new.metadata.labels
         moved = any(before[one.topology_key] != after[one.topology_key] for one in constraints)
         return _queue_if(moved or old.spec.taints != new.spec.taints)
+
+
+_UNLABELLED, _UNRATED = Unlabelled(), Unrated()
+
+
+def _are_labels(constraints: Sequence[Constraint], table: NodeTable) -> bool:
+    """Whether each constraint is over a label that some node has."""
+    return all(table.has_label(one.topology_key) for one in constraints)
 
 
 class _Kept:

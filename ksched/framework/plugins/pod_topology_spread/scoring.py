@@ -121,6 +121,19 @@ class SoftSpread:
         return normalized
 
 
+class Unrated(SoftSpread):
+    """For constraints over a label that no node has: no node is rated."""
+
+    def __init__(self) -> None:
+        """Nothing to count."""
+
+    def score(self, nodes: NodeRows) -> Ints:
+        return np.zeros(len(nodes), np.int64)
+
+    def normalize(self, scores: Ints) -> Ints:
+        return scores
+
+
 def rounded(scores: Floats) -> Ints:
     """Round as Go's ``math.Round``: halves go up, and what is just below a half does not."""
     whole = np.floor(scores)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import ClassVar, NamedTuple
 
 import numpy as np
@@ -32,6 +32,7 @@ from ksched.framework import (
     unresolvable,
     unschedulable,
 )
+from ksched.framework.last_answers import last_answers
 from ksched.framework.plugins import names
 from ksched.framework.plugins.volumes.claims import claim_events, claim_not_found, claims_of
 
@@ -91,11 +92,7 @@ class VolumeRestrictions:
                 return unresolvable(claim_not_found(use.name))
             if READ_WRITE_ONCE_POD in claim.spec.access_modes:
                 exclusive.add(use.name)
-        infos = snapshot.table.infos if exclusive else ()
-        used = sum(
-            any(f"{template.namespace}/{name}" in info.claims for info in infos)
-            for name in exclusive
-        )
+        used = _in_use({f"{template.namespace}/{name}" for name in exclusive}, snapshot)
         if not used and not _disks(template):
             return SKIP
         conflicts = _Conflicts(frozenset(exclusive), used, snapshot.table.row_log.position)
@@ -115,7 +112,7 @@ class VolumeRestrictions:
     def filter_nodes(self, state: CycleState, pod: PodInfo, nodes: NodeRows) -> Verdicts:
         used = state.read(self.name, _Conflicts).used
         codes = np.full(len(nodes), 2 if used > 0 else 0, np.int16)
-        if disks := _disks(pod.template):
+        if disks := _wanted_disks(pod.template):
             for position, info in enumerate(nodes.infos):
                 if _is_disk_taken(disks, info):
                     codes[position] = 1
@@ -140,15 +137,20 @@ class VolumeRestrictions:
         template = pod.template
         if old.metadata.namespace != template.namespace:
             return QueueingHint.SKIP
-        claims = {
-            volume.persistent_volume_claim.claim_name
-            for volume in old.spec.volumes
-            if volume.persistent_volume_claim is not None
-        }
-        gone = tuple(_disks_in(old.spec.volumes))
-        if _conflict(_disks(template), gone) or not claims.isdisjoint(template.claim_names):
+        claims, disks = _freed(old)
+        if _conflict(_wanted_disks(template), disks) or not claims.isdisjoint(template.claim_names):
             return QueueingHint.QUEUE
         return QueueingHint.SKIP
+
+
+def _in_use(claims: set[str], snapshot: Snapshot) -> int:
+    """How many of the claims a pod uses, on whatever node."""
+    found: set[str] = set()
+    if claims:
+        for info in snapshot.table.infos:
+            if info.claims:
+                found |= claims & info.claims.keys()
+    return len(found)
 
 
 # -- disks --------------------------------------------------------------------------------------
@@ -161,13 +163,9 @@ class _Disk(NamedTuple):
     addresses: frozenset[str]
     is_only_read: bool
 
-    def conflicts_with(self, other: _Disk) -> bool:
-        return (
-            self.identity == other.identity
-            and not self.addresses.isdisjoint(other.addresses)
-            and not (self.is_only_read and other.is_only_read)
-        )
 
+_WantedDisks = Mapping[tuple[tuple[str, ...], str], bool]
+"""By identity and address: whether a disk is only to be read."""
 
 _ANYWHERE = frozenset({""})
 
@@ -190,9 +188,35 @@ def _disks_in(volumes: Sequence[Volume]) -> Iterator[_Disk]:
             yield _Disk(("rbd", rbd.pool, rbd.image), frozenset(rbd.monitors), rbd.read_only)
 
 
-def _conflict(own: Sequence[_Disk], others: Sequence[_Disk]) -> bool:
-    return any(one.conflicts_with(other) for one in own for other in others)
+@template_fact
+def _wanted_disks(template: PodTemplate) -> _WantedDisks:
+    wanted: dict[tuple[tuple[str, ...], str], bool] = {}
+    for disk in _disks(template):
+        for address in disk.addresses:
+            key = (disk.identity, address)
+            wanted[key] = disk.is_only_read and wanted.get(key, True)
+    return wanted
 
 
-def _is_disk_taken(own: Sequence[_Disk], info: NodeInfo) -> bool:
-    return any(_conflict(own, _disks(other)) for other in (*info.running, *info.terminating))
+@last_answers
+def _freed(deleted: Pod) -> tuple[frozenset[str], Sequence[_Disk]]:
+    """The claims and disks of a pod that is gone."""
+    volumes = deleted.spec.volumes
+    claims = [
+        one.persistent_volume_claim.claim_name for one in volumes if one.persistent_volume_claim
+    ]
+    return frozenset(claims), tuple(_disks_in(volumes))
+
+
+def _conflict(wanted: _WantedDisks, others: Sequence[_Disk]) -> bool:
+    """Whether one of the disks is wanted under a common address, and not only to be read."""
+    for disk in others:
+        for address in disk.addresses:
+            is_only_read = wanted.get((disk.identity, address))
+            if is_only_read is not None and not (is_only_read and disk.is_only_read):
+                return True
+    return False
+
+
+def _is_disk_taken(wanted: _WantedDisks, info: NodeInfo) -> bool:
+    return any(_conflict(wanted, _disks(other)) for other in (*info.running, *info.terminating))

@@ -1,0 +1,282 @@
+"""What a pod demands and prefers of node objects, however much that is.
+
+A few terms are compiled at once and asked like any selector. A pod may have tens of thousands:
+these are compiled and asked in slices of time, over all nodes, and what they say of each node is
+kept. Nodes that change later are asked about again, so an attempt that was cut short goes on where
+it stopped.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from ksched.api.label_selectors import InvalidSelector, aggregate
+from ksched.api.node_selectors import (
+    PreferredTerm,
+    PreferredTerms,
+    RequiredNodeAffinity,
+    compile_preferred,
+    compile_required,
+    compile_term,
+)
+from ksched.api.objects import Node, NodeAffinity, NodeSelectorTerm
+from ksched.cache.columns import NodeTable
+from ksched.framework import NodeRows, PodTemplate, template_fact
+from ksched.framework.plugins.node_matching import (
+    Bools,
+    Ints,
+    NodeMatcher,
+    matches_required,
+    preference,
+)
+from ksched.framework.time_slices import Steps, at_once
+
+LARGE = 256
+"""From this many terms on they are asked in slices; so many take a millisecond or two."""
+
+MAX_PROBLEMS = 16
+"""So many problems of a selector are told."""
+
+_STEP = 16
+"""Terms that are looked at between two pauses."""
+
+_FEW = 32
+"""Up to this many changed nodes are asked about one by one."""
+
+
+class LargeTerms:
+    """Very many weighted terms, and the sum of the weights of those that match, by node."""
+
+    def __init__(self, weighted: Sequence[tuple[int, NodeSelectorTerm]], path: str) -> None:
+        self._weighted = weighted
+        self._path = path
+        self.problems: list[str] = []
+        """What could not be parsed."""
+        self._compiled: list[PreferredTerm] = []
+        self._read = 0
+        self._table: NodeTable | None = None
+        self._position = -1
+        self._sums: Ints = np.zeros(0, np.int64)
+        self._matcher: NodeMatcher | None = None
+        self._asked = 0
+        self._dirty: set[int] = set()
+
+    @property
+    def is_current(self) -> bool:
+        """Whether the sums are those of the nodes as they are."""
+        table = self._table
+        return (
+            table is not None
+            and self._matcher is None
+            and not self._dirty
+            and self._position == table.node_log.position
+            and len(self._sums) == len(table)
+        )
+
+    def catching_up(self, table: NodeTable) -> Steps[None]:
+        """Ask what was not asked yet; given up at a pause and begun again, it goes on there."""
+        yield from self._compiling()
+        if table is not self._table:
+            self._begin(table)
+        yield from self._asking()
+        changed = table.node_log.since(self._position)
+        if changed is None or len(changed) > _FEW:
+            self._begin(table)
+            yield from self._asking()
+        else:
+            self._position = table.node_log.position
+            self._dirty.update(changed)
+            yield from self._asking_again(table)
+
+    def of(self, nodes: NodeRows) -> Ints:
+        """The sums of some nodes; they may be copies with other pods."""
+        if self._table is None or nodes.table is self._table:
+            if not self.is_current:
+                at_once(self.catching_up(nodes.table))
+            return self._sums[nodes.index]
+        sums = [0 if info.node is None else self.of_node(info.node) for info in nodes.infos]
+        return np.array(sums, np.int64)
+
+    def of_node(self, node: Node) -> int:
+        """The sum of one node; read if it is in the table as it is, otherwise asked for anew."""
+        name, table = node.metadata.name, self._table
+        row = -1 if table is None else table.rows.get(name, -1)
+        if table is not None and 0 <= row < len(self._sums) and table.infos[row].node is node:
+            return int(self._sums[row])
+        return self._count(node)
+
+    def _count(self, node: Node) -> int:
+        labels, name = node.metadata.labels, node.metadata.name
+        return sum(weight for weight, term in self._compiled if term.matches(labels, name))
+
+    def _compiling(self) -> Steps[None]:
+        weighted = self._weighted
+        while self._read < len(weighted):
+            for weight, term in weighted[self._read : self._read + _STEP]:
+                if weight and (term.match_expressions or term.match_fields):
+                    found = compile_term(term, f"{self._path}[{self._read}]")
+                    if not found.problems:
+                        self._compiled.append(PreferredTerm(weight, found))
+                    elif len(self.problems) < MAX_PROBLEMS:
+                        self.problems += found.problems[:MAX_PROBLEMS]
+                self._read += 1
+            yield
+
+    def _begin(self, table: NodeTable) -> None:
+        self._table, self._position = table, table.node_log.position
+        count = len(table)
+        # Row numbers of their own: whatever comes, goes or moves meanwhile is asked about again.
+        self._matcher = NodeMatcher(NodeRows(table, np.arange(count, dtype=np.intp)))
+        self._sums = np.zeros(count, np.int64)
+        self._asked = 0
+        self._dirty.clear()
+
+    def _asking(self) -> Steps[None]:
+        matcher, compiled = self._matcher, self._compiled
+        if matcher is None:
+            return
+        while self._asked < len(compiled):
+            for weight, term in compiled[self._asked : self._asked + _STEP]:
+                matched = matcher.term(term)
+                if matched is not False:
+                    self._sums += weight * matched
+            self._asked += _STEP
+            yield
+        self._matcher = None
+
+    def _asking_again(self, table: NodeTable) -> Steps[None]:
+        count = len(table)
+        if count != len(self._sums):
+            more = np.zeros(max(count - len(self._sums), 0), np.int64)
+            self._sums = np.concatenate((self._sums[:count], more))
+        while self._dirty:
+            row = self._dirty.pop()
+            if row < count:
+                node = table.infos[row].node
+                self._sums[row] = 0 if node is None else self._count(node)
+            yield
+
+
+class NodeDemand:
+    """A pod's ``nodeSelector`` and required node affinity."""
+
+    __slots__ = ("_compiled", "_large")
+
+    def __init__(self, template: PodTemplate) -> None:
+        spec = template.spec
+        affinity = node_affinity(template)
+        required = None if affinity is None else affinity.required
+        terms = required.node_selector_terms if required is not None else []
+        self._large: LargeTerms | None = None
+        if len(terms) < LARGE:
+            self._compiled = compile_required(spec)
+        else:
+            self._compiled = RequiredNodeAffinity(tuple(spec.node_selector.items()))
+            self._large = LargeTerms([(1, term) for term in terms], "nodeSelectorTerms")
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether every node will do."""
+        return self._large is None and self._compiled.empty
+
+    @property
+    def is_large(self) -> bool:
+        return self._large is not None
+
+    @property
+    def problems(self) -> str:
+        """What cannot be parsed and therefore matches no node."""
+        if self._large is not None:
+            problems: Sequence[str] = self._large.problems
+        else:
+            affinity = self._compiled.affinity
+            problems = () if affinity is None else affinity.problems
+        return aggregate(problems) if problems else ""
+
+    @property
+    def is_current(self) -> bool:
+        """Whether it can answer about all nodes without ``catching_up``."""
+        return self._large is None or self._large.is_current
+
+    def catching_up(self, table: NodeTable) -> Steps[None]:
+        if self._large is not None:
+            yield from self._large.catching_up(table)
+
+    def matches(self, nodes: NodeRows) -> Bools:
+        matched = matches_required(self._compiled, nodes)
+        if self._large is not None:
+            matched &= self._large.of(nodes) > 0
+        return matched
+
+    def allows(self, node: Node) -> bool:
+        """Whether one node will do."""
+        if not self._compiled.matches(node.metadata.labels, node.metadata.name):
+            return False
+        return self._large is None or self._large.of_node(node) > 0
+
+    def __eq__(self, other: object) -> bool:
+        if self is other:
+            return True
+        return (
+            isinstance(other, NodeDemand)
+            and self._large is None
+            and other._large is None
+            and self._compiled == other._compiled
+        )
+
+    def __hash__(self) -> int:
+        return hash(self._compiled) if self._large is None else id(self)
+
+
+class NodePreference:
+    """A pod's preferred node affinity; raises ``InvalidSelector`` if it is small and invalid."""
+
+    __slots__ = ("_compiled", "_large")
+
+    def __init__(self, template: PodTemplate) -> None:
+        affinity = node_affinity(template)
+        terms = affinity.preferred if affinity is not None else None
+        self._compiled: PreferredTerms | None = None
+        self._large: LargeTerms | None = None
+        if terms is not None and len(terms) >= LARGE:
+            self._large = LargeTerms([(one.weight, one.preference) for one in terms], "")
+        elif terms is not None:
+            self._compiled = compile_preferred(terms)
+
+    @property
+    def is_empty(self) -> bool:
+        return self._compiled is None and self._large is None
+
+    @property
+    def is_large(self) -> bool:
+        return self._large is not None
+
+    def catching_up(self, table: NodeTable) -> Steps[None]:
+        """As of ``NodeDemand``; raises ``InvalidSelector``."""
+        if self._large is not None:
+            yield from self._large.catching_up(table)
+            if self._large.problems:
+                raise InvalidSelector(aggregate(self._large.problems))
+
+    def score(self, nodes: NodeRows) -> Ints:
+        if self._large is not None:
+            return self._large.of(nodes)
+        assert self._compiled is not None
+        return preference(self._compiled, nodes)
+
+
+@template_fact
+def node_demand(template: PodTemplate) -> NodeDemand:
+    return NodeDemand(template)
+
+
+@template_fact
+def node_preference(template: PodTemplate) -> NodePreference:
+    return NodePreference(template)
+
+
+def node_affinity(template: PodTemplate) -> NodeAffinity | None:
+    affinity = template.spec.affinity
+    return None if affinity is None else affinity.node_affinity

@@ -1,0 +1,167 @@
+"""One pod of the size that an API server admits must not keep the scheduler from its other work."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import Awaitable
+from types import FrameType
+from typing import Any
+
+import pytest
+
+from ksched.cycle import Placed, Rejected
+from ksched.framework.queued_pod import QueuedPodInfo
+from ksched.testing.builders import PodBuilder, make_node, make_pod
+from ksched.testing.virtual_time import VirtualClock
+from lab.bulky import MOST, bulky_pod
+from lab.decider import Decider
+
+SIZE, NODES = 1000, 400
+
+LINES_PER_ELEMENT, LINES_PER_NODE = 250, 400
+"""What an attempt may take: proportional to the spec and to the cluster, not to their product."""
+
+
+class WorkClock(VirtualClock):
+    """Every look at it takes a while, so that slices of time are counts of looks."""
+
+    def __init__(self, seconds_per_look: float) -> None:
+        self.seconds = 0.0
+        self._seconds_per_look = seconds_per_look
+
+    def now(self) -> float:
+        self.seconds += self._seconds_per_look
+        return self.seconds
+
+
+def decider(clock: VirtualClock | None = None) -> Decider:
+    """Nodes with a few labels and taints, and as many pods on them."""
+    decider = Decider(clock=clock)
+    nodes = [
+        make_node(f"node-{number}")
+        .label({"zone": f"zone-{number % 10}", "pool": "p"})
+        .taint(f"taint-{number % 7}", effect="PreferNoSchedule")
+        .obj()
+        for number in range(NODES)
+    ]
+    pods = [
+        make_pod(f"pod-{number}").label(app=f"app-{number}").node(f"node-{number}").obj()
+        for number in range(NODES)
+    ]
+    decider.set_cluster(nodes, pods)
+    return decider
+
+
+async def attempt(decider: Decider, pod: PodBuilder) -> Placed | Rejected:
+    outcome = await decider.cycle.run(QueuedPodInfo(decider.cache.pod_info(pod.obj()), 0.0))
+    if isinstance(outcome, Placed):
+        decider.cache.forget_pod(outcome.pod)
+    return outcome
+
+
+async def lines_executed(work: Awaitable[Any]) -> int:
+    """How many lines of Python some work takes; a measure that no busy machine changes."""
+    lines = 0
+
+    def trace(frame: FrameType, event: str, argument: object) -> Any:
+        nonlocal lines
+        lines += event == "line"
+        return trace
+
+    before = sys.gettrace()
+    sys.settrace(trace)
+    try:
+        await work
+    finally:
+        sys.settrace(before)
+    return lines
+
+
+@pytest.mark.parametrize("kind", [kind for kind in MOST if "pod a" not in kind])
+async def test_an_attempt_costs_what_the_spec_and_the_cluster_have_not_their_product(
+    kind: str,
+) -> None:
+    cluster = decider()
+    if kind == "host ports":
+        crowd = bulky_pod(kind, SIZE, "crowd").node("node-1").to_dict()
+        for port in crowd["spec"]["containers"][0]["ports"]:
+            port["hostPort"] += SIZE
+        cluster.cache.add_pod(cluster.cache.pod_info(PodBuilder(crowd).obj()))
+    await attempt(cluster, make_pod("ordinary").req(cpu="1"))
+
+    lines = await lines_executed(attempt(cluster, bulky_pod(kind, SIZE)))
+
+    assert lines < LINES_PER_ELEMENT * SIZE + LINES_PER_NODE * NODES
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [
+        "node affinity terms",
+        "node affinity terms over host names",
+        "preferred node affinity terms",
+    ],
+)
+async def test_a_long_attempt_is_sliced_cut_short_and_taken_up_again(kind: str) -> None:
+    pod = bulky_pod(kind, SIZE)
+    expected = await decider().decide(pod.obj())
+    cluster = decider(WorkClock(0.001))
+    turns = 0
+
+    async def others() -> None:
+        nonlocal turns
+        while True:
+            turns += 1
+            await asyncio.sleep(0)
+
+    waiting = asyncio.create_task(others())
+    cut_short = 0
+    while True:
+        turns = 0
+        outcome = await attempt(cluster, pod)
+        if not (isinstance(outcome, Rejected) and "cut short" in outcome.message):
+            break
+        cut_short += 1
+        assert outcome.status.is_rejected
+        assert outcome.diagnosis is None, "it waits for time to pass, not for an event"
+        assert turns > 3, "the event loop had its turn in between"
+        assert cut_short < 20, "every attempt goes on where the last one stopped"
+    waiting.cancel()
+
+    assert cut_short >= 2
+    verdict = await cluster.decide(pod.obj())
+    assert verdict.feasible == expected.feasible
+    assert verdict.message == expected.message
+    assert verdict.scores == expected.scores
+
+
+async def test_what_was_computed_of_large_affinity_follows_the_nodes() -> None:
+    pod = bulky_pod("node affinity terms over host names", 300).merge(
+        {"spec": {"nodeSelector": {"pool": "p"}}}
+    )
+    terms = pod.to_dict()["spec"]["affinity"]["nodeAffinity"]
+    required = terms["requiredDuringSchedulingIgnoredDuringExecution"]["nodeSelectorTerms"]
+    for term in required:
+        del term["matchExpressions"][2]
+    pod = pod.merge({"spec": {"affinity": {"nodeAffinity": terms}}})
+    cluster = decider()
+
+    def expected() -> set[str]:
+        return {
+            info.name
+            for info in cluster.cache.snapshot.table.infos
+            if info.labels.get("zone") == "zone-0" and info.labels.get("pool") == "p"
+        }
+
+    assert (await cluster.decide(pod.obj())).feasible == expected()
+    cluster.cache.add_node(make_node("node-3").label(zone="zone-0", pool="p").obj())
+    cluster.cache.add_node(make_node("new").label(zone="zone-0", pool="p").obj())
+    cluster.cache.remove_node("node-0")
+    cluster.cache.add_node(make_node("node-10").label(zone="zone-1", pool="p").obj())
+    found = (await cluster.decide(pod.obj())).feasible
+    assert {"node-3", "new"} <= found
+    assert found == expected()
+    for number in range(NODES):
+        cluster.cache.add_node(make_node(f"more-{number}").label(zone="zone-0", pool="p").obj())
+    assert (await cluster.decide(pod.obj())).feasible == expected()
