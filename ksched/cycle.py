@@ -107,9 +107,18 @@ class SchedulingCycle:
         self._rng = rng
         self._mishaps = mishaps
         self._extenders = extenders
+        self.is_running = False
+        """Whether a decision is being made; what it looks at must not change meanwhile."""
 
     async def run(self, queued: QueuedPodInfo) -> Placed | Rejected:
         """Place a pod or say why not; the cache and the plugins' books are left consistent."""
+        self.is_running = True
+        try:
+            return await self._run(queued)
+        finally:
+            self.is_running = False
+
+    async def _run(self, queued: QueuedPodInfo) -> Placed | Rejected:
         profile = self._profiles[queued.pod.template.spec.scheduler_name]
         with self._mishaps.contain("attempt", queued) as mishap:
             return await self._attempt(profile, queued)

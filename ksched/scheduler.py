@@ -71,6 +71,7 @@ from ksched.queue.scheduling_queue import (
     UNSCHEDULABLE_FLUSH_SECONDS,
     SchedulingQueue,
 )
+from ksched.sweeping import Sweeper
 from ksched.transport import Transport
 from ksched.watches import Watches
 
@@ -326,6 +327,8 @@ class Scheduler:
                     tasks.start_soon(self._expire_assumed, name="expire assumed")
                 tasks.start_soon(self.pod_status.run, name="update pod status")
                 tasks.start_soon(self.preemption.run, name="preempt")
+                sweeper = Sweeper(self.cache, self._cycle, self.profiles.values(), self.clock)
+                tasks.start_soon(sweeper.run, name="sweep")
                 with anyio.CancelScope() as self._drain:
                     # A task per pod: asyncio's group costs a tenth of anyio's here.
                     async with asyncio.TaskGroup() as bindings:

@@ -31,7 +31,13 @@ LAYERS: list[set[str]] = [
     {"ksched.framework.plugins", "ksched.queue", "ksched.client"},
     {"ksched.framework.runtime", "ksched.election"},
     {"ksched.cycle", "ksched.pod_status"},
-    {"ksched.event_handlers", "ksched.failures", "ksched.preemption_executor", "ksched.watches"},
+    {
+        "ksched.event_handlers",
+        "ksched.failures",
+        "ksched.preemption_executor",
+        "ksched.sweeping",
+        "ksched.watches",
+    },
     {"ksched.binding"},
     {"ksched.scheduler"},
     {"ksched"},  # the public names

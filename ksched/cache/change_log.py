@@ -38,6 +38,13 @@ class ChangeLog(Generic[T]):
         self._dropped = self.position
         self._changes.clear()
 
+    def drop_before(self, position: int) -> None:
+        """Let go of the changes up to a position."""
+        surplus = position - self._dropped
+        if surplus > 0:
+            del self._changes[:surplus]
+            self._dropped = position
+
     def tail(self, position: int) -> list[T] | None:
         """The changes after ``position``; ``None`` if that is too long ago to tell."""
         start = position - self._dropped

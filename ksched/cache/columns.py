@@ -58,7 +58,7 @@ class NodeTable:
         self.images: dict[str, ImageState] = {}
         self.images_generation = 0
         self._taints: InternedColumn[tuple[Taint, ...]] = InternedColumn((), capacity)
-        self._labels = NodeLabels(self)
+        self.labels = NodeLabels(self)
         self._ledger: PodLedger | None = None
         self._allocate(capacity)
 
@@ -96,12 +96,12 @@ class NodeTable:
         if row == len(self.infos):
             self.rows[info.name] = row
             self.infos.append(info)
-            self._labels.replace({}, info.labels)
+            self.labels.replace({}, info.labels)
             self._count_images(info.images, 1)
             self.images_generation += 1
         else:
             before = self.infos[row]
-            self._labels.replace(before.labels, info.labels)
+            self.labels.replace(before.labels, info.labels)
             if before.images != info.images:
                 self._count_images(before.images, -1)
                 self._count_images(info.images, 1)
@@ -124,7 +124,7 @@ class NodeTable:
 
     def remove(self, name: str) -> None:
         row = self.rows.pop(name)
-        self._labels.replace(self.infos[row].labels, {})
+        self.labels.replace(self.infos[row].labels, {})
         self._count_images(self.infos[row].images, -1)
         self.images_generation += 1
         last = self.infos.pop()
@@ -176,6 +176,13 @@ class NodeTable:
             target[tuple(slice(0, size) for size in source.shape)] = source
         self._taints.reserve(capacity)
 
+    def sweep(self) -> None:
+        """Let go of what is not used any more; called every now and then, between two cycles."""
+        self.labels.sweep()
+        if self._ledger is not None:
+            self._ledger.catch_up()
+            self._ledger.sweep()
+
     def _count_images(self, images: dict[str, int], sign: int) -> None:
         for name, size_bytes in images.items():
             state = self.images.get(name)
@@ -203,11 +210,11 @@ class NodeTable:
 
     def has_label(self, key: str) -> bool:
         """Whether some node has a label of this key."""
-        return key in self._labels
+        return key in self.labels
 
     def label_column(self, key: str) -> InternedColumn[str | None]:
         """Values of a label by row, as they are now."""
-        return self._labels.column(key)
+        return self.labels.column(key)
 
 
 _ARRAYS = (

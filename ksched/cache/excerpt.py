@@ -42,7 +42,7 @@ class Excerpt(NodeTable):
         self.node_log, self.row_log = RowLog(), RowLog()
         self.images, self.images_generation = table.images, table.images_generation
         self._taints = table._taints.taken(rows)
-        self._labels, self._ledger = NodeLabels(self), None
+        self.labels, self._ledger = NodeLabels(self), None
         self.allocatable = table.allocatable[:, rows]
         self.allowed_pods = table.allowed_pods[rows]
         self.unschedulable = table.unschedulable[rows]

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from typing import TYPE_CHECKING
 
 from ksched.api.objects import Labels
 from ksched.cache.interning import InternedColumn
+from ksched.cache.recently_used import RecentlyUsed
 
 if TYPE_CHECKING:
     from ksched.cache.columns import NodeTable
@@ -54,18 +54,20 @@ class NodeLabels:
     """Which label keys the nodes of a table have, and the columns of those that are asked for.
 
     A key that no node has needs no column, whoever asks for it; a column goes with the last node
-    that has its key, or when it was unused for longest and others need the room.
+    that has its key, or when it is not asked for any more.
     """
 
-    __slots__ = ("_columns", "_keys", "_nothing", "_table")
+    __slots__ = ("_columns", "_keys", "_nothing", "_table", "version")
 
     def __init__(self, table: NodeTable) -> None:
         self._table = table
-        self._nothing: InternedColumn[str | None] = InternedColumn(None, 0)
+        self._nothing: InternedColumn[str | None] | None = None
         """The column of all keys that no node has."""
         self._keys: dict[str, int] | None = None
         """Nodes by key; counted when it is first asked for, then kept."""
-        self._columns: OrderedDict[str, LabelColumn] = OrderedDict()
+        self._columns: RecentlyUsed[str, LabelColumn] = RecentlyUsed()
+        self.version = 0
+        """Changes whenever a key gets its first node or loses its last."""
 
     @property
     def keys(self) -> dict[str, int]:
@@ -82,6 +84,10 @@ class NodeLabels:
         """How many columns there are."""
         return len(self._columns)
 
+    def sweep(self) -> None:
+        """Let go of columns that are not asked for any more."""
+        self._columns.sweep()
+
     def replace(self, before: Labels, after: Labels) -> None:
         """Take over the labels of a node that came, changed or went."""
         if self._keys is not None and before != after:
@@ -91,24 +97,26 @@ class NodeLabels:
     def _count(self, labels: Labels, more: int) -> None:
         keys = self.keys
         for key in labels:
-            nodes = keys[key] = keys.get(key, 0) + more
-            if not nodes:
+            before = keys.get(key, 0)
+            keys[key] = before + more
+            if not before:
+                self.version += 1
+            elif not keys[key]:
+                self.version += 1
                 del keys[key]
-                self._columns.pop(key, None)
+                self._columns.pop(key)
 
     def column(self, key: str) -> InternedColumn[str | None]:
         """Values of a label by row, as they are now; of no use for longer than a cycle."""
         if key not in self.keys:
-            self._nothing.reserve(self._table.pod_count.shape[0])
+            capacity = self._table.pod_count.shape[0]
+            if self._nothing is None:
+                self._nothing = InternedColumn(None, capacity)
+            self._nothing.reserve(capacity)
             return self._nothing
-        columns = self._columns
-        column = columns.get(key)
+        column = self._columns.get(key)
         if column is None:
-            column = columns[key] = LabelColumn(self._table, key)
-            room = max(KEPT_BYTES // (4 * len(column.ids)), _FEWEST)
-            while len(columns) > room:
-                columns.popitem(last=False)
-        else:
-            columns.move_to_end(key)
+            column = LabelColumn(self._table, key)
+            self._columns.put(key, column, max(KEPT_BYTES // (4 * len(column.ids)), _FEWEST))
         column.catch_up()
         return column

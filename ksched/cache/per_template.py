@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from typing import Generic, TypeVar
 
 from ksched.cache.pod_counts import PodLedger
 from ksched.cache.pod_info import PodTemplate
+from ksched.cache.recently_used import RecentlyUsed
 
 V = TypeVar("V")
 
@@ -24,26 +24,28 @@ class PerTemplate(Generic[V]):
     """What a plugin keeps for templates, counters above all.
 
     The template unused for longest makes room. Counters are shared between templates and live as
-    long as somebody keeps them.
+    long as one of them is kept.
     """
 
     def __init__(self) -> None:
         self._ledger: PodLedger | None = None
-        self._kept: OrderedDict[PodTemplate, V] = OrderedDict()
+        self._kept: RecentlyUsed[PodTemplate, V] = RecentlyUsed()
 
     def get(self, ledger: PodLedger, template: PodTemplate) -> V | None:
         if ledger is not self._ledger:
             self._ledger = ledger
             self._kept.clear()
-        kept = self._kept.get(template)
-        if kept is not None:
-            self._kept.move_to_end(template)
-        return kept
+        return self._kept.get(template)
 
     def put(self, template: PodTemplate, kept: V) -> None:
         """Keep something for a template; call after ``get``."""
-        self._kept[template] = kept
         nodes = 1 if self._ledger is None else max(len(self._ledger.table), 1)
         room = min(max(KEPT_BYTES // (_BYTES_PER_NODE * nodes), _FEWEST), _MOST)
-        while len(self._kept) > room:
-            self._kept.popitem(last=False)
+        self._kept.put(template, kept, room)
+
+    def sweep(self) -> None:
+        """Let go of templates that are not asked for any more; called every now and then."""
+        self._kept.sweep()
+
+    def __len__(self) -> int:
+        return len(self._kept)

@@ -66,6 +66,7 @@ class PodLedger:
         self.affinity_changes = 0
         """How often the first or last pod of a template with inter-pod affinity came or went."""
         self._log: ChangeLog[PodChange] = ChangeLog(limit)
+        self._swept = 0
         self._pods: WeakValueDictionary[Hashable, PodCounts] = WeakValueDictionary()
         self._topologies: WeakValueDictionary[Hashable, TopologyDomains] = WeakValueDictionary()
         self._domains: WeakValueDictionary[Hashable, DomainCounts] = WeakValueDictionary()
@@ -121,6 +122,11 @@ class PodLedger:
         return counts
 
     # -- catching up ----------------------------------------------------------------------------
+
+    def sweep(self) -> None:
+        """Let go of changes from before the last call: they hold templates that may be gone."""
+        self._log.drop_before(self._swept)
+        self._swept = self._log.position
 
     def catch_up(self) -> None:
         """Log what changed in the table since the last call; the counters do not call it."""

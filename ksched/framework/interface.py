@@ -23,6 +23,9 @@ PostBind
 ``scheduler_plugin_permit_duration_seconds`` what Permit costs its own. A plugin that has to ask
 somebody for long does so at Permit, or remembers the answer and rejects at PreFilter until it is
 there (``handle.activate`` wakes the pod).
+
+A plugin that keeps something between pods may have a method ``sweep()``: it is called every twenty
+seconds, never during a cycle, and drops what was not used since it was called before.
 """
 
 from __future__ import annotations

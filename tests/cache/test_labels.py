@@ -58,7 +58,7 @@ def test_a_key_that_no_node_has_gets_no_column() -> None:
         assert column.values == [None]
         assert not column.ids.any()
 
-    assert len(cluster.table._labels) == 0
+    assert len(cluster.table.labels) == 0
 
 
 def test_a_column_goes_with_the_last_node_that_has_its_key() -> None:
@@ -68,10 +68,10 @@ def test_a_column_goes_with_the_last_node_that_has_its_key() -> None:
     assert cluster.table.all().label("disk").test(bool).sum() == 2
     cluster.put(3)
     assert cluster.table.all().label("disk").test(bool).sum() == 1
-    assert len(cluster.table._labels) == 1
+    assert len(cluster.table.labels) == 1
     cluster.cache.remove_node("n4")
     assert cluster.table.all().label("disk").values == [None]
-    assert len(cluster.table._labels) == 0
+    assert len(cluster.table.labels) == 0
 
 
 def test_columns_unused_for_longest_make_room(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -81,7 +81,7 @@ def test_columns_unused_for_longest_make_room(monkeypatch: pytest.MonkeyPatch) -
     for number in range(100):
         assert cluster.table.all().label(f"k{number}").test(bool).tolist().index(True) == 3
 
-    assert len(cluster.table._labels) == 64
+    assert len(cluster.table.labels) == 64
 
 
 def test_a_node_update_writes_no_label_column_until_it_is_read(

@@ -75,7 +75,9 @@ IN_TREE: Final[Mapping[str, PluginFactory]] = MappingProxyType(
         names.VOLUME_BINDING: VolumeBinding,
         names.VOLUME_ZONE: _with_only_listings(VolumeZone),
         names.POD_TOPOLOGY_SPREAD: _with_listings(PodTopologySpread),
-        names.INTER_POD_AFFINITY: _with_listings(InterPodAffinity),
+        names.INTER_POD_AFFINITY: lambda args, handle: InterPodAffinity(
+            args, handle.listings, handle.clock.now
+        ),
         names.DEFAULT_PREEMPTION: DefaultPreemption,
         names.IMAGE_LOCALITY: _plain(ImageLocality),
         names.NODE_DECLARED_FEATURES: _plain(NodeDeclaredFeatures),

@@ -45,6 +45,9 @@ class SelectorSpread:
         self._selectors = DefaultSelectors(listings)
         self._kept: PerTemplate[_Kept] = PerTemplate()
 
+    def sweep(self) -> None:
+        self._kept.sweep()
+
     def pre_score(self, state: CycleState, pod: PodInfo, nodes: NodeRows) -> Status:
         if pod.template.spec.topology_spread_constraints:
             return SKIP

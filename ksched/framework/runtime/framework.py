@@ -111,6 +111,11 @@ class Framework:
         self.bind = self._hooks("bind", "Bind")
         self.post_bind = self._hooks("postBind", "PostBind")
         self.groups = self._groups()
+        self.sweeps = [
+            Hook(plugin, plugin.sweep, "Sweep")
+            for plugin in self.plugins.values()
+            if hasattr(plugin, "sweep")
+        ]
         self.add_pod = self._extensions("add_pod", "PreFilterExtensionAddPod")
         self.remove_pod = self._extensions("remove_pod", "PreFilterExtensionRemovePod")
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Hashable
 from weakref import WeakValueDictionary
 
 from ksched.cache.pod_info import PodInfo, PodShape
+from ksched.cache.recently_used import RecentlyUsed
 from ksched.cache.snapshot import Snapshot
 from ksched.framework.cycle_state import CycleState
 from ksched.framework.runtime.filter_columns import FilterColumns, Work
@@ -60,7 +60,7 @@ class Kept:
         self._framework = framework
         self._snapshot = snapshot
         self._work = work
-        self._columns: OrderedDict[Hashable, KeptColumns] = OrderedDict()
+        self._columns: RecentlyUsed[Hashable, KeptColumns] = RecentlyUsed()
         self._newest: WeakValueDictionary[PodShape, KeptColumns] = WeakValueDictionary()
 
     def askers(self, pod: PodInfo) -> Askers:
@@ -79,14 +79,15 @@ class Kept:
         if columns is None:
             like = self._newest.get(pod.template.shape) if self._framework.groups else None
             columns = KeptColumns(self._framework, self._snapshot, self._work, like)
-            self._columns[key] = self._newest[pod.template.shape] = columns
+            self._newest[pod.template.shape] = columns
             per_node = 8 * (len(self._framework.scores) + 5)
             room = KEPT_BYTES // (per_node * max(len(self._snapshot), 1))
-            while len(self._columns) > min(max(room, 8), KEPT_GROUPS):
-                self._columns.popitem(last=False)
-        else:
-            self._columns.move_to_end(key)
+            self._columns.put(key, columns, min(max(room, 8), KEPT_GROUPS))
         return columns
+
+    def sweep(self) -> None:
+        """Let go of what is kept for pods that do not come any more."""
+        self._columns.sweep()
 
     def _key(self, state: CycleState, pod: PodInfo) -> Hashable:
         """Pods with equal keys get equal answers from every plugin whose answers are kept."""

@@ -23,7 +23,7 @@ from ksched.framework.interface import PreFilterResult
 from ksched.framework.runtime.codes import CodeBook, Codes
 from ksched.framework.runtime.filter_columns import NO_ROWS, FilterEntry, Rows, Work
 from ksched.framework.runtime.framework import Framework
-from ksched.framework.runtime.guard import Hook
+from ksched.framework.runtime.guard import Hook, PluginFailure
 from ksched.framework.runtime.kept import Kept, KeptColumns
 from ksched.framework.runtime.profile_metrics import ProfileMetrics
 from ksched.framework.runtime.score_columns import MAX_RAW_SCORE, ScoreEntry, Scores
@@ -98,6 +98,16 @@ class Pipeline:
         fleeting = [entry for entry in framework.filters if not entry.is_kept]
         self._fleeting = sorted(fleeting, key=lambda entry: not entry.is_columnar)
         self._fleeting_scores = [entry for entry in framework.scores if not entry.is_kept]
+
+    def sweep(self) -> None:
+        """Let go of what was kept between cycles and is not used any more; not during one."""
+        self._kept.sweep()
+        for sweep in self.framework.sweeps:
+            try:
+                sweep.call()
+            except PluginFailure:
+                # Logged by the hook. No pod is concerned.
+                continue
 
     # -- pre_filter -----------------------------------------------------------------------------
 

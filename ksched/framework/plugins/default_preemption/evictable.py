@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Mapping
 from typing import NamedTuple
 
@@ -11,6 +10,7 @@ import numpy as np
 from ksched.api.quantity import clamp_to_int64
 from ksched.cache.columns import Ints, NodeTable
 from ksched.cache.excerpt import REQUESTED, amounts_of
+from ksched.cache.recently_used import RecentlyUsed
 from ksched.framework import NodeInfo, PodInfo
 from ksched.framework.plugins.default_preemption.budgets import DisruptionBudgets
 from ksched.framework.plugins.default_preemption.candidates import by_importance
@@ -107,11 +107,14 @@ class EvictableByPriority:
     """Columns for the priorities that preempted last."""
 
     def __init__(self) -> None:
-        self._kept: OrderedDict[int, Evictable] = OrderedDict()
+        self._kept: RecentlyUsed[int, Evictable] = RecentlyUsed()
 
     def below(self, priority: int) -> Evictable:
-        kept = self._kept.setdefault(priority, Evictable(priority))
-        self._kept.move_to_end(priority)
-        if len(self._kept) > PRIORITIES_KEPT:
-            self._kept.popitem(last=False)
+        kept = self._kept.get(priority)
+        if kept is None:
+            kept = Evictable(priority)
+            self._kept.put(priority, kept, PRIORITIES_KEPT)
         return kept
+
+    def sweep(self) -> None:
+        self._kept.sweep()

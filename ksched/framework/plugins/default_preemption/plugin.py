@@ -65,6 +65,7 @@ class DefaultPreemption:
         self._handle = handle
         self._budgets = DisruptionBudgets(handle.listings.want(PodDisruptionBudget))
         self._evictable = EvictableByPriority()
+        self.sweep = self._evictable.sweep
 
     def pre_enqueue(self, pod: PodInfo) -> Status:
         return WAITING if self._handle.is_preempting(pod.uid) else SUCCESS

@@ -9,8 +9,9 @@ import numpy as np
 
 from ksched.api.objects import Labels, Namespace
 from ksched.cache.domain_counts import DomainCounts
+from ksched.cache.labels import NodeLabels
 from ksched.cache.listings import Listing
-from ksched.cache.pod_counts import PodCounts, PodLedger
+from ksched.cache.pod_counts import WEIGHTS_KEPT, PodCounts, PodLedger
 from ksched.cache.topology_domains import ABSENT, Ints, TopologyDomains
 from ksched.framework import (
     SUCCESS,
@@ -18,6 +19,7 @@ from ksched.framework import (
     NodeRows,
     PodTemplate,
     Verdicts,
+    template_fact,
     unresolvable,
     unschedulable,
 )
@@ -32,6 +34,7 @@ from ksched.framework.plugins.inter_pod_affinity.terms import (
     resolve,
     terms_of,
 )
+from ksched.framework.time_slices import Steps
 
 NO_AFFINITY = unresolvable("node(s) didn't match pod affinity rules")
 ANTI_AFFINITY = unschedulable("node(s) didn't match pod anti-affinity rules")
@@ -42,6 +45,8 @@ _NO_AFFINITY, _ANTI_AFFINITY, _EXISTING_ANTI_AFFINITY, _PASSES = 1, 2, 3, 4
 
 ByKey = Mapping[str, tuple[DomainCounts, ...]]
 CodesByKey = dict[str, tuple[TopologyDomains, Codes]]
+
+_NOTHING: Mapping[str, int] = {}
 
 
 def pods_meant_by(terms: Iterable[ResolvedTerm], ledger: PodLedger) -> PodCounts:
@@ -58,9 +63,14 @@ def pods_meant_by(terms: Iterable[ResolvedTerm], ledger: PodLedger) -> PodCounts
     return ledger.pod_counts(("meant by", meant), are_met, include_terminating=True)
 
 
-def carried_anti_affinity(template: PodTemplate) -> Iterable[AffinityTerm]:
-    """The distinct required anti-affinity terms of a template."""
-    return dict.fromkeys(terms_of(template).required_anti_affinity)
+@template_fact
+def carried_anti_affinity(template: PodTemplate) -> Mapping[str, Mapping[AffinityTerm, int]]:
+    """The required anti-affinity terms of a template by topology key, and how often each is."""
+    carried: dict[str, dict[AffinityTerm, int]] = {}
+    for term in terms_of(template).required_anti_affinity:
+        same_key = carried.setdefault(term.topology_key, {})
+        same_key[term] = same_key.get(term, 0) + 1
+    return carried
 
 
 class PairCounts:
@@ -137,9 +147,8 @@ class RequiredAffinity:
         """Count a pod that a dry run adds or removes."""
         incoming, labels, ledger = self._incoming, node.labels, self.kept.ledger
         own = self.kept.own
-        for term in terms_of(other).required_anti_affinity:
-            if term.matches(incoming.template, incoming.namespace_labels):
-                self._existing.change(term.topology_key, labels, more, ledger)
+        for key, terms in incoming.meant_by(other).items():
+            self._existing.change(key, labels, more * terms, ledger)
         if own.affinity and own.wants(other):
             for key in self._affinity.by_key:
                 self._affinity.change(key, labels, more, ledger)
@@ -212,11 +221,15 @@ class IncomingTemplate:
         self,
         template: PodTemplate,
         index: TermIndex[AffinityTerm],
+        labels: NodeLabels,
         namespaces: Listing[Namespace],
     ) -> None:
         self.template = template
         self._index = index
+        self._labels = labels
+        self._labels_version = -1
         self._namespaces = namespaces
+        self._seen = (-1, -1, -1)
         terms = terms_of(template)
         self._terms = (terms.required_affinity, terms.required_anti_affinity)
         self._depends_on_namespaces = depends_on_namespaces((*self._terms[0], *self._terms[1]))
@@ -224,16 +237,38 @@ class IncomingTemplate:
         self.own = OwnTerms()
         self.namespace_labels: Labels = {}
         self._matched: MatchedTerms[AffinityTerm] | None = None
-        self._matched_version = -1
-        self.existing: tuple[AffinityTerm, ...] = ()
+        self._found: frozenset[AffinityTerm] | None = None
+        self.existing: frozenset[AffinityTerm] = frozenset()
         """Terms that mean this template: of pods in the cluster, and its own, which the next pod of
         this template will find there."""
+        self._meant_by: dict[int, Mapping[str, int]] = {}
         self.kept: RequiredTerms | None = None
 
-    def catch_up(self) -> bool:
+    @property
+    def is_current(self) -> bool:
+        """Whether there are no other terms, labels or namespaces than when it caught up."""
+        return self._seen == (
+            self._index.version,
+            self._labels.version,
+            self._namespaces.generation,
+        )
+
+    def catching_up(self) -> Steps[bool]:
         """Look at new terms and namespaces; tells whether ``own`` or ``existing`` changed."""
-        is_resolved, is_matched = self._resolve(), self._match()
-        return is_resolved or is_matched
+        seen = (self._index.version, self._labels.version, self._namespaces.generation)
+        is_resolved = self._resolve()
+        labels = labels_of_namespace(self._namespaces, self.template.namespace)
+        matched = self._matched
+        if matched is None or labels != self.namespace_labels:
+            self.namespace_labels, self._found = labels, None
+            self._meant_by.clear()
+            template = self.template
+            matched = self._matched = MatchedTerms(
+                self._index, lambda term: term.matches(template, labels)
+            )
+        yield from matched.catching_up()
+        self._seen = seen
+        return self._take(matched.found) or is_resolved
 
     def _resolve(self) -> bool:
         generation = self._namespaces.generation if self._depends_on_namespaces else 0
@@ -248,31 +283,43 @@ class IncomingTemplate:
         self.own = own._replace(wants_itself=bool(affinity) and own.wants(self.template))
         return True
 
-    def _match(self) -> bool:
-        labels = labels_of_namespace(self._namespaces, self.template.namespace)
-        matched = self._matched
-        if matched is None or labels != self.namespace_labels:
-            self.namespace_labels = labels
-            template = self.template
-            matched = self._matched = MatchedTerms(
-                self._index, lambda term: term.matches(template, labels)
-            )
-            self._matched_version = -1
-        terms = matched.catch_up()
-        if matched.version == self._matched_version:
+    def _take(self, found: frozenset[AffinityTerm]) -> bool:
+        if found is self._found and self._labels_version == self._labels.version:
             return False
-        self._matched_version = matched.version
-        own = [term for term in self._terms[1] if term.matches(self.template, labels)]
-        self.existing = tuple(dict.fromkeys((*own, *terms)))
-        return True
+        if self._labels_version != self._labels.version:
+            self._meant_by.clear()
+        self._found, self._labels_version = found, self._labels.version
+        own = [
+            term
+            for term in self._terms[1]
+            if term.topology_key in self._labels
+            and term.matches(self.template, self.namespace_labels)
+        ]
+        before, self.existing = self.existing, self._index.share(found.union(own))
+        return before != self.existing
+
+    def meant_by(self, other: PodTemplate) -> Mapping[str, int]:
+        """How many required anti-affinity terms of another template mean this one, by key."""
+        carried = carried_anti_affinity(other)
+        if not carried:
+            return _NOTHING
+        found = self._meant_by.get(other.number)
+        if found is None:
+            if len(self._meant_by) >= WEIGHTS_KEPT:
+                self._meant_by.clear()
+            template, labels = self.template, self.namespace_labels
+            found = self._meant_by[other.number] = {
+                key: sum(number for term, number in terms.items() if term.matches(template, labels))
+                for key, terms in carried.items()
+                if key in self._labels
+            }
+        return found
 
 
 class RequiredTerms:
     """Verdicts that follow from some terms; shared by the templates to which the same matter."""
 
-    def __init__(
-        self, own: OwnTerms, existing: tuple[AffinityTerm, ...], ledger: PodLedger
-    ) -> None:
+    def __init__(self, own: OwnTerms, existing: frozenset[AffinityTerm], ledger: PodLedger) -> None:
         self.own = own
         self.ledger = ledger
         pods = pods_meant_by(own.affinity, ledger)
@@ -283,7 +330,9 @@ class RequiredTerms:
             ledger.domain_counts(pods_meant_by((term,), ledger), term.topology_key)
             for term in own.anti_affinity
         )
-        self._existing = _by_key(_carriers(term, ledger) for term in existing)
+        self._existing = _by_key(
+            _carriers(key, terms, ledger) for key, terms in _terms_by_key(existing).items()
+        )
         groups = (self._affinity, self._anti_affinity, self._existing)
         counters = [one for group in groups for found in group.values() for one in found]
         self._counters = tuple(dict.fromkeys(counters))
@@ -338,14 +387,29 @@ class RequiredTerms:
         return _PASSES
 
 
-def _carriers(term: AffinityTerm, ledger: PodLedger) -> DomainCounts:
-    """The counter of pods that carry a required anti-affinity term."""
+def _terms_by_key(terms: Iterable[AffinityTerm]) -> Mapping[str, frozenset[AffinityTerm]]:
+    grouped: dict[str, list[AffinityTerm]] = {}
+    for term in terms:
+        grouped.setdefault(term.topology_key, []).append(term)
+    return {key: frozenset(same_key) for key, same_key in grouped.items()}
+
+
+def _carriers(key: str, terms: frozenset[AffinityTerm], ledger: PodLedger) -> DomainCounts:
+    """The counter of pods that carry some of these required anti-affinity terms of one key.
+
+    One for all of them, however many there are: what matters is whether a domain has any.
+    """
+
+    def number_of(template: PodTemplate) -> int:
+        carried = carried_anti_affinity(template).get(key)
+        if carried is None:
+            return 0
+        return sum(number for term, number in carried.items() if term in terms)
+
     pods = ledger.pod_counts(
-        ("carries required anti-affinity", term),
-        lambda template: terms_of(template).required_anti_affinity.count(term),
-        include_terminating=True,
+        ("carries required anti-affinity", terms), number_of, include_terminating=True
     )
-    return ledger.domain_counts(pods, term.topology_key)
+    return ledger.domain_counts(pods, key)
 
 
 def _by_key(counters: Iterable[DomainCounts]) -> ByKey:

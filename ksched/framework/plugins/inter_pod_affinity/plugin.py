@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Sequence
-from typing import ClassVar
+from collections.abc import Callable, Coroutine, Hashable, Iterable, Sequence
+from typing import Any, ClassVar
 from weakref import WeakValueDictionary
 
 from ksched.api.label_selectors import aggregate
@@ -49,14 +49,23 @@ from ksched.framework.plugins.inter_pod_affinity.scoring import (
     normalize,
 )
 from ksched.framework.plugins.inter_pod_affinity.terms import (
+    NO_TERMS,
     AffinityTerm,
     ResolvedTerm,
     TermIndex,
     compile_terms,
+    compiling_terms,
+    depends_on_namespaces,
     labels_of_namespace,
     resolve,
     terms_of,
 )
+from ksched.framework.time_slices import Steps, in_slices
+
+Resolved = tuple[ResolvedTerm, ...]
+
+NEVER = -1
+"""In place of the generation of the namespaces, where these do not matter."""
 
 _SCORES = f"{names.INTER_POD_AFFINITY}/score"
 
@@ -81,13 +90,27 @@ class InterPodAffinity:
     filter_scope: ClassVar[Scope] = Scope.CLUSTER
     score_scope: ClassVar[Scope] = Scope.CLUSTER
 
-    def __init__(self, args: InterPodAffinityArgs | None, listings: Listings) -> None:
+    def __init__(
+        self, args: InterPodAffinityArgs | None, listings: Listings, now: Callable[[], float]
+    ) -> None:
+        self._now = now
         self._args = args or InterPodAffinityArgs()
         self._namespaces = listings.want(Namespace)
         self._incoming: PerTemplate[IncomingTemplate] = PerTemplate()
         self._required: WeakValueDictionary[Hashable, RequiredTerms] = WeakValueDictionary()
         self._preferred: PerTemplate[PreferredTerms] = PerTemplate()
         self._indexes: tuple[PodLedger, TermIndex[AffinityTerm], CarriedTerms] | None = None
+        self._last_deleted: tuple[Pod, frozenset[AffinityTerm]] | None = None
+        """Asked about once for every group of waiting pods."""
+
+    def sweep(self) -> None:
+        self._incoming.sweep()
+        self._preferred.sweep()
+        self._last_deleted = None
+        if self._indexes is not None:
+            _, index, carried = self._indexes
+            index.forget_gone()
+            carried.index.forget_gone()
 
     def _terms_in(self, ledger: PodLedger) -> tuple[TermIndex[AffinityTerm], CarriedTerms]:
         """The terms that pods of the cluster carry: required anti-affinity, and what is scored."""
@@ -101,22 +124,44 @@ class InterPodAffinity:
 
     # -- filter ---------------------------------------------------------------------------------
 
-    def pre_filter(self, state: CycleState, pod: PodInfo, snapshot: Snapshot) -> Status:
+    def pre_filter(
+        self, state: CycleState, pod: PodInfo, snapshot: Snapshot
+    ) -> Status | Coroutine[Any, Any, Status]:
         template, ledger = pod.template, snapshot.table.ledger
-        terms = terms_of(template)
+        index, _ = self._terms_in(ledger)
+        if index.is_current:
+            if not index and template.facts.get(terms_of) is NO_TERMS:
+                return SKIP
+            incoming = self._incoming.get(ledger, template)
+            if incoming is not None and incoming.kept is not None and incoming.is_current:
+                return self._answer(state, incoming, incoming.kept)
+        return in_slices(self._pre_filtering(state, template, ledger, index), self._now)
+
+    def _pre_filtering(
+        self,
+        state: CycleState,
+        template: PodTemplate,
+        ledger: PodLedger,
+        index: TermIndex[AffinityTerm],
+    ) -> Steps[Status]:
+        """Take over what is new, with pauses; other pods may have any number of terms."""
+        terms = yield from compiling_terms(template)
         if terms.problems:
             return unresolvable(f"parsing pod: {aggregate(terms.problems)}")
-        index, _ = self._terms_in(ledger)
-        index.catch_up()
+        yield from index.catching_up()
         if not index and not terms.required_affinity and not terms.required_anti_affinity:
             return SKIP
         incoming = self._incoming.get(ledger, template)
         if incoming is None:
-            incoming = IncomingTemplate(template, index, self._namespaces)
+            labels = ledger.table.labels
+            incoming = IncomingTemplate(template, index, labels, self._namespaces)
             self._incoming.put(template, incoming)
-        if incoming.catch_up() or incoming.kept is None:
+        if (yield from incoming.catching_up()) or incoming.kept is None:
             incoming.kept = self._required_terms(incoming, ledger)
-        affinity = incoming.kept.catch_up(incoming)
+        return self._answer(state, incoming, incoming.kept)
+
+    def _answer(self, state: CycleState, incoming: IncomingTemplate, kept: RequiredTerms) -> Status:
+        affinity = kept.catch_up(incoming)
         if affinity is None:
             return SKIP
         state.write(self.name, affinity)
@@ -152,24 +197,41 @@ class InterPodAffinity:
 
     # -- score ----------------------------------------------------------------------------------
 
-    def pre_score(self, state: CycleState, pod: PodInfo, nodes: NodeRows) -> Status:
+    def pre_score(
+        self, state: CycleState, pod: PodInfo, nodes: NodeRows
+    ) -> Status | Coroutine[Any, Any, Status]:
         template, ledger = pod.template, nodes.table.ledger
-        terms = terms_of(template)
+        _, carried = self._terms_in(ledger)
+        if carried.index.is_current:
+            if not carried.index and template.facts.get(terms_of) is NO_TERMS:
+                return SKIP
+            kept = self._preferred.get(ledger, template)
+            if kept is not None and kept.is_current:
+                return self._rate(state, kept)
+        return in_slices(self._pre_scoring(state, template, carried), self._now)
+
+    def _pre_scoring(
+        self, state: CycleState, template: PodTemplate, carried: CarriedTerms
+    ) -> Steps[Status]:
+        terms = yield from compiling_terms(template)
         if terms.problems:
             return error(f"failed to parse pod: {aggregate(terms.problems)}")
-        _, carried = self._terms_in(ledger)
-        carried.index.catch_up()
+        yield from carried.index.catching_up()
         if (
             not terms.preferred_affinity
             and not terms.preferred_anti_affinity
             and (not carried.index or self._args.ignore_preferred_terms_of_existing_pods)
         ):
             return SKIP
-        kept = self._preferred.get(ledger, template)
+        kept = self._preferred.get(carried.ledger, template)
         if kept is None:
             kept = PreferredTerms(template, carried, self._namespaces)
             self._preferred.put(template, kept)
-        affinity = kept.catch_up()
+        yield from kept.catching_up()
+        return self._rate(state, kept)
+
+    def _rate(self, state: CycleState, kept: PreferredTerms) -> Status:
+        affinity = kept.counts_now()
         if affinity is None:
             return SKIP
         state.write(_SCORES, affinity)
@@ -205,11 +267,7 @@ class InterPodAffinity:
     def _after_pod_change(self, pod: PodInfo, old: Pod | None, new: Pod | None) -> QueueingHint:
         if not all(_has_node(one) for one in (old, new) if one is not None):
             return QueueingHint.SKIP
-        terms = terms_of(pod.template)
-        near, apart = (
-            [resolve(term, self._namespaces) for term in own]
-            for own in (terms.required_affinity, terms.required_anti_affinity)
-        )
+        near, apart = self._resolved(pod.template)
         was_near, is_near = _matches_all(near, old), _matches_all(near, new)
         was_apart, is_apart = _matches_all(apart, old), _matches_all(apart, new)
         if is_near and not was_near:
@@ -220,13 +278,34 @@ class InterPodAffinity:
             return QueueingHint.QUEUE
         return QueueingHint.SKIP
 
+    def _resolved(self, template: PodTemplate) -> tuple[Resolved, Resolved]:
+        """Required affinity and anti-affinity terms of a waiting pod; the events ask often."""
+        generation = self._namespaces.generation
+        known: tuple[int, tuple[Resolved, Resolved]] | None = template.facts.get(self)
+        if known is None or known[0] not in (generation, NEVER):
+            terms = terms_of(template)
+            required = (terms.required_affinity, terms.required_anti_affinity)
+            if not depends_on_namespaces((*required[0], *required[1])):
+                generation = NEVER
+            near, apart = (
+                tuple(dict.fromkeys(resolve(term, self._namespaces) for term in own))
+                for own in required
+            )
+            known = template.facts[self] = (generation, (near, apart))
+        return known[1]
+
     def _was_kept_away(self, template: PodTemplate, deleted: Pod) -> bool:
         """Whether all required anti-affinity terms of a pod that is gone meant the waiting one."""
         affinity = deleted.spec.affinity
         if affinity is None or affinity.pod_anti_affinity is None:
             return False
-        namespace = deleted.metadata.namespace
-        terms = compile_terms(namespace, affinity.pod_anti_affinity.required)
+        if self._last_deleted is None or self._last_deleted[0] is not deleted:
+            namespace, required = deleted.metadata.namespace, affinity.pod_anti_affinity.required
+            compiled = compile_terms(namespace, required)
+            # Where they hold makes no difference here, and a pod's terms often differ in no more.
+            meant = frozenset(term._replace(topology_key="") for term in compiled)
+            self._last_deleted = (deleted, meant)
+        terms = self._last_deleted[1]
         labels = labels_of_namespace(self._namespaces, template.namespace)
         return bool(terms) and all(term.matches(template, labels) for term in terms)
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
+from weakref import WeakKeyDictionary
 
 import numpy as np
 
@@ -12,7 +13,7 @@ from ksched.cache.domain_counts import DomainCounts
 from ksched.cache.listings import Listing
 from ksched.cache.pod_counts import PodLedger
 from ksched.cache.topology_domains import ABSENT, Ids, Ints, TopologyDomains
-from ksched.framework import MAX_NODE_SCORE, ClassScores, NodeRows, PodTemplate, template_fact
+from ksched.framework import MAX_NODE_SCORE, ClassScores, NodeRows, PodTemplate
 from ksched.framework.plugins.inter_pod_affinity.filtering import pods_meant_by
 from ksched.framework.plugins.inter_pod_affinity.terms import (
     AffinityTerm,
@@ -24,6 +25,7 @@ from ksched.framework.plugins.inter_pod_affinity.terms import (
     resolve,
     terms_of,
 )
+from ksched.framework.time_slices import Steps
 
 NEAR, APART = 1, -1
 
@@ -35,22 +37,6 @@ ScoredTerm = tuple[int, AffinityTerm]
 Factors = list[tuple[int, DomainCounts]]
 
 
-@template_fact
-def _preferred(template: PodTemplate) -> Mapping[ScoredTerm, int]:
-    terms = terms_of(template)
-    weights: Counter[ScoredTerm] = Counter()
-    for weight, term in terms.preferred_affinity:
-        weights[NEAR, term] += weight
-    for weight, term in terms.preferred_anti_affinity:
-        weights[APART, term] += weight
-    return weights
-
-
-@template_fact
-def _required(template: PodTemplate) -> Mapping[AffinityTerm, int]:
-    return Counter(terms_of(template).required_affinity)
-
-
 class CarriedTerms:
     """What existing pods wish for, by term."""
 
@@ -58,25 +44,58 @@ class CarriedTerms:
         self.ledger = ledger
         self._hard_weight = hard_pod_affinity_weight
         self.index: TermIndex[ScoredTerm] = TermIndex(ledger, self._carried)
+        self._factors: WeakKeyDictionary[frozenset[ScoredTerm], Factors] = WeakKeyDictionary()
 
-    def counter(self, scored: ScoredTerm) -> DomainCounts:
-        """The weights of a term, added up over the pods of each domain that carry it."""
-        sign, term = scored
-        hard_weight = self._hard_weight if sign == NEAR else 0
+    def factors(self, terms: frozenset[ScoredTerm]) -> Factors:
+        """Counters of what the pods of each domain wish by some terms: one for a key and a sign."""
+        known = self._factors.get(terms)
+        if known is None:
+            known = self._factors[terms] = self._make_factors(terms)
+        return known
+
+    def _make_factors(self, terms: frozenset[ScoredTerm]) -> Factors:
+        grouped: dict[tuple[int, str], list[ScoredTerm]] = {}
+        for scored in terms:
+            grouped.setdefault((scored[0], scored[1].topology_key), []).append(scored)
+        return [
+            (sign, self._counter(key, frozenset(same))) for (sign, key), same in grouped.items()
+        ]
+
+    def _counter(self, key: str, terms: frozenset[ScoredTerm]) -> DomainCounts:
+        """The weights of terms of one key, added up over the pods of each domain."""
 
         def weight(template: PodTemplate) -> int:
-            preferred = _preferred(template).get(scored, 0)
-            return preferred + hard_weight * _required(template).get(term, 0)
+            carried = self._carried(template).get(key)
+            if carried is None:
+                return 0
+            return sum(number for scored, number in carried.items() if scored in terms)
 
-        key = ("carries", scored, hard_weight)
-        pods = self.ledger.pod_counts(key, weight, include_terminating=True)
-        return self.ledger.domain_counts(pods, term.topology_key)
+        counter_key = ("carries", terms, self._hard_weight)
+        pods = self.ledger.pod_counts(counter_key, weight, include_terminating=True)
+        return self.ledger.domain_counts(pods, key)
 
-    def _carried(self, template: PodTemplate) -> Iterable[ScoredTerm]:
-        carried = dict.fromkeys(_preferred(template))
-        if self._hard_weight > 0:
-            carried |= dict.fromkeys((NEAR, term) for term in _required(template))
-        return carried
+    def _carried(self, template: PodTemplate) -> Mapping[str, Mapping[ScoredTerm, int]]:
+        """The scored terms of a template by topology key, and what each weighs."""
+        known: Mapping[str, Mapping[ScoredTerm, int]] | None = template.facts.get(self)
+        if known is None:
+            known = template.facts[self] = _scored(template, self._hard_weight)
+        return known
+
+
+def _scored(template: PodTemplate, hard_weight: int) -> Mapping[str, Mapping[ScoredTerm, int]]:
+    terms = terms_of(template)
+    weights: Counter[ScoredTerm] = Counter()
+    for weight, term in terms.preferred_affinity:
+        weights[NEAR, term] += weight
+    for weight, term in terms.preferred_anti_affinity:
+        weights[APART, term] += weight
+    if hard_weight > 0:
+        for term in terms.required_affinity:
+            weights[NEAR, term] += hard_weight
+    by_key: dict[str, dict[ScoredTerm, int]] = {}
+    for scored, weight in weights.items():
+        by_key.setdefault(scored[1].topology_key, {})[scored] = weight
+    return by_key
 
 
 class PreferredAffinity:
@@ -146,22 +165,44 @@ class PreferredTerms:
             weighted.term for _, weighted in self._own
         )
         self._namespaces_generation = -1
+        self._seen = (-1, -1)
         self._own_factors: Factors = []
         self._namespace_labels: Labels = {}
         self._matched: MatchedTerms[ScoredTerm] | None = None
-        self._matched_version = -1
+        self._found: frozenset[ScoredTerm] | None = None
         self._existing_factors: Factors = []
 
-    def catch_up(self) -> PreferredAffinity | None:
+    @property
+    def is_current(self) -> bool:
+        """Whether there are no other terms or namespaces than when it caught up."""
+        return self._seen == (self._carried.index.version, self._namespaces.generation)
+
+    def counts_now(self) -> PreferredAffinity | None:
         """Counts as they are now; ``None`` if no term means any pod on a node with its label."""
-        self._resolve()
-        self._match()
         factors = []
         for factor, counter in (*self._own_factors, *self._existing_factors):
             counter.catch_up()
             if counter.total:
                 factors.append((factor, counter))
         return PreferredAffinity(factors) if factors else None
+
+    def catching_up(self) -> Steps[None]:
+        """Look at new terms and namespaces."""
+        seen = (self._carried.index.version, self._namespaces.generation)
+        self._resolve()
+        labels = labels_of_namespace(self._namespaces, self._template.namespace)
+        matched = self._matched
+        if matched is None or labels != self._namespace_labels:
+            self._namespace_labels = labels
+            template = self._template
+            matched = self._matched = MatchedTerms(
+                self._carried.index, lambda scored: scored[1].matches(template, labels)
+            )
+        yield from matched.catching_up()
+        self._seen = seen
+        if matched.found is not self._found:
+            self._found = matched.found
+            self._existing_factors = self._carried.factors(matched.found)
 
     def _resolve(self) -> None:
         generation = self._namespaces.generation if self._depends_on_namespaces else 0
@@ -175,20 +216,3 @@ class PreferredTerms:
         term = resolve(weighted.term, self._namespaces)
         pods = pods_meant_by((term,), self._carried.ledger)
         return self._carried.ledger.domain_counts(pods, term.topology_key)
-
-    def _match(self) -> None:
-        labels = labels_of_namespace(self._namespaces, self._template.namespace)
-        matched = self._matched
-        if matched is None or labels != self._namespace_labels:
-            self._namespace_labels = labels
-            template = self._template
-            matched = self._matched = MatchedTerms(
-                self._carried.index, lambda scored: scored[1].matches(template, labels)
-            )
-            self._matched_version = -1
-        terms = matched.catch_up()
-        if matched.version != self._matched_version:
-            self._matched_version = matched.version
-            self._existing_factors = [
-                (scored[0], self._carried.counter(scored)) for scored in terms
-            ]

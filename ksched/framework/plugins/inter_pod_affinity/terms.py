@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Sequence
-from typing import Generic, NamedTuple, TypeVar
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from typing import Any, Generic, NamedTuple, TypeVar
+from weakref import WeakValueDictionary
 
 from ksched.api.label_selectors import InvalidSelector, Selector, compile_selector
-from ksched.api.objects import Labels, Namespace, PodAffinity, PodAffinityTerm
+from ksched.api.objects import Affinity, Labels, Namespace, PodAffinity, PodAffinityTerm
 from ksched.cache.listings import Listing
 from ksched.cache.pod_counts import PodLedger
-from ksched.framework import PodTemplate, template_fact
+from ksched.framework import PodTemplate
+from ksched.framework.time_slices import Steps, at_once
 
 T = TypeVar("T", bound=Hashable)
+
+STEP = 64
+"""Terms that are looked at between two pauses."""
 
 
 class AffinityTerm(NamedTuple):
@@ -57,39 +62,53 @@ class Terms(NamedTuple):
     problems: tuple[str, ...]
 
 
-@template_fact
 def terms_of(template: PodTemplate) -> Terms:
     """Compile a template's terms (framework/types.go: PodInfo.Update, v1.36)."""
-    affinity = template.spec.affinity
-    if affinity is None:
-        return _NO_TERMS
+    known: Terms | None = template.facts.get(terms_of)
+    return at_once(compiling_terms(template)) if known is None else known
+
+
+def compiling_terms(template: PodTemplate) -> Steps[Terms]:
+    """Do what ``terms_of`` does, with pauses: a pod may have tens of thousands of terms."""
+    known: Terms | None = template.facts.get(terms_of)
+    if known is None:
+        affinity = template.spec.affinity
+        known = NO_TERMS if affinity is None else (yield from _compiling(template, affinity))
+        template.facts[terms_of] = known
+    return known
+
+
+def _compiling(template: PodTemplate, affinity: Affinity) -> Steps[Terms]:
     problems: list[str] = []
     near, apart = affinity.pod_affinity or _NO_RULES, affinity.pod_anti_affinity or _NO_RULES
-    required = [
-        _compiled(template, rules.required, f"required{name}", problems)
-        for rules, name in ((near, "AffinityTerms"), (apart, "AntiAffinityTerms"))
-    ]
-    preferred = []
+    required, preferred = [], []
+    for rules, name in ((near, "AffinityTerms"), (apart, "AntiAffinityTerms")):
+        found = yield from _compiled(template, rules.required, f"required{name}", problems)
+        required.append(found)
     for rules, name in ((near, "AffinityTerms"), (apart, "AntiAffinityTerms")):
         bare = [weighted.pod_affinity_term for weighted in rules.preferred]
-        compiled = _compiled(template, bare, f"preferred{name}", problems)
+        found = yield from _compiled(template, bare, f"preferred{name}", problems)
         weights = [weighted.weight for weighted in rules.preferred]
-        preferred.append(tuple(map(Weighted, weights, compiled)))
+        preferred.append(tuple(map(Weighted, weights, found)))
     return Terms(required[0], required[1], preferred[0], preferred[1], tuple(problems))
 
 
 _NO_RULES = PodAffinity()
-_NO_TERMS = Terms((), (), (), (), ())
+NO_TERMS = Terms((), (), (), (), ())
 
 
 def _compiled(
     template: PodTemplate, terms: Sequence[PodAffinityTerm], path: str, problems: list[str]
-) -> tuple[AffinityTerm, ...]:
+) -> Steps[tuple[AffinityTerm, ...]]:
+    found: list[AffinityTerm] = []
     try:
-        return compile_terms(template.namespace, terms)
+        for first in range(0, len(terms), STEP):
+            found += compile_terms(template.namespace, terms[first : first + STEP])
+            yield
     except InvalidSelector as problem:
         problems.append(f"{path}: {problem}")
         return ()
+    return tuple(found)
 
 
 def compile_terms(namespace: str, terms: Iterable[PodAffinityTerm]) -> tuple[AffinityTerm, ...]:
@@ -141,24 +160,38 @@ def labels_of_namespace(namespaces: Listing[Namespace], name: str) -> Labels:
     return namespace.metadata.labels if namespace is not None else {}
 
 
-class TermIndex(Generic[T]):
-    """The distinct terms that pods in the cluster carry.
+_NONE: frozenset[Any] = frozenset()
 
-    ``carried`` says which terms a template carries. New terms are appended to ``added``; a new
+
+class TermIndex(Generic[T]):
+    """The distinct terms that pods in the cluster carry and that some node can satisfy.
+
+    ``carried`` says which terms a template carries, by topology key; terms of a key that no node
+    has mean no node and are left out until one has it. New terms are appended to ``added``; a new
     ``generation`` says that ``added`` was written anew.
     """
 
-    def __init__(self, ledger: PodLedger, carried: Callable[[PodTemplate], Iterable[T]]) -> None:
+    def __init__(
+        self, ledger: PodLedger, carried: Callable[[PodTemplate], Mapping[str, Iterable[T]]]
+    ) -> None:
         self._ledger = ledger
         self._carried = carried
         self._position = -1
         self._affinity_changes = -1
-        self._carriers: dict[PodTemplate, tuple[T, ...]] = {}
+        self._labels_version = -1
+        self._carriers: dict[PodTemplate, list[T]] = {}
+        self._keys: dict[str, int] = {}
+        """Templates by topology key of their terms."""
+        self._keys_there: set[str] = set()
+        """Those of them that a node had."""
         self._templates: dict[T, int] = {}
+        self._sets: WeakValueDictionary[int, frozenset[T]] = WeakValueDictionary()
         self.added: list[T] = []
         self.generation = 0
         self.removals = 0
         """How often a term ceased to be in the index."""
+        self.version = 0
+        """Changes whenever the terms do."""
 
     def __contains__(self, term: T) -> bool:
         return term in self._templates
@@ -166,42 +199,90 @@ class TermIndex(Generic[T]):
     def __len__(self) -> int:
         return len(self._templates)
 
-    def catch_up(self) -> None:
+    @property
+    def is_current(self) -> bool:
+        """Whether there is nothing to catch up with."""
         ledger = self._ledger
-        if ledger.affinity_changes == self._affinity_changes:
+        return (
+            ledger.affinity_changes == self._affinity_changes
+            and ledger.table.labels.version == self._labels_version
+        )
+
+    def share(self, terms: frozenset[T]) -> frozenset[T]:
+        """An equal set that another template already has, if any."""
+        known = self._sets.get(hash(terms))
+        if known == terms:
+            return known
+        self._sets[hash(terms)] = terms
+        return terms
+
+    def catching_up(self) -> Steps[None]:
+        """Look at templates that came or went; may be given up at any pause and begun again."""
+        if self.is_current:
             return
+        ledger = self._ledger
+        position, affinity_changes = ledger.position, ledger.affinity_changes
         changes = ledger.since(self._position)
-        self._position = ledger.position
-        self._affinity_changes = ledger.affinity_changes
-        if changes is None:
-            self._start_over()
-            return
-        for _, template, _, _ in changes:
-            if not template.has_pod_affinity:
-                continue
-            is_known = template in self._carriers
-            if ledger.has(template):
-                if not is_known:
+        if changes is None or self._has_other_keys():
+            yield from self._starting_over()
+        else:
+            for template in {change[1]: None for change in changes}:
+                if not template.has_pod_affinity:
+                    continue
+                is_known = template in self._carriers
+                if not ledger.has(template):
+                    if is_known:
+                        self._remove(template)
+                elif not is_known:
+                    yield from compiling_terms(template)
                     self._add(template)
-            elif is_known:
-                self._remove(template)
-        if len(self.added) > 1024 + 2 * len(self._templates):
+            self._compact(64 + len(self._templates))
+        self._position, self._affinity_changes = position, affinity_changes
+        self._labels_version = ledger.table.labels.version
+
+    def forget_gone(self) -> None:
+        """Let go of templates without pods although nothing is asked; not during a cycle."""
+        for template in [one for one in self._carriers if not self._ledger.has(one)]:
+            self._remove(template)
+        self._compact(0)
+
+    def _compact(self, surplus: int) -> None:
+        if len(self.added) > surplus + len(self._templates):
             self.added = list(self._templates)
             self.generation += 1
+            self.version += 1
 
-    def _start_over(self) -> None:
+    def _has_other_keys(self) -> bool:
+        labels = self._ledger.table.labels
+        return labels.version != self._labels_version and any(
+            (key in labels) is not (key in self._keys_there) for key in self._keys
+        )
+
+    def _starting_over(self) -> Steps[None]:
+        self._position = -1
         self._carriers, self._templates, self.added = {}, {}, []
+        self._keys, self._keys_there = {}, set()
         self.generation += 1
-        for template in self._ledger.templates():
+        self.version += 1
+        for template in list(self._ledger.templates()):
             if template.has_pod_affinity:
+                yield from compiling_terms(template)
                 self._add(template)
+                yield
 
     def _add(self, template: PodTemplate) -> None:
-        terms = self._carriers[template] = tuple(self._carried(template))
-        for term in terms:
+        found = self._carriers[template] = []
+        labels = self._ledger.table.labels
+        for key, terms in self._carried(template).items():
+            self._keys[key] = self._keys.get(key, 0) + 1
+            if key in labels:
+                self._keys_there.add(key)
+                found.extend(terms)
+        for term in found:
             if term not in self._templates:
                 self._templates[term] = 0
                 self.added.append(term)
+                self.version += 1
             self._templates[term] += 1
 
     def _remove(self, template: PodTemplate) -> None:
@@ -210,6 +291,12 @@ class TermIndex(Generic[T]):
             if not self._templates[term]:
                 del self._templates[term]
                 self.removals += 1
+                self.version += 1
+        for key in self._carried(template):
+            self._keys[key] -= 1
+            if not self._keys[key]:
+                del self._keys[key]
+                self._keys_there.discard(key)
 
 
 class MatchedTerms(Generic[T]):
@@ -221,24 +308,24 @@ class MatchedTerms(Generic[T]):
         self._generation = -1
         self._read = 0
         self._removals = 0
-        self._found: dict[T, None] = {}
-        self.version = 0
-        """Changes whenever the terms do."""
+        self._new: list[T] = []
+        self.found: frozenset[T] = _NONE
+        """As of the last time that it caught up."""
 
-    def catch_up(self) -> Iterable[T]:
-        """Return the terms, after the index has caught up."""
+    def catching_up(self) -> Steps[None]:
+        """Look at new terms, after the index; may be given up at any pause and begun again."""
         index = self._index
         if self._generation != index.generation:
-            self._generation, self._read, self._found = index.generation, 0, {}
-            self.version += 1
+            self._generation, self._read = index.generation, 0
+            self._new, self.found = [], _NONE
         if self._removals != index.removals:
             self._removals = index.removals
-            self._found = {term: None for term in self._found if term in index}
-            self.version += 1
-        if self._read < len(index.added):
-            for term in index.added[self._read :]:
-                if term in index and self._is_meant(term):
-                    self._found[term] = None
-                    self.version += 1
-            self._read = len(index.added)
-        return self._found
+            self._new = [term for term in self._new if term in index]
+            self.found = index.share(frozenset(term for term in self.found if term in index))
+        while self._read < len(index.added):
+            part = index.added[self._read : self._read + STEP]
+            self._new += [term for term in part if term in index and self._is_meant(term)]
+            self._read += len(part)
+            yield
+        if self._new:
+            self.found, self._new = index.share(self.found.union(self._new)), []

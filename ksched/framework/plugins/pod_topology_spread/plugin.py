@@ -93,6 +93,10 @@ class PodTopologySpread:
         }
         self._shared: WeakValueDictionary[Hashable, _Kept] = WeakValueDictionary()
 
+    def sweep(self) -> None:
+        for kept in self._kept.values():
+            kept.sweep()
+
     # -- constraints ----------------------------------------------------------------------------
 
     def _constraints(self, template: PodTemplate, action: str) -> tuple[Constraint, ...]:

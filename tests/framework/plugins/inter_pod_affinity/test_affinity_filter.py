@@ -30,7 +30,7 @@ NAMESPACES = {"default": {"team": "red"}, "other": {"team": "blue"}, "third": {}
 
 def _plugin(namespaces: Mapping[str, Mapping[str, str]] = NAMESPACES) -> InterPodAffinity:
     listings = Listings()
-    plugin = InterPodAffinity(None, listings)
+    plugin = InterPodAffinity(None, listings, lambda: 0.0)
     for name, labels in namespaces.items():
         meta = ObjectMeta(name=name, labels=dict(labels))
         listings.want(Namespace).put(Namespace(metadata=meta))
@@ -285,7 +285,7 @@ def test_terms_of_existing_pods_look_at_the_labels_of_the_namespace(
 
 def test_new_labels_of_a_namespace_are_noticed_on_both_sides() -> None:
     listings = Listings()
-    plugin = InterPodAffinity(None, listings)
+    plugin = InterPodAffinity(None, listings, lambda: 0.0)
     namespaces = listings.want(Namespace)
 
     def relabel(name: str, team: str) -> None:

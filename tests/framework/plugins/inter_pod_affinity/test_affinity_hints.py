@@ -31,7 +31,7 @@ def _wakes(
     new: PodBuilder | NodeBuilder | None,
 ) -> bool:
     listings = Listings()
-    plugin = InterPodAffinity(None, listings)
+    plugin = InterPodAffinity(None, listings, lambda: 0.0)
     meta = ObjectMeta(name="other", labels={"team": "blue"})
     listings.want(Namespace).put(Namespace(metadata=meta))
     before, after = (None if one is None else one.obj() for one in (old, new))

@@ -35,7 +35,7 @@ def _scores(
         ignore_preferred_terms_of_existing_pods=ignore_existing,
     )
     bench = PluginBench([node.obj() for node in NODES], [one.obj() for one in running])
-    return bench.score(InterPodAffinity(args, Listings()), pod.obj())
+    return bench.score(InterPodAffinity(args, Listings(), lambda: 0.0), pod.obj())
 
 
 def _on(node: str, name: str = "x") -> PodBuilder:

@@ -8,6 +8,7 @@ from ksched.api.objects import Pod
 from ksched.cache.cache import SchedulerCache
 from ksched.framework.plugins.inter_pod_affinity.filtering import carried_anti_affinity
 from ksched.framework.plugins.inter_pod_affinity.terms import AffinityTerm, MatchedTerms, TermIndex
+from ksched.framework.time_slices import at_once
 from ksched.testing.builders import PodBuilder, make_node, make_pod
 from lab.decider import Decider
 
@@ -17,10 +18,13 @@ WEB = {"app": "web"}
 class Cluster:
     def __init__(self) -> None:
         self.cache = SchedulerCache(lambda: 0.0)
-        self.cache.add_node(make_node("n").obj())
+        self.label_node("zone", "rack")
         self.index = TermIndex(self.cache.snapshot.table.ledger, carried_anti_affinity)
         self.asked: list[str] = []
         self.matched = MatchedTerms(self.index, self._is_meant)
+
+    def label_node(self, *keys: str) -> None:
+        self.cache.add_node(make_node("n").label(dict.fromkeys(keys, "here")).obj())
 
     def _is_meant(self, term: AffinityTerm) -> bool:
         self.asked.append(term.topology_key)
@@ -36,8 +40,9 @@ class Cluster:
 
     def keys(self) -> set[str]:
         self.cache.update_snapshot().table.ledger.catch_up()
-        self.index.catch_up()
-        return {term.topology_key for term in self.matched.catch_up()}
+        at_once(self.index.catching_up())
+        at_once(self.matched.catching_up())
+        return {term.topology_key for term in self.matched.found}
 
 
 def test_terms_come_with_their_first_pod_and_go_with_their_last() -> None:
@@ -79,15 +84,54 @@ def test_a_term_that_comes_back_is_found_again() -> None:
 
 def test_terms_of_pods_long_gone_are_forgotten() -> None:
     cluster = Cluster()
+    cluster.label_node("zone", *(f"zone{number}" for number in range(300)))
     cluster.add("stays", "zone")
-    for number in range(1200):
+    for number in range(300):
         cluster.cache.remove_pod(cluster.add(f"{number}", f"zone{number}"))
         uid = cluster.add(f"again{number}", f"zone{number}")
         assert cluster.keys() == {"zone", f"zone{number}"}
         cluster.cache.remove_pod(uid)
     cluster.keys()
 
-    assert len(cluster.index.added) <= 1024 + 2 * len(cluster.index)
+    assert len(cluster.index.added) <= 64 + 2 * len(cluster.index)
+
+
+def test_terms_of_a_key_that_no_node_has_are_not_asked_about_until_one_has_it() -> None:
+    cluster = Cluster()
+    uid = cluster.add("1", *(f"zone{number}" for number in range(100)))
+    assert cluster.keys() == set()
+    assert (len(cluster.index), cluster.asked) == (0, [])
+
+    cluster.label_node("zone7", "rack")
+    assert cluster.keys() == {"zone7"}
+    assert cluster.asked == ["zone7"]
+
+    cluster.label_node("rack")
+    assert cluster.keys() == set()
+
+    cluster.label_node("zone8")
+    cluster.cache.remove_pod(uid)
+    assert cluster.keys() == set()
+    assert not cluster.index._keys
+
+
+def test_work_given_up_at_any_pause_is_done_the_next_time() -> None:
+    cluster = Cluster()
+    cluster.label_node(*(f"zone{number}" for number in range(1000)), "rack")
+    wanted = {f"zone{number}" for number in range(1000)}
+    cluster.add("1", *wanted)
+    cluster.add("2", *wanted, "rack")
+    cluster.cache.update_snapshot().table.ledger.catch_up()
+    for catching_up in (cluster.index.catching_up, cluster.matched.catching_up):
+        for steps in range(50):
+            work = catching_up()
+            for _ in range(steps):
+                next(work, None)
+            work.close()
+
+    assert cluster.keys() == wanted
+    assert len(cluster.index) == 1001
+    assert sorted(cluster.asked) == sorted({*wanted, "rack"})
 
 
 # -- the first pod of a group, over time ---------------------------------------------------------
