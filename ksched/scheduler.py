@@ -56,7 +56,7 @@ from ksched.framework.runtime.profiles import (
     Surroundings,
     build_profiles,
 )
-from ksched.framework.runtime.queue_sort import sort_key
+from ksched.framework.runtime.queue_sort import rank, sort_key
 from ksched.framework.runtime.waiting_pods import WaitingPods
 from ksched.framework.status import Status
 from ksched.metrics import Metrics
@@ -280,6 +280,7 @@ class Scheduler:
             observer=observer,
             nominator=self.nominator,
             is_own_update=self.pod_status.is_own_update,
+            rank=rank(first.queue_rank) if first.queue_rank else None,
         )
 
     def _registrations(self, framework: Framework) -> list[Registration]:

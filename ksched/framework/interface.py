@@ -78,7 +78,12 @@ class PreEnqueuePlugin(Plugin, Protocol):
 
 
 class QueueSortPlugin(Plugin, Protocol):
-    """Orders the active queue: smaller keys first. Exactly one per scheduler."""
+    """Orders the active queue: smaller keys first. Exactly one per scheduler.
+
+    A plugin may define ``rank(queued)``: pods of equal rank are told apart by their age alone, and
+    first attempts take turns with the retries of older pods (``queue.active``). Without it the
+    order is that of the keys.
+    """
 
     def sort_key(self, queued: QueuedPodInfo) -> Any: ...
 

@@ -67,6 +67,10 @@ class KeyedHeap(Generic[T]):
             heappop(heap)
         return None
 
+    def key_of(self, member: T) -> Any:
+        """Return the key that a member of this heap was sorted by last."""
+        return self._live[member.uid][0]
+
     def in_order(self) -> list[T]:
         """Return all members, first to last."""
         return [entry[2] for entry in sorted(self._live.values(), key=lambda entry: entry[:2])]

@@ -1,7 +1,7 @@
 """The scheduling queue: every pending pod, in exactly one place.
 
 A pod is wanted *now* (ACTIVE), *soon* (BACKOFF), *when something changes* (UNSCHEDULABLE, GATED),
-or is being tried (IN_FLIGHT). Three promises hold it together.
+or is being tried (IN_FLIGHT). Five promises hold it together.
 
 *No wake-up is lost.* A rejected pod waits only for events that the rejecting plugins registered
 for. An event that arrives while the pod is still in flight was not in the snapshot that its
@@ -16,6 +16,9 @@ does not move it.
 *Pods that are ready go first.* When nothing is ACTIVE, a rejected pod is popped before its pause
 is over: an idle scheduler has nothing better to do (kube-scheduler's SchedulerPopFromBackoffQ).
 Pods in error backoff are never popped early.
+
+*A backlog does not keep new pods waiting.* Among ready pods of one priority, those that come for
+the first time and those that are tried again take turns (``active``).
 
 *No busy loop of hopeless retries.* A rejected pod waits for an event, and what follows from its own
 attempts is none: our own status patches wake nothing, and a place given back skips no backoff. An
@@ -50,10 +53,10 @@ from ksched.framework.cluster_events import (
 )
 from ksched.framework.event_derivation import pod_update_events
 from ksched.framework.queued_pod import QueuedPodInfo
+from ksched.queue.active import ActiveQueue
 from ksched.queue.backoff import BackoffQueue
 from ksched.queue.hints import AFTER_BACKOFF, IMMEDIATELY, SKIP, HintTable, Registration, Requeue
 from ksched.queue.in_flight import Attempt, InFlight, SeenEvent
-from ksched.queue.keyed_heap import KeyedHeap
 from ksched.queue.nominator import Nominator
 from ksched.queue.places import (
     ABSENT,
@@ -100,8 +103,9 @@ class _Container(Protocol):
 class SchedulingQueue:
     """Decides which pod is tried next, and when a rejected pod is worth another attempt.
 
-    ``now`` gives monotonic seconds. ``sort_key`` is the QueueSort plugin's. ``pre_enqueue`` and
-    ``hints`` are by profile (scheduler name): the plugins in order, and ``hints.registrations``.
+    ``now`` gives monotonic seconds. ``sort_key`` and ``rank`` are the QueueSort plugin's.
+    ``pre_enqueue`` and ``hints`` are by profile (scheduler name): the plugins in order, and
+    ``hints.registrations``.
     ``is_own_update`` tells two versions of a pod apart that differ by our own status patch: such an
     update wakes nothing.
     The queue is the only writer of the ``QueuedPodInfo`` it hands out.
@@ -120,6 +124,7 @@ class SchedulingQueue:
         observer: Observer | None = None,
         nominator: Nominator | None = None,
         is_own_update: Callable[[Pod, Pod], bool] = lambda old, new: False,
+        rank: Callable[[QueuedPodInfo], Any] | None = None,
     ) -> None:
         self.nominator = Nominator() if nominator is None else nominator
         self._now = now
@@ -129,7 +134,7 @@ class SchedulingQueue:
         self._observer = observer
         self._is_own_update = is_own_update
 
-        self._active: KeyedHeap[QueuedPodInfo] = KeyedHeap(sort_key)
+        self._active = ActiveQueue(sort_key, rank)
         self._backoff = BackoffQueue(sort_key, pod_initial_backoff_seconds, pod_max_backoff_seconds)
         self._unschedulable = UnschedulablePods()
         self._gated = UnschedulablePods()
@@ -202,7 +207,9 @@ class SchedulingQueue:
         while not self._is_closed:
             queued = self._active.peek()
             cause = _POD_POPPED
-            if queued is None:
+            if queued is not None:
+                self._active.popped(queued)
+            else:
                 queued = self._backoff.first_early(self._now())
                 cause = _POP_FROM_BACKOFF
                 if queued is not None:

@@ -68,6 +68,7 @@ class ModelPod:
     rejections: int = 0
     errors: int = 0
     owed: float = -1e9
+    tries: int = 0
     popped_at: int = 0
     is_deleted: bool = False
     coming: tuple[str, int] | None = None
@@ -138,6 +139,7 @@ class Walk:
         self.pods: dict[str, ModelPod] = {}
         self.events: list[tuple[str, Any, str | None]] = []
         self.blocked: set[str] = set()
+        self.in_a_row = 0
         self.templates = TemplateRegistry(ResourceAxis())
         self.queue = SchedulingQueue(
             lambda: self.time,
@@ -147,6 +149,7 @@ class Walk:
                 profile: registrations(Plugin(name) for name in plugins)
                 for profile, plugins in PROFILES.items()
             },
+            rank=lambda queued: queued.pod.priority,
         )
         # What happens most in a cluster is listed more than once.
         self.steps = [
@@ -186,12 +189,32 @@ class Walk:
         return [pod for pod in pods if pod.place is not Place.ABSENT and not pod.is_deleted]
 
     def ready(self) -> ModelPod | None:
-        if active := self.at(Place.ACTIVE):
-            return min(active, key=lambda pod: pod.order)
+        if self.at(Place.ACTIVE):
+            return self.in_turn()[0]
         early = [
             pod for pod in self.at(Place.BACKOFF) if pod.rejectors and pod.owed < floor(self.time)
         ]
         return min(early, key=lambda pod: (pod.expiry, pod.order), default=None)
+
+    def in_turn(self) -> list[ModelPod]:
+        """The active pods in the order of their turns, each chosen by looking at all of them."""
+        active, in_a_row, ordered = self.at(Place.ACTIVE), self.in_a_row, []
+        while active:
+            next_pod, in_a_row = self.turn(active, in_a_row)
+            active.remove(next_pod)
+            ordered.append(next_pod)
+        return ordered
+
+    def turn(self, active: list[ModelPod], in_a_row: int) -> tuple[ModelPod, int]:
+        """Whose turn it is, and how many first attempts have then gone ahead in a row."""
+        best = min(active, key=lambda pod: pod.order)
+        if not best.tries:
+            retries = any(pod.tries for pod in active)
+            return best, in_a_row if retries else 0
+        equals = [pod for pod in active if not pod.tries and pod.priority == best.priority]
+        if equals and in_a_row < 4:
+            return min(equals, key=lambda pod: pod.order), in_a_row + 1
+        return best, 0
 
     def urgency(self, pod: ModelPod, kind: str, new: Any) -> int:
         """0: stays, 1: after backoff, 2: immediately."""
@@ -277,6 +300,9 @@ class Walk:
         assert expected.handle.pod.name == expected.name
         if expected.place is Place.BACKOFF:
             expected.owed = expected.expiry
+        else:
+            _, self.in_a_row = self.turn(self.at(Place.ACTIVE), self.in_a_row)
+        expected.tries += 1
         expected.place = Place.IN_FLIGHT
         expected.popped_at = len(self.events)
 
@@ -373,8 +399,8 @@ class Walk:
         for place, queued in listed.items():
             names = [one.pod.name for one in queued]
             assert sorted(names) == sorted(pod.name for pod in self.at(place)), place
-        active = sorted(self.at(Place.ACTIVE), key=lambda pod: pod.order)
-        assert [one.pod.name for one in listed[Place.ACTIVE]] == [pod.name for pod in active]
+        in_turn = [pod.name for pod in self.in_turn()]
+        assert [one.pod.name for one in listed[Place.ACTIVE]] == in_turn
 
         ages = [pod.popped_at for pod in self.at(Place.IN_FLIGHT)]
         needed = len(self.events) - min(ages, default=len(self.events))

@@ -143,6 +143,7 @@ class QueueScript:
             {PROFILE: gating},
             {PROFILE: registrations(plugins)},
             observer=self,
+            rank=lambda queued: queued.pod.priority,
             **settings,
         )
 

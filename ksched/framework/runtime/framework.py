@@ -40,6 +40,7 @@ SYNCHRONOUS = (
     "events_to_register",
     "pre_enqueue",
     "sort_key",
+    "rank",
     "add_pod",
     "remove_pod",
     "filter_nodes",
@@ -88,6 +89,10 @@ class Framework:
         self.points = expand_profile(profile, registry.keys(), implements)
         self.pre_enqueue = self._hooks("preEnqueue", "PreEnqueue")
         self.queue_sort = self._hooks("queueSort", "QueueSort")[0]
+        ranking = self.plugins[self.queue_sort.plugin]
+        self.queue_rank = (
+            Hook(ranking, ranking.rank, "QueueSort") if hasattr(ranking, "rank") else None
+        )
         self.pre_filter = self._hooks("preFilter", "PreFilter")
         self.filters = [
             self._filter_entry(rank, self.plugins[name])

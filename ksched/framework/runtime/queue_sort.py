@@ -45,6 +45,19 @@ def sort_key(hook: Hook) -> Callable[[QueuedPodInfo], Any]:
     return key
 
 
+def rank(hook: Hook) -> Callable[[QueuedPodInfo], Any]:
+    """The plugin's rank; a pod for which it is no plain value has the rank of no other."""
+
+    def of(queued: QueuedPodInfo) -> Any:
+        try:
+            answer = hook.call(queued)
+        except PluginFailure:
+            return object()
+        return answer if isinstance(answer, _PLAIN) else object()
+
+    return of
+
+
 def _shape(key: Any, depth: int = 0) -> Any:
     """What decides whether two keys can be compared: their types, member by member."""
     if isinstance(key, tuple):

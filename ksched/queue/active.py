@@ -1,0 +1,105 @@
+"""Pods that are ready, and whose turn it is.
+
+The QueueSort plugin orders them, by default by priority, then by when each came or failed last. A
+backlog of thousands that one event woke is older than every pod that comes now, and in that order a
+new pod would wait until all of them were tried again, most of them in vain. So first attempts and
+retries are kept apart, and where QueueSort prefers a retry only for its age they take turns: after
+``FIRST_ATTEMPTS_PER_RETRY`` first attempts that went ahead of an older retry, a retry goes. Neither
+can starve the other: while new pods keep coming every fifth attempt is a retry, oldest first, and a
+new pod waits for one retry in five attempts at most.
+
+"Only for its age" is what the plugin's ``rank`` says: pods of equal rank differ in nothing else. A
+higher rank always goes first, on either side, and without a ``rank`` the plugin's order is kept to
+the letter.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from ksched.cache.pod_info import PodInfo
+from ksched.framework.queued_pod import QueuedPodInfo
+from ksched.queue.keyed_heap import KeyedHeap
+
+FIRST_ATTEMPTS_PER_RETRY = 4
+
+_REASONS_OF_ATTEMPTS = ("Unschedulable", "SchedulerError")
+
+
+class ActiveQueue:
+    """First attempts and retries, each in queue-sort order."""
+
+    def __init__(
+        self,
+        sort_key: Callable[[QueuedPodInfo], Any],
+        rank: Callable[[QueuedPodInfo], Any] | None = None,
+    ) -> None:
+        self._rank = rank
+        self._first: KeyedHeap[QueuedPodInfo] = KeyedHeap(sort_key)
+        self._retries: KeyedHeap[QueuedPodInfo] = KeyedHeap(sort_key)
+        self._went_ahead = 0
+        """First attempts in a row that were popped before an older retry."""
+
+    def add(self, queued: QueuedPodInfo) -> None:
+        is_retry = self._rank is not None and was_tried(queued)
+        (self._retries if is_retry else self._first).add(queued)
+
+    def update(self, queued: QueuedPodInfo) -> None:
+        heap = self._first if queued.uid in self._first else self._retries
+        heap.update(queued)
+
+    def remove(self, uid: str) -> None:
+        if not self._first.remove(uid):
+            self._retries.remove(uid)
+
+    def peek(self) -> QueuedPodInfo | None:
+        """Return the pod to try next."""
+        return self._choose(self._first.peek(), self._retries.peek(), self._went_ahead)
+
+    def popped(self, queued: QueuedPodInfo) -> None:
+        """Note whose turn it was, before the pod leaves."""
+        self._went_ahead = self._after(queued, self._retries.peek(), self._went_ahead)
+
+    def in_order(self) -> list[QueuedPodInfo]:
+        """Return the pods in the order in which they would be popped if no other came."""
+        first, retries = self._first.in_order()[::-1], self._retries.in_order()[::-1]
+        went_ahead, ordered = self._went_ahead, []
+        while first and retries:
+            queued = self._choose(first[-1], retries[-1], went_ahead)
+            assert queued is not None
+            went_ahead = self._after(queued, retries[-1], went_ahead)
+            ordered.append((first if queued is first[-1] else retries).pop())
+        return [*ordered, *first[::-1], *retries[::-1]]
+
+    def _choose(
+        self, first: QueuedPodInfo | None, retry: QueuedPodInfo | None, went_ahead: int
+    ) -> QueuedPodInfo | None:
+        if first is None or retry is None or self._rank is None:
+            return first or retry
+        if self._first.key_of(first) < self._retries.key_of(retry):
+            return first
+        takes_turns = self._rank(first) == self._rank(retry)
+        return first if takes_turns and went_ahead < FIRST_ATTEMPTS_PER_RETRY else retry
+
+    def _after(self, queued: QueuedPodInfo, retry: QueuedPodInfo | None, went_ahead: int) -> int:
+        """How many first attempts went ahead in a row, once a pod is popped."""
+        if retry is None or queued is retry:
+            return 0
+        is_older = self._first.key_of(queued) < self._retries.key_of(retry)
+        return went_ahead if is_older else went_ahead + 1
+
+    def __len__(self) -> int:
+        return len(self._first) + len(self._retries)
+
+
+def was_tried(queued: QueuedPodInfo) -> bool:
+    """Whether a pod had an attempt, here or by a scheduler before us that says so in its status."""
+    return queued.attempts > 0 or is_told_unschedulable(queued.pod)
+
+
+def is_told_unschedulable(pod: PodInfo) -> bool:
+    return any(
+        one.type == "PodScheduled" and one.status == "False" and one.reason in _REASONS_OF_ATTEMPTS
+        for one in pod.pod.status.conditions
+    )
