@@ -40,6 +40,7 @@ from ksched.observation import Observation
 from ksched.scheduler import DRAIN_SECONDS, Scheduler
 from ksched.transport import Transport
 from ksched.web.health import Check
+from ksched.web.listener import raise_descriptor_limit
 from ksched.web.server import WebServer
 
 log = logging.getLogger(__name__)
@@ -63,6 +64,7 @@ async def run(options: RunOptions) -> None:
     Raises ``ConfigError`` for what the user must correct, and whatever else made going on
     impossible.
     """
+    raise_descriptor_limit()
     clock = LoopClock()
     connection = options.configuration.client_connection
     # First: that a flag was ignored may be why no cluster is found.

@@ -29,8 +29,9 @@ T = TypeVar("T")
 
 def log_queue(scheduler: Scheduler) -> None:
     """Write every place and its first pods to the log."""
+    counts = scheduler.queue.statistics().by_place()
     for place, pods in scheduler.queue.pending_pods().items():
-        log.info("queue", extra={"place": place.value, "pods": len(pods)})
+        log.info("queue", extra={"place": place.value, "pods": counts[place]})
         for queued in islice(pods, PODS_SHOWN):
             log.info(
                 "queued pod",

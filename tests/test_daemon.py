@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import resource
 import signal
 import socket
 import sys
@@ -74,11 +75,11 @@ class Daemon:
     """A running ``ksched run``."""
 
     def __init__(self, process, port, session):
-        self.process, self._port, self._session = process, port, session
+        self.process, self.port, self._session = process, port, session
 
     async def get(self, path):
         try:
-            async with self._session.get(f"http://127.0.0.1:{self._port}{path}") as answer:
+            async with self._session.get(f"http://127.0.0.1:{self.port}{path}") as answer:
                 return answer.status, await answer.text()
         except aiohttp.ClientConnectionError:
             self.process.must_run(0)
@@ -106,12 +107,14 @@ async def server():
 @pytest.fixture
 def daemon(tmp_path):
     @asynccontextmanager
-    async def start(url, *flags):
+    async def start(url, *flags, descriptors=0):
         kubeconfig = tmp_path / "kubeconfig"
         write_kubeconfig(kubeconfig, url, "scheduler")
         port = free_port()
         command = [sys.executable, "-m", "ksched", "run", f"--kubeconfig={kubeconfig}"]
         command += [f"--secure-port={port}", "--leader-elect=false", *flags]
+        if descriptors:
+            command = ["sh", "-c", f'ulimit -n {descriptors}; exec "$@"', "sh", *command]
         with ChildProcess("ksched", command, tmp_path / "ksched.log") as process:
             async with aiohttp.ClientSession() as session:
                 yield Daemon(process, port, session)
@@ -183,6 +186,33 @@ async def test_stops_at_once_when_it_never_reached_a_server(daemon):
     lines = [msgspec.json.decode(line) for line in running.process.log().splitlines()]
     assert lines[0]["msg"] == "starting ksched"
     assert lines[-1]["msg"] == "stopped"
+
+
+async def test_silent_connections_take_no_descriptor_from_the_api_server(server, daemon):
+    async with listening(server.api) as url, daemon(url, descriptors=1024) as running:
+        await until(running.ready, "ready")
+        silent = [await asyncio.open_connection("127.0.0.1", running.port) for _ in range(1100)]
+        await server.create(*(make_pod(f"p{i}") for i in range(50)))
+
+        async def all_bound():
+            return len(await server.bound()) == 50
+
+        await until(all_bound, "pods are bound meanwhile")
+        assert await running.ready(), "and health is answered"
+        status, text = await running.get("/metrics")
+        assert status == 200
+        (line,) = (one for one in text.splitlines() if one.startswith("process_open_fds "))
+        assert float(line.split()[1]) < 400
+        for _, writer in silent:
+            writer.transport.abort()
+
+
+async def test_all_descriptors_that_are_allowed_are_used(server, daemon):
+    async with listening(server.api) as url, daemon(url) as running:
+        await until(running.ready, "ready")
+        _, text = await running.get("/metrics")
+    (line,) = (one for one in text.splitlines() if one.startswith("process_max_fds "))
+    assert float(line.split()[1]) == resource.getrlimit(resource.RLIMIT_NOFILE)[1]
 
 
 async def _told(daemon, sentence):

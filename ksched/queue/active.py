@@ -15,7 +15,7 @@ the letter.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from ksched.cache.pod_info import PodInfo
@@ -61,16 +61,27 @@ class ActiveQueue:
         """Note whose turn it was, before the pod leaves."""
         self._went_ahead = self._after(queued, self._retries.peek(), self._went_ahead)
 
-    def in_order(self) -> list[QueuedPodInfo]:
-        """Return the pods in the order in which they would be popped if no other came."""
-        first, retries = self._first.in_order()[::-1], self._retries.in_order()[::-1]
-        went_ahead, ordered = self._went_ahead, []
-        while first and retries:
-            queued = self._choose(first[-1], retries[-1], went_ahead)
-            assert queued is not None
-            went_ahead = self._after(queued, retries[-1], went_ahead)
-            ordered.append((first if queued is first[-1] else retries).pop())
-        return [*ordered, *first[::-1], *retries[::-1]]
+    def __iter__(self) -> Iterator[QueuedPodInfo]:
+        """Iterate in the order in which pods would be popped if no other came.
+
+        Pods may come and go meanwhile: those that left are left out.
+        """
+        firsts, retries, went_ahead = iter(self._first), iter(self._retries), self._went_ahead
+        first, retry = next(firsts, None), next(retries, None)
+        while first is not None or retry is not None:
+            if first is not None and first.uid not in self._first:
+                first = next(firsts, None)
+            elif retry is not None and retry.uid not in self._retries:
+                retry = next(retries, None)
+            else:
+                queued = self._choose(first, retry, went_ahead)
+                assert queued is not None
+                went_ahead = self._after(queued, retry, went_ahead)
+                if queued is first:
+                    first = next(firsts, None)
+                else:
+                    retry = next(retries, None)
+                yield queued
 
     def _choose(
         self, first: QueuedPodInfo | None, retry: QueuedPodInfo | None, went_ahead: int

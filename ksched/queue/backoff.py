@@ -13,7 +13,9 @@ settings tried at most at 0, 0, 1, 3, 7, 15, 25, 35 ... seconds, where the pause
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from heapq import merge
+from itertools import chain
 from math import floor
 from typing import Any
 
@@ -106,10 +108,10 @@ class BackoffQueue:
             if heap.remove(uid):
                 return
 
-    def in_order(self) -> list[QueuedPodInfo]:
-        """Return the pods by end of the pause, those that met an error last."""
-        rejected = [*self._rejected.in_order(), *self._ahead.in_order()]
-        return [*sorted(rejected, key=self.expiration), *self._errors.in_order()]
+    def __iter__(self) -> Iterator[QueuedPodInfo]:
+        """Iterate by end of the pause, errors last, also while pods come and go."""
+        ahead = sorted(self._ahead, key=self.expiration)
+        return chain(merge(self._rejected, ahead, key=self.expiration), self._errors)
 
     def _let_catch_up(self, now: float) -> None:
         while (queued := self._ahead.peek()) is not None and queued.owed_until < floor(now):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from heapq import heapify, heappop, heappush
 from typing import Any, Generic, Protocol, TypeVar
 
@@ -71,9 +71,16 @@ class KeyedHeap(Generic[T]):
         """Return the key that a member of this heap was sorted by last."""
         return self._live[member.uid][0]
 
-    def in_order(self) -> list[T]:
-        """Return all members, first to last."""
-        return [entry[2] for entry in sorted(self._live.values(), key=lambda entry: entry[:2])]
+    def __iter__(self) -> Iterator[T]:
+        """Iterate from first to last, at a cost for each and hardly any for the rest.
+
+        The heap may change meanwhile: what was removed or moved since is left out.
+        """
+        heap, live = self._heap.copy(), self._live
+        while heap:
+            entry = heappop(heap)
+            if live.get(entry[2].uid) is entry:
+                yield entry[2]
 
     def _compact(self) -> None:
         if len(self._heap) > 2 * len(self._live) + _FEW:

@@ -107,6 +107,11 @@ class Statistics(Struct, frozen=True):
     in_flight_events: int
     nominated: int
 
+    def by_place(self) -> dict[Place, int]:
+        return {
+            place: getattr(self, place.name.lower()) for place in Place if place is not Place.ABSENT
+        }
+
 
 class TransitionLog:
     """The last transitions of all pods, oldest first; a ring of fixed length."""

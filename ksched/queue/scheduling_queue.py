@@ -36,7 +36,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Protocol
 
 from ksched.api.objects import Pod
@@ -372,14 +372,14 @@ class SchedulingQueue:
         """Count the events kept for pods in flight by label."""
         return self._in_flight.events_by_label()
 
-    def pending_pods(self) -> dict[Place, list[QueuedPodInfo]]:
-        """List all pods by place, those that are popped first, first."""
+    def pending_pods(self) -> dict[Place, Iterator[QueuedPodInfo]]:
+        """Iterate over all pods by place in the order of their turn, also while they come and go."""
         return {
-            ACTIVE: self._active.in_order(),
-            BACKOFF: self._backoff.in_order(),
-            UNSCHEDULABLE: list(self._unschedulable),
-            GATED: list(self._gated),
-            IN_FLIGHT: [attempt.queued for attempt in self._in_flight.attempts()],
+            ACTIVE: iter(self._active),
+            BACKOFF: iter(self._backoff),
+            UNSCHEDULABLE: iter(self._unschedulable),
+            GATED: iter(self._gated),
+            IN_FLIGHT: (attempt.queued for attempt in self._in_flight.attempts()),
         }
 
     def rejections(self) -> Counter[tuple[str, str]]:

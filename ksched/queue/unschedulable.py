@@ -81,9 +81,10 @@ class UnschedulablePods:
         return list(found.values())
 
     def __iter__(self) -> Iterator[QueuedPodInfo]:
-        """Iterate over the pods in the order in which they came."""
-        for uid, group in self._group_of.items():
-            yield group.pods[uid]
+        """Iterate over the pods in the order in which they came, also while they come and go."""
+        for uid, group in list(self._group_of.items()):
+            if (queued := group.pods.get(uid)) is not None:
+                yield queued
 
     def __len__(self) -> int:
         return len(self._group_of)

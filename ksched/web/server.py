@@ -1,15 +1,19 @@
-"""The scheduler's own HTTP server: health, metrics, configuration and a look inside."""
+"""The scheduler's own HTTP server: health, metrics, configuration and a look inside.
+
+``listener`` has the connections, ``rendering`` the long pages. Every request passes ``_answered``,
+which sends the answer and keeps faults away from the reader.
+"""
 
 from __future__ import annotations
 
-import asyncio
+import logging
 import ssl
-from collections.abc import AsyncIterator, Iterable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping
 from contextlib import asynccontextmanager
 from typing import Any, Final
 
-import msgspec
 from aiohttp import web
+from aiohttp.http_exceptions import HttpProcessingError
 from prometheus_client.exposition import choose_encoder
 from prometheus_client.gc_collector import GCCollector
 from prometheus_client.metrics_core import Metric
@@ -21,7 +25,16 @@ from ksched.configuration import configz
 from ksched.metrics import Metrics
 from ksched.scheduler import Scheduler
 from ksched.web.health import Check, Health, Report
+from ksched.web.listener import IDLE_SECONDS, Listener
+from ksched.web.rendering import Renderer, json_pieces
 from ksched.web.views import decisions_view, queue_view, story_view
+
+log = logging.getLogger(__name__)
+_protocol_log = logging.getLogger(f"{__name__}.protocol")
+# A malformed request is answered with 400 and is no fault of ours, though aiohttp tells it as one.
+_protocol_log.addFilter(
+    lambda record: not (record.exc_info and isinstance(record.exc_info[1], HttpProcessingError))
+)
 
 SHUTDOWN_SECONDS: Final = 5.0
 DEFAULT_LIMIT: Final = 500
@@ -60,6 +73,8 @@ class WebServer:
             "readyz": Health("readyz", {**live, **ready}),
         }
         self._collectors: list[Collector] = [metrics, *_process_collectors()]
+        self._renderer = Renderer()
+        self._listener: Listener | None = None
 
     @asynccontextmanager
     async def listening(
@@ -67,19 +82,28 @@ class WebServer:
     ) -> AsyncIterator[str]:
         """Serve while the block runs and give the URL; raises ``OSError`` if the port is taken."""
         runner = web.AppRunner(
-            self._application(), access_log=None, shutdown_timeout=SHUTDOWN_SECONDS
+            self._application(),
+            access_log=None,
+            handler_cancellation=True,
+            keepalive_timeout=IDLE_SECONDS,
+            logger=_protocol_log,
+            # The body of a request is of no interest, and not waited for.
+            lingering_time=0.0,
+            shutdown_timeout=SHUTDOWN_SECONDS,
         )
         await runner.setup()
+        assert runner.server is not None
+        self._listener = Listener(runner.server)
         try:
-            await web.TCPSite(runner, host, port, ssl_context=ssl_context).start()
-            scheme = "https" if ssl_context else "http"
-            shown = f"[{host}]" if ":" in host else host
-            yield f"{scheme}://{shown}:{runner.addresses[0][1]}"
+            async with self._listener.listening(host, port, ssl_context) as actual_port:
+                scheme = "https" if ssl_context else "http"
+                shown = f"[{host}]" if ":" in host else host
+                yield f"{scheme}://{shown}:{actual_port}"
         finally:
             await runner.cleanup()
 
     def _application(self) -> web.Application:
-        application = web.Application()
+        application = web.Application(middlewares=[self._answered])
         application.add_routes(
             [
                 web.get("/", self._index),
@@ -94,8 +118,36 @@ class WebServer:
         )
         return application
 
+    @web.middleware
+    async def _answered(
+        self, request: web.Request, handler: Callable[[web.Request], Awaitable[web.StreamResponse]]
+    ) -> web.StreamResponse:
+        """Answer one request, its last byte included, within the connection's time."""
+        assert self._listener is not None
+        with self._listener.request(request.protocol):
+            response = await self._response(request, handler)
+            try:
+                await response.prepare(request)
+                await response.write_eof()
+            except ConnectionError:
+                log.debug("reader left", extra={"path": request.path})
+            return response
+
+    async def _response(
+        self, request: web.Request, handler: Callable[[web.Request], Awaitable[web.StreamResponse]]
+    ) -> web.StreamResponse:
+        try:
+            return await handler(request)
+        except web.HTTPException as refusal:
+            allowed = {"Allow": refusal.headers["Allow"]} if "Allow" in refusal.headers else None
+            return web.Response(text=refusal.text, status=refusal.status, headers=allowed)
+        except Exception:
+            # A view that fails is a fault of ours, for the log and not for the reader.
+            log.exception("request failed", extra={"path": request.path})
+            return web.Response(text="internal error\n", status=500)
+
     async def _index(self, request: web.Request) -> web.Response:
-        return _json({"paths": _PATHS})
+        return _json(b"".join(json_pieces({"paths": _PATHS})))
 
     async def _health_of(self, request: web.Request) -> web.Response:
         health = self._health[request.match_info["endpoint"]]
@@ -109,28 +161,46 @@ class WebServer:
         return _answer(health.report_one(check))
 
     async def _metrics(self, request: web.Request) -> web.Response:
-        # Numbers are read here, between two tasks, and so belong together. Writing them out takes
-        # longer than the loop may be kept, so a thread does it.
-        metrics = [metric for one in self._collectors for metric in one.collect()]
-        encode, content_type = choose_encoder(request.headers.get("Accept", ""))
-        body = await asyncio.to_thread(encode, _Collected(metrics))
+        is_open = _wants_openmetrics(request.headers.get("Accept", ""))
+        encode, content_type = _OPENMETRICS if is_open else _PLAIN
+
+        def pieces() -> Iterator[bytes]:
+            # Numbers are read here, between two tasks, and so belong together; writing them out
+            # takes longer.
+            metrics = [metric for one in self._collectors for metric in one.collect()]
+            for metric in metrics:
+                yield from _written(metric, encode)
+            yield _END_OF_OPENMETRICS if is_open else b""
+
+        body = await self._renderer.page(f"metrics {is_open}", pieces)
         return web.Response(body=body, headers={"Content-Type": content_type})
 
     async def _configz(self, request: web.Request) -> web.Response:
-        return _json({"componentconfig": configz(self.scheduler.configuration)})
+        return await self._page(
+            request, lambda: {"componentconfig": configz(self.scheduler.configuration)}
+        )
 
     async def _queue(self, request: web.Request) -> web.Response:
-        return _json(queue_view(self.scheduler, _limit(request)))
+        limit = _limit(request)
+        return await self._page(request, lambda: queue_view(self.scheduler, limit), limit)
 
     async def _decisions(self, request: web.Request) -> web.Response:
-        return _json(decisions_view(self.scheduler, _limit(request)))
+        limit = _limit(request)
+        return await self._page(request, lambda: decisions_view(self.scheduler, limit), limit)
 
     async def _story(self, request: web.Request) -> web.Response:
         pod = f"{request.match_info['namespace']}/{request.match_info['name']}"
         view = story_view(self.scheduler, pod)
         if view is None:
             raise web.HTTPNotFound(text=f"pod {pod}: not known to this scheduler\n")
-        return _json(view)
+        return await self._page(request, lambda: view)
+
+    async def _page(
+        self, request: web.Request, view: Callable[[], Any], limit: int = 0
+    ) -> web.Response:
+        # A new scheduler has nothing to do with what an old one's pages say.
+        name = f"{id(self.scheduler)} {request.path} {limit}"
+        return _json(await self._renderer.page(name, lambda: json_pieces(view())))
 
 
 class _Collected(Collector):
@@ -151,18 +221,43 @@ def _process_collectors() -> list[Collector]:
     ]
 
 
+_PLAIN: Final = choose_encoder("")
+_OPENMETRICS: Final = choose_encoder("application/openmetrics-text; version=1.0.0")
+_SAMPLES: Final = 100
+_END_OF_OPENMETRICS: Final = b"# EOF\n"
+
+
+def _wants_openmetrics(accept: str) -> bool:
+    """Whether that format is among those accepted; whatever else the header says is ignored."""
+    types = (part.partition(";")[0].strip() for part in accept.lower().split(","))
+    return "application/openmetrics-text" in types
+
+
+def _written(metric: Metric, encode: Callable[[Collector], bytes]) -> Iterator[bytes]:
+    """One family in pieces of some samples; only the first has the comments."""
+    samples = metric.samples
+    for start in range(0, max(len(samples), 1), _SAMPLES):
+        part = Metric(metric.name, metric.documentation, metric.type, metric.unit)
+        part.samples = samples[start : start + _SAMPLES]
+        lines = encode(_Collected([part])).removesuffix(_END_OF_OPENMETRICS)
+        while start and lines.startswith(b"#"):
+            lines = lines.partition(b"\n")[2]
+        yield lines
+
+
 def _answer(report: Report) -> web.Response:
     headers = {"X-Content-Type-Options": "nosniff"}
     return web.Response(text=report.text, status=200 if report.is_healthy else 500, headers=headers)
 
 
-def _json(content: Any) -> web.Response:
-    body = msgspec.json.format(msgspec.json.encode(content), indent=2) + b"\n"
+def _json(body: bytes) -> web.Response:
     return web.Response(body=body, content_type="application/json")
 
 
 def _limit(request: web.Request) -> int:
     text = request.query.get("limit", str(DEFAULT_LIMIT))
-    if not text.isdecimal() or not 0 < int(text) <= MAX_LIMIT:
-        raise web.HTTPBadRequest(text=f"limit: got {text!r}, wanted 1 to {MAX_LIMIT}\n")
+    # More digits than Python converts are no number for int().
+    is_number = text.isascii() and text.isdecimal() and len(text.lstrip("0")) < 10
+    if not is_number or not 0 < int(text) <= MAX_LIMIT:
+        raise web.HTTPBadRequest(text=f"limit: got {text[:40]!r}, wanted 1 to {MAX_LIMIT}\n")
     return int(text)

@@ -1,7 +1,9 @@
-"""A running scheduler as plain data, for /debug. Reading costs little and is bounded by a limit."""
+"""A running scheduler as plain data, for /debug. Long lists are iterators, bounded by a limit."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from functools import partial
 from itertools import islice
 from typing import Any
 
@@ -16,12 +18,12 @@ View = dict[str, Any]
 
 def queue_view(scheduler: Scheduler, limit: int) -> View:
     """How many pods are where, and the first ``limit`` of each place in the order of their turn."""
-    pending = scheduler.queue.pending_pods()
+    queue = scheduler.queue
     return {
-        "counts": {place.value: len(pods) for place, pods in pending.items()},
+        "counts": {place.value: pods for place, pods in queue.statistics().by_place().items()},
         "pods": {
-            place.value: [_queued(scheduler, queued) for queued in islice(pods, limit)]
-            for place, pods in pending.items()
+            place.value: map(partial(_queued, scheduler), islice(pods, limit))
+            for place, pods in queue.pending_pods().items()
         },
     }
 
@@ -79,9 +81,9 @@ def story_view(scheduler: Scheduler, pod: str) -> View | None:
     }
 
 
-def decisions_view(scheduler: Scheduler, limit: int) -> list[View]:
+def decisions_view(scheduler: Scheduler, limit: int) -> Iterator[View]:
     """The last decisions, newest first."""
-    return [decision_view(one) for one in reversed(list(scheduler.decisions)[-limit:])]
+    return map(decision_view, reversed(list(scheduler.decisions)[-limit:]))
 
 
 def decision_view(decision: Decision) -> View:

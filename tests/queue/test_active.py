@@ -39,7 +39,7 @@ class Turns:
     def pop(self) -> QueuedPodInfo:
         queued = self.queue.peek()
         assert queued is not None
-        assert self.queue.in_order()[0] is queued
+        assert next(iter(self.queue)) is queued
         self.queue.popped(queued)
         self.queue.remove(queued.uid)
         self.waiting.remove(queued)
@@ -166,3 +166,17 @@ def test_an_updated_pod_keeps_its_turn() -> None:
     turns.queue.update(new)
     assert len(turns.queue) == 2
     assert [turns.pop(), turns.pop()] == [new, retry]
+
+
+def test_what_is_read_is_what_would_be_popped_also_while_pods_leave() -> None:
+    turns = Turns()
+    for number in range(60):
+        turns.add(is_retry=number % 3 != 0, priority=number % 2)
+    read = list(turns.queue)
+    leaving = turns.queue.__iter__()
+    next(leaving)
+    for queued in read[1:31]:
+        turns.queue.remove(queued.uid)
+        turns.waiting.remove(queued)
+    assert set(leaving) == set(read[31:])
+    assert len(read) == 60

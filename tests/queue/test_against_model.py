@@ -395,7 +395,7 @@ class Walk:
     # -- what must always hold --------------------------------------------------------------------
 
     def check(self) -> None:
-        listed = self.queue.pending_pods()
+        listed = {at: list(pods) for at, pods in self.queue.pending_pods().items()}
         for place, queued in listed.items():
             names = [one.pod.name for one in queued]
             assert sorted(names) == sorted(pod.name for pod in self.at(place)), place

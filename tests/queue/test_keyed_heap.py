@@ -49,7 +49,7 @@ def test_key_is_not_looked_at_between_updates() -> None:
         heap.add(member)
     members[9].key = -1
     heap.add(Member("x", 5))
-    assert [member.uid for member in heap.in_order()][-1] == "9"
+    assert [member.uid for member in list(heap)][-1] == "9"
     heap.update(members[9])
     assert drain(heap)[0] == "9"
 
@@ -96,3 +96,15 @@ def test_first_is_always_the_smallest(steps: list[tuple[str, int, int]]) -> None
         assert all(uid in heap for uid in members)
     keys = [members[uid].key for uid in drain(heap)]
     assert keys == sorted(keys)
+
+
+def test_heap_may_change_while_it_is_read() -> None:
+    heap = make_heap()
+    for key in range(10):
+        heap.add(Member(str(key), key))
+    read = []
+    for member in heap:
+        read.append(member.uid)
+        heap.remove(str(member.key + 1))
+        heap.add(Member(f"late {member.uid}", 100))
+    assert read == ["0", "2", "4", "6", "8"]

@@ -282,8 +282,8 @@ class QueueScript:
     def state(self) -> str:
         lines = [
             f"{place.value}: {', '.join(self.describe(place, queued) for queued in pods)}"
-            for place, pods in self.queue.pending_pods().items()
-            if pods
+            for place, found in self.queue.pending_pods().items()
+            if (pods := list(found))
         ]
         return "\n".join(lines) or "nobody"
 

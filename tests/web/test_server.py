@@ -9,6 +9,8 @@ from contextlib import asynccontextmanager
 import aiohttp
 import pytest
 import trustme
+from prometheus_client.exposition import choose_encoder
+from prometheus_client.registry import CollectorRegistry
 
 from ksched.metrics import Metrics
 from ksched.observation import Observation
@@ -43,6 +45,7 @@ async def serving(ssl_context=None, **options):
     async with cluster(observer=observation, **options) as c, aiohttp.ClientSession() as session:
         observation.attach(c.scheduler)
         site = Site(c, session, "")
+        site.observation = observation
         server = WebServer(
             c.scheduler,
             observation.metrics,
@@ -162,6 +165,65 @@ async def test_nonsense_limit_is_refused(limit):
     assert text == f"limit: got {limit!r}, wanted 1 to 10000\n"
 
 
+@pytest.mark.parametrize("limit", ["9" * 5000, "\u0665", "%00", "1e3", " 1"])
+async def test_limit_that_is_no_number_is_refused(limit):
+    async with serving() as site:
+        status, text = await site.get(f"/debug/queue?limit={limit}")
+
+    assert status == 400
+    assert text.startswith("limit: got ")
+    assert len(text) < 200
+
+
+@pytest.mark.parametrize(
+    "accept",
+    [
+        "application/openmetrics-text; version=x.y",
+        "application/openmetrics-text; version=" + "9" * 5000,
+        "application/openmetrics-text; version=1.0.0; escaping=none-of-these",
+        "text/plain; version=",
+        "text/plain; version=1.0.0.\u00e4",
+        ";;;,,,;=;version",
+    ],
+)
+async def test_malformed_accept_header_does_no_harm(accept):
+    async with serving() as site:
+        status, text = await site.get("/metrics", headers={"Accept": accept})
+
+    assert status == 200
+    assert "scheduler_pod_scheduling_attempts" in text
+
+
+@pytest.mark.parametrize("accept", ["", "application/openmetrics-text"])
+async def test_metrics_in_pieces_are_those_in_one(accept):
+    async with serving() as site:
+        counter = site.observation.metrics.queue_incoming_pods
+        for number in range(1000):
+            counter.increment("active", f'"event"\n# {number}')
+        whole = CollectorRegistry()
+        whole.register(site.observation.metrics)
+        encode, _ = choose_encoder(accept)
+        expected = encode(whole).decode()
+        _, text = await site.get("/metrics", headers={"Accept": accept})
+
+    family = [line for line in expected.splitlines() if "queue_incoming_pods" in line]
+    assert len(family) >= 1002
+    assert [line for line in text.splitlines() if "queue_incoming_pods" in line] == family
+    assert text.count("# EOF") == expected.count("# EOF")
+
+
+async def test_fault_of_a_view_is_logged_and_not_told(caplog, monkeypatch):
+    def broken(scheduler, limit):
+        raise RuntimeError("hunter2")
+
+    monkeypatch.setattr("ksched.web.server.queue_view", broken)
+    async with serving() as site:
+        status, text = await site.get("/debug/queue")
+
+    assert (status, text) == (500, "internal error\n")
+    assert [record.message for record in caplog.records if record.exc_info] == ["request failed"]
+
+
 @pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "PATCH"])
 async def test_nothing_can_be_changed(method):
     async with (
@@ -175,7 +237,7 @@ async def test_port_that_is_taken_is_an_error():
     async with serving() as site:
         port = int(site.url.rpartition(":")[2])
         other = WebServer(site.cluster.scheduler, Metrics(), live={}, ready={})
-        with pytest.raises(OSError, match="address already in use"):
+        with pytest.raises(OSError, match=r"(?i)address already in use"):
             await other.listening(LOOPBACK, port).__aenter__()
         with socket.create_connection((LOOPBACK, port)):
             pass
