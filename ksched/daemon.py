@@ -26,7 +26,7 @@ import anyio
 from anyio.abc import TaskGroup
 
 from ksched import __version__
-from ksched.client.http_transport import HttpTransport
+from ksched.client.http_transport import ClientConfig, HttpTransport
 from ksched.client.kubeconfig import load_client_config
 from ksched.client.observed_transport import ObservedTransport
 from ksched.client.rest import ApiClient
@@ -39,6 +39,7 @@ from ksched.metrics import Metrics
 from ksched.observation import Observation
 from ksched.scheduler import DRAIN_SECONDS, Scheduler
 from ksched.transport import Transport
+from ksched.watchdog import Watchdog, quarantine_by
 from ksched.web.health import Check
 from ksched.web.listener import raise_descriptor_limit
 from ksched.web.server import WebServer
@@ -81,7 +82,7 @@ async def run(options: RunOptions) -> None:
     lease_http = HttpTransport(config, clock, user_agent=LEASE_USER_AGENT)
     lease_transport = ObservedTransport(lease_http, config.server, metrics, tells_outages=False)
     try:
-        await Daemon(options, transport, lease_transport, clock, metrics).run()
+        await Daemon(options, transport, lease_transport, clock, metrics, config).run()
     finally:
         await transport.aclose()
         await lease_transport.aclose()
@@ -92,6 +93,7 @@ class Daemon:
     """A scheduler and everything a process needs around it.
 
     ``lease_transport`` is for the election alone: a renewal must not stand in line behind binds.
+    With ``config`` a watchdog ends the process when the event loop hangs.
     """
 
     def __init__(
@@ -101,6 +103,7 @@ class Daemon:
         lease_transport: Transport,
         clock: Clock,
         metrics: Metrics,
+        config: ClientConfig | None = None,
     ) -> None:
         self._options = options
         self._transport = transport
@@ -108,6 +111,7 @@ class Daemon:
         self._observation = Observation(metrics)
         self._elector = self._make_elector(lease_transport)
         self._fence = WriteFence(self._elector.remaining) if self._elector else WriteFence()
+        self._watchdog = self._make_watchdog(config) if config else None
         self.scheduler = self._make_scheduler()
         self._web = WebServer(
             self.scheduler,
@@ -118,6 +122,11 @@ class Daemon:
         self._waiting = anyio.CancelScope()
         self._is_scheduling = False
         self._stop = anyio.Event()
+
+    def _make_watchdog(self, config: ClientConfig) -> Watchdog:
+        """Who ends the process when it hangs for so long that it cannot have kept the lease."""
+        deadline_seconds = self._options.configuration.leader_election.renew_deadline_seconds
+        return Watchdog(deadline_seconds, self._fence.remaining, quarantine_by(config))
 
     def _make_elector(self, transport: Transport) -> Elector | None:
         configuration = self._options.configuration
@@ -169,6 +178,8 @@ class Daemon:
         async with self._web_server(), anyio.create_task_group() as tasks:
             tasks.start_soon(self._obey_signals, tasks, name="signals")
             tasks.start_soon(self._observation.probe_event_loop, self._clock, name="probe")
+            if self._watchdog is not None:
+                tasks.start_soon(self._watchdog.feed, self._clock, name="feed watchdog")
             while (lost := await self._live()) is not None and not self._stop.is_set():
                 log.error("leader election lost", extra={"lease": lost.lock, "reason": lost.reason})
                 if self._options.on_lease_lost == "exit":

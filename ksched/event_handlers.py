@@ -25,6 +25,7 @@ from ksched.api.whole_objects import WholeNode
 from ksched.cache.cache import SchedulerCache
 from ksched.cache.listings import HasMetadata, Listing
 from ksched.cache.pod_info import PodInfo
+from ksched.clock import Clock
 from ksched.errors import InvalidObject
 from ksched.framework.cluster_events import (
     ASSIGNED_POD_ADD,
@@ -39,6 +40,7 @@ from ksched.framework.cluster_events import (
 from ksched.framework.event_derivation import node_update_events, pod_update_events
 from ksched.framework.runtime.waiting_pods import WaitingPods
 from ksched.pod_status import PodStatusUpdater
+from ksched.quarantine import quarantine_seconds
 from ksched.queue.scheduling_queue import SchedulingQueue
 
 log = logging.getLogger(__name__)
@@ -59,13 +61,17 @@ class PodHandler:
         waiting: WaitingPods,
         status: PodStatusUpdater,
         scheduler_names: Collection[str],
+        clock: Clock,
     ) -> None:
         self._cache = cache
         self._queue = queue
         self._waiting = waiting
         self._status = status
         self._scheduler_names = frozenset(scheduler_names)
+        self._clock = clock
         self._pending: dict[str, PodInfo] = {}
+        self._quarantined: dict[str, float] = {}
+        """Pending pods that the queue does not hold, and until when."""
         self.is_synced = False
 
     def latest(self, uid: str) -> PodInfo | None:
@@ -83,7 +89,8 @@ class PodHandler:
             self._assigned(info)
         elif self._is_ours(info):
             self._pending[info.uid] = info
-            self._queue.add(info)
+            if not self._is_quarantined(info):
+                self._queue.add(info)
 
     def modified(self, old: Pod, new: Pod) -> None:
         # A node is given once, unless the API server's data was restored from an older copy.
@@ -119,6 +126,13 @@ class PodHandler:
         self._cache.remove_pod(uid)
         self._queue.move_all_to_active_or_backoff(ASSIGNED_POD_DELETE, known.pod, None)
 
+    def end_quarantines(self) -> None:
+        """Queue the pods that were left alone for long enough; call now and then."""
+        now = self._clock.now()
+        for uid in [uid for uid, end in self._quarantined.items() if end <= now]:
+            del self._quarantined[uid]
+            self._queue.add(self._pending[uid])
+
     def give_up(self, uids: Iterable[str]) -> None:
         """Queue assumed pods again whose binding was answered and is not true after all."""
         for uid in uids:
@@ -148,7 +162,8 @@ class PodHandler:
             if info.is_terminating and not old.metadata.deletion_timestamp:
                 self._reject_waiting(info.uid)
             return
-        self._queue.update(info)
+        if not self._is_quarantined(info):
+            self._queue.update(info)
         nominated = old.status.nominated_node_name
         if nominated and nominated != info.pod.status.nominated_node_name:
             is_own = self._status.is_own_update(old, info.pod)
@@ -170,7 +185,21 @@ class PodHandler:
     def _forget_pending(self, uid: str) -> bool:
         self._queue.delete(uid)
         self._status.forget(uid)
+        self._quarantined.pop(uid, None)
         return self._pending.pop(uid, None) is not None
+
+    def _is_quarantined(self, info: PodInfo) -> bool:
+        """Whether no plugin may be asked about a pod for now; the queue does not hold it then."""
+        seconds = quarantine_seconds(info.pod, self._clock.wall())
+        if not seconds:
+            self._quarantined.pop(info.uid, None)
+            return False
+        if info.uid not in self._quarantined:
+            fields = {"pod": info.key, "seconds": round(seconds)}
+            log.warning("pod is quarantined, it held up a scheduler", extra=fields)
+            self._queue.delete(info.uid)
+        self._quarantined[info.uid] = self._clock.now() + seconds
+        return True
 
     def _is_ours(self, info: PodInfo) -> bool:
         return info.template.spec.scheduler_name in self._scheduler_names

@@ -68,6 +68,8 @@ class KlogFormatter(logging.Formatter):
         line = f"{head}{_shown(record.getMessage())}{fields}"
         if record.exc_info:
             line = f"{line}\n{redact_text(self.formatException(record.exc_info))}"
+        if record.stack_info:
+            line = f"{line}\n{redact_text(record.stack_info)}"
         return line
 
 
@@ -85,6 +87,8 @@ class JsonFormatter(logging.Formatter):
             content[f"{key}_" if key in content else key] = redact(value)
         if record.exc_info:
             content["stacktrace"] = redact_text(self.formatException(record.exc_info))
+        elif record.stack_info:
+            content["stacktrace"] = redact_text(record.stack_info)
         try:
             return _encode(content).decode()
         except UnicodeEncodeError:

@@ -130,7 +130,8 @@ class Scheduler:
         self.profiles = self._make_profiles(registry or {}, choices, metrics)
         self.queue = self._make_queue(pod_max_in_unschedulable_seconds, observer)
         recorder = ProfileRecorder(self.recorder)
-        self.pods = PodHandler(self.cache, self.queue, self.waiting, self.pod_status, self.profiles)
+        books = self.cache, self.queue, self.waiting, self.pod_status
+        self.pods = PodHandler(*books, self.profiles, self.clock)
         self.nodes = NodeHandler(self.cache, self.queue)
         self.watches = self._make_watches(rng)
         failures = FailureHandler(
@@ -457,6 +458,7 @@ class Scheduler:
         while True:
             await self.clock.sleep(BACKOFF_FLUSH_SECONDS)
             self.queue.flush_backoff_completed()
+            self.pods.end_quarantines()
 
     async def _flush_unschedulable(self) -> None:
         while True:

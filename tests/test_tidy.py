@@ -30,7 +30,7 @@ LAYERS: list[set[str]] = [
     {"ksched.framework"},
     {"ksched.framework.plugins", "ksched.queue", "ksched.client"},
     {"ksched.framework.runtime", "ksched.election"},
-    {"ksched.cycle", "ksched.pod_status"},
+    {"ksched.cycle", "ksched.pod_status", "ksched.quarantine"},
     {
         "ksched.event_handlers",
         "ksched.failures",
@@ -41,7 +41,7 @@ LAYERS: list[set[str]] = [
     {"ksched.binding"},
     {"ksched.scheduler"},
     {"ksched"},  # the public names
-    {"ksched.web", "ksched.observation", "ksched.inspection"},
+    {"ksched.web", "ksched.observation", "ksched.inspection", "ksched.watchdog"},
     {"ksched.daemon"},
     {"ksched.testing"},
     {"ksched.demo", "ksched.benchmark"},
