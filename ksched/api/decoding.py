@@ -2,16 +2,21 @@
 
 Objects are decoded one by one, so that one that cannot be understood costs itself and not the list
 or the watch it came in. Go writes ``null`` where it means "empty"; an object that has such a null
-takes a slower way through plain dictionaries.
+takes a slower way through plain dictionaries. So does one whose ``managedFields`` are nested deeper
+than Python's decoder goes: an API server lets ten thousand levels through, and nothing here reads
+them, so they are cut out first.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple, TypeVar
 
 import msgspec
+import numpy as np
 from msgspec import Raw, Struct, field
+from numpy.typing import NDArray
 
 from ksched.api.objects import Node, Object, ObjectMeta, Pod
 from ksched.errors import InvalidObject
@@ -76,11 +81,21 @@ def decoder(kind: type[T]) -> Callable[[bytes | Raw], T]:
     """
     decode = msgspec.json.Decoder(kind).decode
 
-    def decode_object(data: bytes | Raw) -> T:
+    def decode_anyhow(data: bytes | Raw) -> T:
         try:
             return decode(data)
         except msgspec.DecodeError as error:
             return _decode_leniently(kind, data, error)
+
+    def decode_object(data: bytes | Raw) -> T:
+        try:
+            return decode_anyhow(data)
+        except RecursionError:
+            pass
+        try:
+            return decode_anyhow(without_managed_fields(data))
+        except RecursionError as error:
+            raise InvalidObject(kind.__name__, "(unreadable)", str(error)) from None
 
     return decode_object
 
@@ -112,6 +127,47 @@ def decode_items(
         except InvalidObject as problem:
             problems.append(problem)
     return objects, problems
+
+
+_MANAGED_FIELDS = re.compile(rb'"managedFields"\s*:\s*(?=\[)')
+_ESCAPED = re.compile(rb"\\.", re.DOTALL)
+_FIRST_WINDOW = 4096
+
+
+def without_managed_fields(data: bytes | Raw) -> bytes:
+    """Empty every ``managedFields`` of a JSON text, however deep it is nested."""
+    text = bytes(data)
+    parts: list[bytes] = []
+    position = 0
+    while (found := _MANAGED_FIELDS.search(text, position)) is not None:
+        parts += (text[position : found.end()], b"[]")
+        position = _end_of_list(text, found.end())
+    return b"".join((*parts, text[position:]))
+
+
+def _end_of_list(text: bytes, start: int) -> int:
+    """Where the list ends that begins at ``start``."""
+    size = _FIRST_WINDOW
+    while True:
+        depths = _depths(text[start : start + size])
+        closed = np.flatnonzero(depths == 0)
+        if len(closed):
+            return start + int(closed[0]) + 1
+        if start + size >= len(text):
+            return len(text)
+        size *= 4
+
+
+def _depths(text: bytes) -> NDArray[np.int32]:
+    """How many brackets are open after each byte of a JSON text; those inside strings are none."""
+    codes = np.frombuffer(_ESCAPED.sub(b"..", text), np.uint8)
+    # Odd inside a string; that it wraps around does no harm.
+    quotes = np.cumsum(codes == ord('"'), dtype=np.uint8)
+    # This bit is all that tells a bracket from a brace.
+    braces = codes | (ord("{") ^ ord("["))
+    steps = (braces == ord("{")).astype(np.int8) - (braces == ord("}"))
+    steps[quotes % 2 == 1] = 0
+    return np.cumsum(steps, dtype=np.int32)
 
 
 def _decode_leniently(kind: type[T], data: bytes | Raw, error: msgspec.DecodeError) -> T:

@@ -12,7 +12,7 @@ from collections.abc import Callable
 import msgspec
 from msgspec import Raw
 
-from ksched.api.decoding import decode_node, decode_pod
+from ksched.api.decoding import decode_node, decode_pod, without_managed_fields
 from ksched.api.objects import Node, Pod
 
 
@@ -64,7 +64,10 @@ def trim(data: bytes | Raw) -> bytes:
     Its kind follows from where it stands in the message, as in a list. ``managedFields`` are the
     API server's own books and often half of the object.
     """
-    fields = _decode_fields(data)
+    try:
+        fields = _decode_fields(data)
+    except RecursionError:
+        fields = _decode_fields(without_managed_fields(data))
     fields.pop("kind", None)
     fields.pop("apiVersion", None)
     metadata = _decode_fields(fields["metadata"])

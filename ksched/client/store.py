@@ -183,7 +183,7 @@ class Store(Generic[T]):
         """The object, or None when it makes no sense: then it is as if it did not exist."""
         try:
             obj = self._decode(raw)
-        except (msgspec.DecodeError, UnicodeDecodeError, InvalidObject) as error:
+        except (msgspec.DecodeError, UnicodeDecodeError, InvalidObject, RecursionError) as error:
             self._forget_undecodable(raw, error)
             return None
         if self._undecodable:

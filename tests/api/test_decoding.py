@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import msgspec
 import pytest
 
 from ksched.api.decoding import (
@@ -18,12 +19,13 @@ from ksched.api.decoding import (
     decoder,
 )
 from ksched.api.objects import PodDisruptionBudget
+from ksched.api.whole_objects import decode_whole_pod
 from ksched.errors import InvalidObject
 from ksched.testing import make_node, make_pod
 
 
 def encoded(value: Any) -> bytes:
-    return json.dumps(value).encode()
+    return json.dumps(value, separators=(",", ":")).encode()
 
 
 def test_objects_are_decoded_from_what_an_api_server_sends() -> None:
@@ -174,3 +176,37 @@ def test_a_list_that_is_none_is_refused() -> None:
         decode_list(b"upstream connect error")
     with pytest.raises(InvalidObject):
         decode_list(b'{"items":{}}')
+
+
+def deep_pod(levels: int, name: str = "deep") -> bytes:
+    """A pod with ``managedFields`` as a client may write them, around text that looks like them."""
+    plain = make_pod(name).label(note="]}")
+    fields = b'{"f:]\\"[":' * levels + b"{}" + b"}" * levels
+    managed = b'"managedFields": [{"manager":"m","fieldsV1":' + fields + b"}],"
+    return encoded(plain.to_dict()).replace(b'"metadata":{', b'"metadata":{' + managed, 1)
+
+
+@pytest.mark.parametrize("levels", [1, 900, 10_000])
+def test_books_nested_as_deep_as_an_api_server_lets_them_be(levels: int) -> None:
+    pod = deep_pod(levels)
+    assert decode_pod(pod) == decode_pod(deep_pod(0))
+    assert decode_metadata(pod).metadata.labels == {"note": "]}"}
+    event = decode_watch_event(b'{"type":"ADDED","object":' + pod + b"}")
+    assert decode_pod(event.object).metadata.name == "deep"
+    page = decode_list(b'{"metadata":{},"items":[%b,%b,%b]}' % (pod, deep_pod(0, "plain"), pod))
+    decoded, problems = decode_items(decode_pod, page.items)
+    assert [one.metadata.name for one in decoded] == ["deep", "plain", "deep"]
+    assert not problems
+    whole = msgspec.json.decode(decode_whole_pod(pod).whole)
+    assert "managedFields" not in whole["metadata"] or not whole["metadata"]["managedFields"]
+
+
+def test_deep_books_and_a_null_in_one_object() -> None:
+    pod = deep_pod(5000).replace(b'"labels":', b'"ownerReferences":null,"labels":', 1)
+    assert decode_pod(pod) == decode_pod(deep_pod(0))
+
+
+def test_what_is_nested_too_deep_elsewhere_is_left_out() -> None:
+    data = b'{"metadata":{"name":"n"},"spec":' + b'{"x":' * 5000 + b"1" + b"}" * 5000 + b"}"
+    with pytest.raises(InvalidObject, match="recursion"):
+        decode_pod(data)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 import re
 import signal
 import time
@@ -267,6 +268,67 @@ def complete_binding(plane: ControlPlane, claim_path: str, volume_path: str) -> 
 def set_phase(plane: ControlPlane, path: str, phase: str) -> None:
     patch = {"status": {"phase": phase}}
     assert plane.request("PATCH", f"{path}/status", patch, content_type=MERGE).status == 200
+
+
+# -- what a tenant may create, or a kubelet report ----------------------------------------------
+
+
+def test_the_largest_request_on_a_node_stops_nobody(site: Site) -> None:
+    """Beside another pod the sum of their requests is beyond an int64."""
+    place = node(0)["metadata"]["name"]
+    greedy = sized("greedy", "1", nodeName=place)
+    greedy["spec"]["containers"][0]["resources"]["requests"]["memory"] = "9223372036854775807"
+    for each in (sized("beside", "1", nodeName=place), greedy):
+        each["spec"]["containers"][0]["resources"]["requests"].setdefault("memory", "1Gi")
+        site.create(PODS, each)
+
+    nodes = site.until_bound(create_pods(site, 20))
+
+    assert place not in nodes.values()
+    assert "unexpected error" not in site.ksched.log()
+
+
+def test_a_node_of_absurd_size_is_a_node_like_others(site: Site) -> None:
+    path = f"{NODES}/{node(0)['metadata']['name']}/status"
+    memory = {"memory": str(2**63 // 99)}
+    status = {"status": {"capacity": memory, "allocatable": memory}}
+    assert site.plane.request("PATCH", path, status, content_type=MERGE).status == 200
+
+    nodes = site.until_bound(create_pods(site, 40))
+
+    assert set(nodes.values()) == {node(index)["metadata"]["name"] for index in range(5)}
+
+
+def test_a_pod_nested_as_deep_as_the_api_server_lets_it_be(site: Site) -> None:
+    levels: dict[str, Any] = {}
+    for _ in range(400):
+        levels = {"f:a": levels}
+    # JSON of Python's goes no deeper at once.
+    fields = json.dumps(levels).replace("{}", "X")
+    for _ in range(4):
+        fields = fields.replace("X", json.dumps(levels).replace("{}", "X"), 1)
+    deep = sized("deep", "1")
+    deep["metadata"]["managedFields"] = [
+        {
+            "manager": "somebody",
+            "operation": "Update",
+            "apiVersion": "v1",
+            "time": "2026-01-01T00:00:00Z",
+            "fieldsType": "FieldsV1",
+            "fieldsV1": "FIELDS",
+        }
+    ]
+    text = json.dumps(deep).replace('"FIELDS"', fields.replace("X", "{}"))
+    site.plane.kubectl("create", "--raw", PODS, "-f", "-", stdin=text)
+
+    others = create_pods(site, 5)
+
+    # kubectl reads it; Python's own JSON does not.
+    where = ("get", "pod", "deep", "-o", "jsonpath={.spec.nodeName}")
+    site.until(lambda: site.plane.kubectl(*where), "it has a node")
+    site.plane.kubectl("delete", "pod", "deep", "--grace-period=0", "--force")
+    site.until_bound(others)
+    assert "cannot be decoded" not in site.ksched.log()
 
 
 # -- what happens to API servers ----------------------------------------------------------------
