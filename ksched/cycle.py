@@ -42,6 +42,7 @@ from ksched.framework.status import (
     Code,
     Status,
     error,
+    joined,
     unresolvable,
     unschedulable,
 )
@@ -292,7 +293,7 @@ class SchedulingCycle:
             unschedulable_plugins=diagnosis.unschedulable_plugins,
             pending_plugins=diagnosis.pending_plugins,
             pre_filter_message=diagnosis.pre_filter_message,
-            post_filter_message=", ".join(reasons),
+            post_filter_message=joined(reasons),
         )
         status = unschedulable(explained.message)
         return Rejected(queued, profile, status, explained, nominated)

@@ -174,12 +174,31 @@ class SchedulerCache:
     def add_node(self, node: Node) -> None:
         """Add a node or take over a new version. Raises ``InvalidObject`` and keeps the old one."""
         info = self._node(node.metadata.name)
+        known = len(self._axis)
         try:
             info.set_node(node)
         finally:
             if info.node is None and not info.pods:
                 del self._nodes[info.name]
+            if len(self._axis) > known and self._axis.unplaced:
+                self._place_demands(known)
         self._mark(info.name, _NODE)
+
+    def _place_demands(self, first: int) -> None:
+        """Count what pods take of resources that were offered by no node until now."""
+        offered = self._axis.values[first:]
+        late = {
+            demand
+            for demand in list(self._axis.unplaced)
+            if any(name in demand.requests for name in offered)
+        }
+        for demand in late:
+            demand.place(self._axis)
+        for info in self._nodes.values() if late else ():
+            for pod in info.pods.values():
+                if pod.demand in late:
+                    info.count_late(pod.demand, first)
+                    self._mark(info.name, _PODS)
 
     def remove_node(self, name: str) -> None:
         """Remove a node; while pods are still known on it, a ghost keeps count of them."""

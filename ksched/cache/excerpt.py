@@ -22,7 +22,7 @@ def amounts_of(pod: PodInfo) -> list[tuple[int, int]]:
         (POD_COUNT, 1),
         (NON_ZERO_CPU, pod.non_zero[CPU]),
         (NON_ZERO_MEMORY, pod.non_zero[MEMORY]),
-        *((REQUESTED + position, amount) for position, amount in pod.demand),
+        *((REQUESTED + position, amount) for position, amount in pod.demand.pairs),
     ]
 
 

@@ -9,7 +9,7 @@ from ksched.api.objects import Node
 from ksched.api.pod_resources import is_scalar_resource_name
 from ksched.api.quantity import milli_value, value
 from ksched.cache.interning import CPU, MEMORY, ResourceAxis
-from ksched.cache.pod_info import HostPort, PodInfo, PodTemplate
+from ksched.cache.pod_info import Demand, HostPort, PodInfo, PodTemplate
 from ksched.errors import InvalidObject
 
 K = TypeVar("K")
@@ -104,8 +104,8 @@ class NodeInfo:
             except ValueError as problem:
                 path = f"status.allocatable[{resource}]: {problem}"
                 raise InvalidObject("Node", self.name, path) from None
-            if self.axis.find(resource) >= 0 or is_scalar_resource_name(resource):
-                position = self.axis.intern(resource)
+            position = self._position(resource)
+            if position >= 0:
                 allocatable.extend([0] * (position + 1 - len(allocatable)))
                 allocatable[position] = max(amount, 0)
         images = {
@@ -116,6 +116,20 @@ class NodeInfo:
         self._amounts = None
         self.node, self.allocatable, self.allowed_pods = node, allocatable, allowed_pods
         self.images = images
+
+    def _position(self, resource: str) -> int:
+        """Where a resource that the node offers is on the axis; -1 if it is not counted."""
+        position = self.axis.find(resource)
+        if position >= 0 or not is_scalar_resource_name(resource):
+            return position
+        if self.axis.is_full:
+            return -1
+        return self.axis.intern(resource)
+
+    def count_late(self, demand: Demand, first: int) -> None:
+        """Count what a pod here takes of the resources from a position on, which are new."""
+        self._amounts = None
+        self._add([pair for pair in demand.pairs if pair[0] >= first], 1)
 
     def clear_node(self) -> None:
         """Become a ghost."""
@@ -146,11 +160,7 @@ class NodeInfo:
 
     def _count(self, pod: PodInfo, sign: int) -> None:
         self._amounts = None
-        requested = self.requested
-        for position, amount in pod.demand:
-            if position >= len(requested):
-                requested.extend([0] * (position + 1 - len(requested)))
-            requested[position] += sign * amount
+        self._add(pod.demand.pairs, sign)
         self.non_zero_cpu += sign * pod.non_zero[CPU]
         self.non_zero_memory += sign * pod.non_zero[MEMORY]
         template = pod.template
@@ -160,6 +170,13 @@ class NodeInfo:
         if template.claim_names:
             keys = [f"{template.namespace}/{name}" for name in template.claim_names]
             _count_each(self.claims, keys, sign)
+
+    def _add(self, pairs: Iterable[tuple[int, int]], sign: int) -> None:
+        requested = self.requested
+        for position, amount in pairs:
+            if position >= len(requested):
+                requested.extend([0] * (position + 1 - len(requested)))
+            requested[position] += sign * amount
 
     def clone(self) -> NodeInfo:
         """Return a copy that later changes of this one do not reach."""

@@ -25,7 +25,6 @@ from ksched.api.objects import (
     PodSpec,
 )
 from ksched.api.pod_resources import (
-    is_scalar_resource_name,
     non_missing_requests_with_status,
     pod_requests,
     pod_requests_with_status,
@@ -36,9 +35,6 @@ from ksched.errors import InvalidObject
 
 T = TypeVar("T")
 
-Demand = tuple[tuple[int, int], ...]
-"""Amounts of resources as pairs of (position on the resource axis, amount)."""
-
 HostPort = tuple[str, str, int]
 """Protocol, address, port. The address 0.0.0.0 stands for every address."""
 
@@ -47,7 +43,39 @@ ANY_ADDRESS = "0.0.0.0"
 WantedPorts = Mapping[tuple[str, int], frozenset[str]]
 """The addresses on which each protocol and port is wanted."""
 
-_FIXED_RESOURCES = frozenset(("cpu", "memory", "ephemeral-storage"))
+
+class Demand:
+    """What a pod takes of its node, by resource name and placed on the resource axis.
+
+    Only nodes put names on the axis: what no node offers needs no column, however many such names
+    pods ask for. When a node comes to offer one, the cache has the demands placed anew
+    (``ResourceAxis.unplaced``).
+    """
+
+    __slots__ = ("__weakref__", "pairs", "requests")
+
+    def __init__(self, requests: Mapping[str, int], axis: ResourceAxis) -> None:
+        self.requests = requests
+        self.pairs: tuple[tuple[int, int], ...] = ()
+        """Positions on the axis and amounts."""
+        self.place(axis)
+
+    def place(self, axis: ResourceAxis) -> None:
+        find = axis.find
+        self.pairs = tuple(
+            (position, amount)
+            for name, amount in self.requests.items()
+            if (position := find(name)) >= 0
+        )
+        if len(self.pairs) < len(self.requests):
+            axis.unplaced.add(self)
+        else:
+            axis.unplaced.discard(self)
+
+    def __eq__(self, other: object) -> bool:
+        return self is other or (isinstance(other, Demand) and self.requests == other.requests)
+
+    __hash__ = object.__hash__
 
 
 class PodShape:
@@ -81,7 +109,7 @@ class PodTemplate:
         self.controller = controller
         self.requests: Mapping[str, int] = pod_requests(spec)
         """Effective requests by resource name: cpu in millis, the rest in units."""
-        self.demand = demand_of(self.requests, axis)
+        self.demand = Demand(self.requests, axis)
         self.non_zero = non_missing_requests_with_status(Pod(metadata=ObjectMeta(), spec=spec))
         """(cpu millis, memory bytes) with defaults for containers that ask for nothing."""
         self.host_ports = host_ports_of(spec)
@@ -137,15 +165,6 @@ def template_fact(compute: Callable[[PodTemplate], T]) -> Callable[[PodTemplate]
         return answer
 
     return fact
-
-
-def demand_of(requests: Mapping[str, int], axis: ResourceAxis) -> Demand:
-    """Place requests on the resource axis; names that no node can offer are left out."""
-    return tuple(
-        (axis.intern(name), amount)
-        for name, amount in requests.items()
-        if name in _FIXED_RESOURCES or is_scalar_resource_name(name)
-    )
 
 
 def host_ports_of(spec: PodSpec) -> tuple[HostPort, ...]:
@@ -261,7 +280,7 @@ class TemplateRegistry:
         non_zero = non_missing_requests_with_status(pod)
         if requests == template.requests and non_zero == template.non_zero:
             return PodInfo(pod, template, template.demand, template.non_zero)
-        return PodInfo(pod, template, demand_of(requests, self.axis), non_zero)
+        return PodInfo(pod, template, Demand(requests, self.axis), non_zero)
 
     def _intern(self, pod: Pod) -> PodTemplate:
         meta, spec = pod.metadata, pod.spec

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import cached_property
 
 import numpy as np
 from msgspec import Struct
 from numpy.typing import NDArray
 
 from ksched.cache.columns import NodeTable
-from ksched.framework.status import SUCCESS, Code, Status
+from ksched.framework.status import SUCCESS, Code, Status, joined
 
 NO_NODES_AVAILABLE = "no nodes available to schedule pods"
 
@@ -52,7 +53,7 @@ class NodeStatuses:
                 yield status, int(count)
 
 
-class Diagnosis(Struct, frozen=True):
+class Diagnosis(Struct, frozen=True, dict=True):
     """The outcome of an attempt that found no node.
 
     ``reasons`` counts nodes by reason. A rejection after a node was chosen (Reserve, Permit) counts
@@ -67,7 +68,7 @@ class Diagnosis(Struct, frozen=True):
     post_filter_message: str = ""
     node_statuses: NodeStatuses | None = None
 
-    @property
+    @cached_property
     def message(self) -> str:
         """The text of the PodScheduled condition (framework/types.go: FitError.Error, v1.36)."""
         text = f"0/{self.num_all_nodes} nodes are available:"
@@ -75,7 +76,7 @@ class Diagnosis(Struct, frozen=True):
             text += f" {self.pre_filter_message}."
         elif self.reasons:
             counted = sorted(f"{count} {reason}" for reason, count in self.reasons.items())
-            text += f" {', '.join(counted)}."
+            text += f" {joined(counted)}."
         if self.post_filter_message:
             text += f" {self.post_filter_message}"
         return text

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from enum import Enum
 
 from msgspec import Struct
@@ -27,6 +28,23 @@ class Code(Enum):
 _REJECTED = frozenset(
     (Code.UNSCHEDULABLE, Code.UNSCHEDULABLE_AND_UNRESOLVABLE, Code.PENDING),
 )
+
+
+MESSAGE_LIMIT = 8192
+"""Characters of a text that is made of reasons. A pod may give a node thousands of them, and the
+text goes into the condition, the Event, the log and the list of decisions."""
+
+
+def joined(parts: Sequence[str]) -> str:
+    """The parts with commas between them, as many as ``MESSAGE_LIMIT`` allows."""
+    length = 0
+    for number, part in enumerate(parts):
+        length += len(part) + 2
+        if length > MESSAGE_LIMIT:
+            if not number:
+                return f"{part[: MESSAGE_LIMIT - 3]}..."
+            return f"{', '.join(parts[:number])}, and {len(parts) - number} more"
+    return ", ".join(parts)
 
 
 class Status(Struct, frozen=True):
@@ -55,7 +73,7 @@ class Status(Struct, frozen=True):
 
     @property
     def message(self) -> str:
-        return ", ".join(self.reasons)
+        return joined(self.reasons)
 
     def by(self, plugin: str) -> Status:
         """Return the same answer, attributed to a plugin."""

@@ -69,6 +69,7 @@ def test_adding_stops_at_an_int64_and_can_be_undone() -> None:
 
 def test_has_room_for_a_resource_that_the_table_has_never_seen() -> None:
     cache = filled()
+    cache.add_node(make_node("later").capacity({"example.com/new": "3"}).obj())
     new = cache.pod_info(make_pod("new").req({"example.com/new": "3"}).obj())
     excerpt = Excerpt(cache.snapshot.table, rows(0, 1))
     for line, amount in amounts_of(new):

@@ -12,9 +12,11 @@ from ksched.framework import (
     ClusterEvent,
     ClusterEventWithHint,
     PodInfo,
+    PodTemplate,
     QueueingHint,
     Resource,
     Status,
+    template_fact,
     unresolvable,
 )
 from ksched.framework.plugins import names
@@ -33,8 +35,7 @@ class SchedulingGates:
         gates = pod.template.spec.scheduling_gates
         if not gates:
             return SUCCESS
-        gate_names = " ".join(gate.name for gate in gates)
-        return unresolvable(f"waiting for scheduling gates: [{gate_names}]")
+        return _waiting(pod.template)
 
     def events_to_register(self) -> Sequence[ClusterEventWithHint]:
         eliminated = ClusterEvent(Resource.POD, Action.UPDATE_POD_SCHEDULING_GATES_ELIMINATED)
@@ -42,3 +43,9 @@ class SchedulingGates:
 
     def _after_pod_update(self, pod: PodInfo, old: Pod, new: Pod) -> QueueingHint:
         return QueueingHint.QUEUE if new.metadata.uid == pod.uid else QueueingHint.SKIP
+
+
+@template_fact
+def _waiting(template: PodTemplate) -> Status:
+    gate_names = " ".join(gate.name for gate in template.spec.scheduling_gates)
+    return unresolvable(f"waiting for scheduling gates: [{gate_names}]")

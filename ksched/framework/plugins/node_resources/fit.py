@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import ClassVar
 
 import msgspec
@@ -23,6 +23,7 @@ from ksched.api.pod_resources import (
     pod_requests,
     pod_requests_with_status,
 )
+from ksched.cache.interning import ResourceAxis
 from ksched.configuration.plugin_args import NodeResourcesFitArgs
 from ksched.framework import (
     PASS_TEMPLATE,
@@ -43,6 +44,7 @@ from ksched.framework import (
     unresolvable,
     unschedulable,
 )
+from ksched.framework.last_answers import last_answers
 from ksched.framework.plugins import names
 from ksched.framework.plugins.node_resources.asked import Asked, Ints, stacked
 from ksched.framework.plugins.node_resources.scorers import scorer_of
@@ -92,17 +94,19 @@ class NodeResourcesFit:
         return PASS_TEMPLATE
 
     def filter_nodes(self, state: CycleState, pod: PodInfo, nodes: NodeRows) -> Verdicts:
-        asked = self._checked(pod.template)
+        checked = self._checked(pod.template)
+        asked = checked.offered_on(nodes.table.axis)
         full = nodes.pod_count >= nodes.allowed_pods
         allocatable = stacked(nodes.allocatable, asked.resources, len(nodes))
         # A resource the pod does not ask for cannot reject it, not even on an overcommitted node
         # where the free amount is negative: such resources are not among these.
         free = allocatable - stacked(nodes.requested, asked.resources, len(nodes))
         short = asked.amounts > free
-        if not np.count_nonzero(full) and not np.count_nonzero(short):
+        is_offered = asked is checked.asked
+        if is_offered and not np.count_nonzero(full) and not np.count_nonzero(short):
             return Verdicts.passing(len(nodes))
         beyond = (asked.amounts > allocatable).any(axis=0)
-        return _verdicts(np.vstack((beyond, full, short)), asked.resources)
+        return _verdicts(np.vstack((beyond, full, short)), asked.resources, checked)
 
     def pre_score(self, state: CycleState, pod: PodInfo, nodes: NodeRows) -> Status:
         """Never skips: a pod that asks for nothing is rated with defaults."""
@@ -141,15 +145,15 @@ class NodeResourcesFit:
             return QueueingHint.QUEUE
         if not new.spec.node_name:
             return QueueingHint.SKIP
-        before, after = pod_requests_with_status(old), pod_requests_with_status(new)
+        before, after = _occupied_by(old), _occupied_by(new)
         for resource, _ in _asked(pod.template):
             if before.get(resource, 0) > after.get(resource, 0):
                 return QueueingHint.QUEUE
         return QueueingHint.SKIP
 
     def _after_node_change(self, pod: PodInfo, old: Node | None, new: Node) -> QueueingHint:
-        checked = self._checked(pod.template)
-        offered = amounts(new.status.allocatable)
+        checked = self._checked(pod.template).asked
+        offered = _offered_by(new)
         if offered.get(PODS, 0) < 1:
             return QueueingHint.SKIP
         for resource, amount in zip(checked.resources, checked.amounts[:, 0], strict=True):
@@ -157,23 +161,43 @@ class NodeResourcesFit:
                 return QueueingHint.SKIP
         if old is None:
             return QueueingHint.QUEUE
-        offered_before = amounts(old.status.allocatable)
+        offered_before = _offered_by(old)
         for resource in (PODS, *checked.resources):
             if offered.get(resource, 0) > offered_before.get(resource, 0):
                 return QueueingHint.QUEUE
         return QueueingHint.SKIP
 
-    def _select_checked(self, template: PodTemplate) -> Asked:
-        return Asked.of(
-            (resource, amount)
-            for resource, amount in _asked(template)
-            if not self._is_ignored(resource)
-        )
+    def _select_checked(self, template: PodTemplate) -> _Checked:
+        asked = _asked(template)
+        if self._ignored or self._ignored_groups:
+            asked = (pair for pair in asked if not self._is_ignored(pair[0]))
+        return _Checked(asked)
 
     def _is_ignored(self, resource: str) -> bool:
         if not is_extended_resource_name(resource):
             return False
         return resource in self._ignored or resource.partition("/")[0] in self._ignored_groups
+
+
+class _Checked:
+    """What a pod asks for, of which only what some node offers has to be compared."""
+
+    __slots__ = ("_offered", "_seen", "asked")
+
+    def __init__(self, requests: Iterable[tuple[str, int]]) -> None:
+        self.asked = Asked.of(requests)
+        self._offered = self.asked
+        self._seen: tuple[ResourceAxis, int] | None = None
+
+    def offered_on(self, axis: ResourceAxis) -> Asked:
+        """The part of ``asked`` that is on the axis; a pod that asks for more fits nowhere."""
+        if self._seen is None or self._seen[0] is not axis or self._seen[1] != len(axis):
+            self._seen = (axis, len(axis))
+            asked = self.asked
+            pairs = zip(asked.resources, asked.amounts[:, 0].tolist(), strict=True)
+            found = [pair for pair in pairs if axis.find(pair[0]) >= 0]
+            self._offered = asked if len(found) == len(asked.resources) else Asked.of(found)
+        return self._offered
 
 
 def _asked(template: PodTemplate) -> Iterator[tuple[str, int]]:
@@ -192,26 +216,53 @@ def _scored_requests(template: PodTemplate) -> Mapping[str, int]:
     return {**pod_requests(spec), CPU: cpu_millis, MEMORY: memory_bytes}
 
 
-def _verdicts(marks: NDArray[np.bool_], resources: Sequence[str]) -> Verdicts:
+def _verdicts(marks: NDArray[np.bool_], resources: Sequence[str], checked: _Checked) -> Verdicts:
     """Name the reasons of each node; there are many nodes and few combinations of reasons.
 
     The first line marks nodes where evicting pods does not help, the second those with too many
-    pods, the others those that are short of a resource.
+    pods, the others those that are short of a resource. All nodes are short of what none offers.
     """
-    # Python's integers where a machine word is too short, for a pod with sixty resources.
-    dtype = np.int64 if len(marks) < 63 else object
-    combinations = np.array([1 << line for line in range(len(marks))], dtype) @ marks
-    present = sorted(set(combinations.tolist()))
+    if len(marks) < 63:
+        lines = range(len(marks))
+        combinations = np.array([1 << line for line in lines], np.int64) @ marks
+        present = sorted(set(combinations.tolist()))
+        inverse = np.searchsorted(present, combinations)
+        columns = [[one >> line & 1 for line in lines] for one in present]
+    else:
+        # Too many for a machine word: columns are compared as bytes.
+        packed = np.ascontiguousarray(np.packbits(marks, axis=0).T)
+        whole = packed.view(np.dtype((np.void, packed.shape[1]))).ravel()
+        _, examples, inverse = np.unique(whole, return_index=True, return_inverse=True)
+        columns = marks[:, examples].T.tolist()
     statuses: list[Status] = []
     codes = []
-    for combination in present:
-        if combination:
-            statuses.append(_status(combination, resources))
-        codes.append(len(statuses))
-    return Verdicts(np.array(codes, np.int16)[np.searchsorted(present, combinations)], statuses)
+    for column in columns:
+        status = _status(column, resources, checked)
+        if status is not None:
+            statuses.append(status)
+        codes.append(0 if status is None else len(statuses))
+    return Verdicts(np.array(codes, np.int16)[inverse.ravel()], statuses)
 
 
-def _status(combination: int, resources: Sequence[str]) -> Status:
-    reasons = (TOO_MANY_PODS, *(f"Insufficient {resource}" for resource in resources))
-    named = tuple(reason for line, reason in enumerate(reasons, 1) if combination >> line & 1)
-    return unresolvable(*named) if combination & 1 else unschedulable(*named)
+def _status(marked: Sequence[int], resources: Sequence[str], checked: _Checked) -> Status | None:
+    beyond, full, *short = marked
+    missing = {one for one, is_short in zip(resources, short, strict=True) if is_short}
+    asked = checked.asked.resources
+    if len(resources) < len(asked):
+        beyond = 1
+        missing.update(set(asked).difference(resources))
+    if not full and not missing:
+        return None
+    reasons = [f"Insufficient {resource}" for resource in asked if resource in missing]
+    named = (TOO_MANY_PODS, *reasons) if full else tuple(reasons)
+    return unresolvable(*named) if beyond else unschedulable(*named)
+
+
+@last_answers
+def _offered_by(node: Node) -> Mapping[str, int]:
+    return amounts(node.status.allocatable)
+
+
+@last_answers
+def _occupied_by(pod: Pod) -> Mapping[str, int]:
+    return pod_requests_with_status(pod)

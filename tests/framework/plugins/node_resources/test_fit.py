@@ -167,6 +167,19 @@ def test_the_number_of_resources_is_not_limited_by_the_width_of_an_integer() -> 
     }
 
 
+def test_what_no_node_offers_is_missing_on_all_of_them_in_the_order_of_names() -> None:
+    many = [f"example.com/r{number:02}" for number in range(70)]
+    rich = make_node("rich").capacity(dict.fromkeys(many, 2)).obj()
+    poor = make_node("poor").capacity(dict.fromkeys(many, 1)).obj()
+    pod = make_pod().req({"a.example.com/x": 1, "z.example.com/x": 1, **dict.fromkeys(many, 2)})
+
+    answer = run_filter(NodeResourcesFit(), pod.obj(), [rich, poor])
+
+    first, last = "Insufficient a.example.com/x", "Insufficient z.example.com/x"
+    assert answer["rich"] == unresolvable(first, last)
+    assert answer["poor"] == unresolvable(first, *(f"Insufficient {one}" for one in many), last)
+
+
 @pytest.mark.parametrize(
     ("args", "resource", "passes"),
     [
