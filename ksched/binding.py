@@ -167,7 +167,7 @@ class BindingCycle:
         # What was not expected may come after the call: its effect is looked for as after an error.
         with self._mishaps.contain("binding", placed.pod) as mishap:
             status = await self._extenders.bind(placed.pod, placed.node_name)
-            return status or await self._run_bind_plugins(placed)
+            return await self._run_bind_plugins(placed) if status is None else status
         return error(mishap.text)
 
     async def _run_bind_plugins(self, placed: Placed) -> Status:

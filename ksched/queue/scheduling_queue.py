@@ -373,7 +373,7 @@ class SchedulingQueue:
         return self._in_flight.events_by_label()
 
     def pending_pods(self) -> dict[Place, Iterator[QueuedPodInfo]]:
-        """Iterate over all pods by place in the order of their turn, also while they come and go."""
+        """Iterate over all pods by place, in the order of their turn; they may come and go."""
         return {
             ACTIVE: iter(self._active),
             BACKOFF: iter(self._backoff),
