@@ -152,11 +152,15 @@ class Daemon:
                 started_leading=lambda: log.info("became leader", extra=fields),
                 stopped_leading=lambda: log.info("stopped leading", extra=fields),
                 new_leader=new_leader,
+                history_lost=self._history_was_lost,
                 slow_path=lambda: slow_path.increment(name),
             ),
         )
         self._observation.attach_election(elector, name)
         return elector
+
+    def _history_was_lost(self) -> None:
+        self.scheduler.watches.relist()
 
     def _make_scheduler(self) -> Scheduler:
         options = self._options

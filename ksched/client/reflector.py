@@ -8,7 +8,8 @@
                           └─ older than what we know: the server lost its data, list again
 
 Every change reaches the handler exactly once (see ``store``). A server that refuses or closes at
-once is asked again after 0.8 s, doubling to 30 s, each lengthened at random up to twice.
+once is asked again after 0.8 s, doubling to 30 s, each lengthened at random up to twice; one that
+cannot be reached at all after 10 s at the latest, since trying costs it nothing.
 
 A server restored from a backup accepts a watch from a version it has not reached yet, waits for it
 without a word, and goes on from there as if nothing had happened. So before a watch is opened again
@@ -45,7 +46,7 @@ from ksched.client.store import Handler, Store, T, identify, is_older
 from ksched.client.watch_health import STALE_SECONDS, WatchState
 from ksched.clock import Clock
 from ksched.errors import ApiError, Gone, InvalidObject, TooManyRequests, Unavailable
-from ksched.transport import SILENT
+from ksched.transport import NOT_SENT, SILENT
 
 log = logging.getLogger(__name__)
 
@@ -61,6 +62,8 @@ _CANNOT_ANSWER = _NO_STREAMING
 _NO_PROGRESS = "RequestWatchProgress"
 # What a server says of a version that it has not reached; the second is etcd's own word.
 _FUTURE = ("Too large resource version", "future revision")
+# Longest nominal pause while the server cannot be reached.
+_UNREACHABLE_SECONDS = 5.0
 # Several kinds may notice the same loss; a list as young as this has seen it.
 _YOUNG_SECONDS = 5.0
 _INITIAL_EVENTS_END = "k8s.io/initial-events-end"
@@ -125,7 +128,7 @@ class Reflector(Generic[T]):
         self._on_list, self._on_history_lost = on_list, on_history_lost
         self._list_done: Callable[[], None] | None = None
         self._round = anyio.CancelScope()
-        self._is_pausing = False
+        self._is_pausing = self._is_unreachable = False
         self.state = WatchState()
         # The kind of failure last told, until something works again.
         self._complaint: tuple[type[Exception], int, str] | None = None
@@ -193,6 +196,7 @@ class Reflector(Generic[T]):
     def _works(self) -> None:
         """A watch told something, or ended in good order."""
         self._complaint = None
+        self._is_unreachable = False
         since = self.state.failing_since
         if since is not None:
             seconds = self._clock.now() - since
@@ -209,6 +213,7 @@ class Reflector(Generic[T]):
         if self._version != version:
             self._failures_at_version = 0
         self.state.fail(self._clock.now(), str(error))
+        self._is_unreachable = getattr(error, "reason", "") == NOT_SENT
         # An outage is told when it begins; the tries in between are for whoever looks closer.
         complaint = (type(error), getattr(error, "code", 0), getattr(error, "reason", ""))
         log.log(
@@ -247,7 +252,10 @@ class Reflector(Generic[T]):
             return
         if progressed:
             self._backoff.reset()
-        await self._clock.sleep(max(self._backoff.next(), min(retry_after, _MAX_PATIENCE)))
+        pause = self._backoff.next()
+        if self._is_unreachable:
+            pause = min(pause, _UNREACHABLE_SECONDS * (1.0 + self._rng.random()))
+        await self._clock.sleep(max(pause, min(retry_after, _MAX_PATIENCE)))
 
     # -- listing --------------------------------------------------------------------------------
 

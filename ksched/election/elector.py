@@ -30,6 +30,7 @@ import anyio
 from msgspec import structs
 
 from ksched.client.retry import Backoff
+from ksched.client.store import is_older
 from ksched.clock import Clock, rfc3339_micro
 from ksched.configuration.model import LeaderElection
 from ksched.election.locks import ResourceLock
@@ -63,6 +64,8 @@ class Callbacks:
     """After the work has ended, before the lock is given back."""
     new_leader: Callable[[str], None] = _nothing
     """Somebody else, or we, was seen to hold the lock; with the identity."""
+    history_lost: Callable[[], None] = _nothing
+    """The record is older than one seen before: the API server was restored from a copy."""
     slow_path: Callable[[], None] = _nothing
     """A renewal needed more than one request."""
 
@@ -90,6 +93,9 @@ class Elector:
         self._call_seconds = config.renew_deadline_seconds / 2
         self._observed: LeaderElectionRecord | None = None
         self._observed_at = 0.0
+        self._observed_version = ""
+        # The version of the last record that turned out to be older than the observed one.
+        self._older_version = ""
         self._reported = ""
         self._complaint = ""
         self._wake = asyncio.Event()
@@ -188,8 +194,11 @@ class Elector:
                 backoff.reset()
             await self._clock.sleep(backoff.next())
 
-    def _changed(self, record: LeaderElectionRecord) -> None:
-        self._observe(record)
+    def _changed(self, record: LeaderElectionRecord, version: str) -> None:
+        if is_older(version, self._observed_version):
+            # The next look decides what to make of it.
+            return
+        self._observe(record, version)
         if not record.holder_identity:
             self._wake.set()
 
@@ -250,7 +259,7 @@ class Elector:
                     continue
                 raise
             self._may_hold = False
-            self._observe(released)
+            self._observe(released, self._lock.version)
             return
 
     # -- both -----------------------------------------------------------------------------------
@@ -289,7 +298,15 @@ class Elector:
                 return False
             await self._write(self._lock.create, None)
             return True
-        self._observe(record)
+        if self._went_back():
+            # What was observed is newer, and its holder may be alive: a copy takes no lease away,
+            # neither from another nor from us, and gives none back.
+            if self._is_believed():
+                return False
+            if self._is_leading:
+                await self._write(self._lock.update, record)
+                return True
+        self._observe(record, self._lock.version)
         if record.holder_identity != self._lock.identity:
             self._may_hold = False
         if self._is_leading and self._is_foreign():
@@ -310,7 +327,7 @@ class Elector:
         self._may_hold = True
         async with asyncio.timeout(self._patience()):
             await write(record, self._patience())
-        self._observe(record)
+        self._observe(record, self._lock.version)
         self._renewed_at = sent_at
         self._is_leading = True
         self._complaint = ""
@@ -337,7 +354,27 @@ class Elector:
             return self._call_seconds
         return min(self._call_seconds, self.remaining())
 
-    def _observe(self, record: LeaderElectionRecord) -> None:
+    def _went_back(self) -> bool:
+        """Whether the record just read is older than one that was seen before."""
+        version = self._lock.version
+        if not is_older(version, self._observed_version):
+            return False
+        if version != self._older_version:
+            self._older_version = version
+            log.warning(
+                "lock went back in time",
+                extra={
+                    "lock": self._lock.describe(),
+                    "seen": self._observed_version,
+                    "read": version,
+                },
+            )
+            self._callbacks.history_lost()
+        return True
+
+    def _observe(self, record: LeaderElectionRecord, version: str) -> None:
+        if version:
+            self._observed_version = version
         if record == self._observed:
             return
         self._observed, self._observed_at = record, self._clock.now()

@@ -37,8 +37,8 @@ WATCH_SECONDS: Final = 600
 
 _CORE_EVENTS: Final = Resource("", "v1", "events", "Event")
 
-OnChange = Callable[[LeaderElectionRecord], None]
-"""Told of the record as it is now."""
+OnChange = Callable[[LeaderElectionRecord, str], None]
+"""Told of the record as it is now, and its version as of ``ResourceLock.version``."""
 
 
 class ResourceLock(Protocol):
@@ -49,6 +49,11 @@ class ResourceLock(Protocol):
 
     identity: str
     """Who we are in the record."""
+
+    @property
+    def version(self) -> str:
+        """The resourceVersion of the record read or written last; it grows, or data was lost."""
+        ...
 
     async def get(self, timeout: float) -> LeaderElectionRecord:
         """Read the record; ``NotFound`` when there is no object."""
@@ -94,6 +99,10 @@ class ObjectLock:
         self._component = component
         self._object: dict[str, Any] = {}
 
+    @property
+    def version(self) -> str:
+        return _version(self._object)
+
     async def get(self, timeout: float) -> LeaderElectionRecord:
         body = await self._client.get(
             self._resource, self._namespace, self._name, timeout=timeout, retry=NO_RETRY
@@ -134,7 +143,8 @@ class ObjectLock:
                 if event.type == ERROR:
                     raise error_from_status("WATCH", self._resource.path(), event.object)
                 if event.type in (ADDED, MODIFIED):
-                    on_change(self._record(self._decode(event.object)))
+                    seen = self._decode(event.object)
+                    on_change(self._record(seen), _version(seen))
 
     async def record_event(self, text: str, timeout: float) -> None:
         meta, wall = self._object.get("metadata") or {}, self._clock.wall()
@@ -183,6 +193,11 @@ class ObjectLock:
         raise NotImplementedError
 
 
+def _version(obj: dict[str, Any]) -> str:
+    version: str = (obj.get("metadata") or {}).get("resourceVersion", "")
+    return version
+
+
 class LeaseLock(ObjectLock):
     """The record as the ``spec`` of a Lease."""
 
@@ -216,6 +231,10 @@ class MultiLock:
     def __init__(self, primary: ResourceLock, secondary: ResourceLock) -> None:
         self.identity = primary.identity
         self._primary, self._secondary = primary, secondary
+
+    @property
+    def version(self) -> str:
+        return self._primary.version
 
     async def get(self, timeout: float) -> LeaderElectionRecord:
         primary = await self._primary.get(timeout)
@@ -252,8 +271,9 @@ class MultiLock:
             await self._secondary.update(record, timeout)
 
     async def watch(self, on_change: OnChange, idle_timeout: float) -> None:
-        # It is written last, so when it changes the other has changed already.
-        await self._secondary.watch(on_change, idle_timeout)
+        # It is written last, so when it changes the other has changed already. Its versions are
+        # not those of the other.
+        await self._secondary.watch(lambda record, _: on_change(record, ""), idle_timeout)
 
     async def record_event(self, text: str, timeout: float) -> None:
         await self._primary.record_event(text, timeout)

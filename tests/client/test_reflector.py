@@ -108,12 +108,22 @@ async def test_server_that_closes_at_once_sees_no_storm(cluster, reflect):
     assert len(opened) < 30
 
 
-async def test_server_that_is_unreachable_is_asked_ever_less_often(cluster, witness, reflect):
-    cluster.answers.extend(Unavailable(0, NOT_SENT, "refused") for _ in range(6))
+async def test_server_that_fails_is_asked_ever_less_often(cluster, witness, reflect):
+    cluster.answers.extend(Unavailable(0, "AnswerLost", "reset") for _ in range(6))
     cluster.put("w")
     async with reflect():
         assert witness.take() == ["added w", "synced"]
         assert 0.8 * 63 <= asyncio.get_running_loop().time() <= 2 * 0.8 * 63
+
+
+async def test_server_that_cannot_be_reached_is_found_within_ten_seconds_of_its_return(
+    cluster, reflect
+):
+    cluster.answers.extend(Unavailable(0, NOT_SENT, "refused") for _ in range(100))
+    async with reflect():
+        tried = [at for at, _ in cluster.requests]
+        gaps = [later - earlier for earlier, later in itertools.pairwise(tried[5:-1])]
+        assert all(5 <= gap <= 10 for gap in gaps)
 
 
 async def test_watch_that_ends_after_a_healthy_time_is_reopened_at_once(cluster, reflect):

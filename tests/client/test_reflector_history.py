@@ -8,7 +8,6 @@ import logging
 import pytest
 
 from ksched.errors import Unavailable
-from ksched.transport import NOT_SENT
 
 
 def sizes(witness):
@@ -111,7 +110,7 @@ async def test_others_may_ask_for_a_new_list(cluster, witness, reflect):
 
 
 async def test_others_may_end_the_pause_before_a_new_list(cluster, witness, reflect):
-    cluster.answers.extend(Unavailable(0, NOT_SENT, "refused") for _ in range(6))
+    cluster.answers.extend(Unavailable(0, "AnswerLost", "reset") for _ in range(6))
     cluster.put("w")
     async with reflect(wait=False) as reflector:
         await asyncio.sleep(40)

@@ -38,6 +38,10 @@ class Lock:
             await asyncio.Event().wait()
         await asyncio.sleep(self.latency)
 
+    @property
+    def version(self) -> str:
+        return ""
+
     async def get(self, timeout: float) -> LeaderElectionRecord:
         await self._call("get", timeout)
         if self.record is None:

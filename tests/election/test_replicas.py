@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from ksched.apiserver.faults import Fault, Faults, Rule
+from ksched.apiserver.faults import Fault, Faults, Rule, StreamEnd
 from ksched.apiserver.in_process import InProcessTransport
 from ksched.apiserver.server import ApiServer, Audit
 from ksched.configuration import SchedulerConfiguration
@@ -325,6 +325,83 @@ async def test_after_a_short_stop_it_goes_on(site: Site) -> None:
 
     assert site.binders() == {"a": 40}
     assert a.is_leading
+
+
+# -- the API server is restored from an older copy -------------------------------------------------
+
+
+@pytest.mark.parametrize("is_there", [True, False])
+async def test_an_older_record_of_another_takes_no_lease_away(site: Site, is_there: bool) -> None:
+    """A former leader that is still there finds itself in the record and must not believe it."""
+    a = await site.start("a", on_lease_lost="standby")
+    b = await site.start("b")
+    await site.create_pods(2)
+    await site.advance(5)
+    copy = site.server.store.copy()
+    a.cut()
+    await site.advance(LEASE + RETRY)
+    assert b.is_leading
+    if is_there:
+        a.heal()
+        await site.advance(10)
+
+    site.server.store.restore(copy)
+    for _ in range(200):
+        await site.advance(0.1)
+        assert (a.is_leading, b.is_leading) == (False, True)
+    assert b.lost is None
+    await site.create_pods(1)
+    await site.settle()
+    assert b.requests("create", "pods/binding")[-1].code == 201
+
+
+async def test_the_former_leader_leads_again_when_the_last_one_is_gone(site: Site) -> None:
+    a = await site.start("a", on_lease_lost="standby")
+    b = await site.start("b")
+    await site.advance(5)
+    copy = site.server.store.copy()
+    a.cut()
+    await site.advance(LEASE + RETRY)
+    a.heal()
+    await site.advance(10)
+    renewed_at = b.requests("update", "leases")[-1].at
+    b.cut()
+    site.server.store.restore(copy)
+    while not a.is_leading:
+        await site.advance(0.1)
+    assert site.clock.now() >= renewed_at + LEASE
+    assert b.lost is not None
+
+
+async def test_a_copy_from_before_the_lease_ends_no_leadership(site: Site) -> None:
+    copy = site.server.store.copy()
+    a, b = await site.start("a"), await site.start("b")
+    await site.advance(5)
+    site.server.store.restore(copy)
+    for _ in range(200):
+        await site.advance(0.1)
+        assert (a.is_leading, b.is_leading) == (True, False)
+    assert a.lost is None
+
+
+async def test_an_older_record_of_our_own_makes_everything_be_listed_again(site: Site) -> None:
+    """Noticed by the renewal, though no watch of the scheduler ends."""
+    a, b = await site.start("a"), await site.start("b")
+    await site.advance(30)
+    copy = site.server.store.copy()
+    await site.advance(30)
+    for replica in (a, b):
+        rule = Rule(Fault(stream_end=StreamEnd.SILENT, stream_events=0), verb="watch", times=None)
+        replica.faults.rules.append(rule)
+    site.server.drop_watches()
+    await site.advance(10)
+    site.server.store.restore(copy)
+    restored_at = site.clock.now()
+    await site.create_pods(1)
+    await site.advance(20)
+    assert site.binders() == {"a": 1}
+    assert a.is_leading
+    assert all(one.requests("list", "pods")[-1].at > restored_at for one in (a, b))
 
 
 async def test_delayed_cache_is_filled_by_the_leader_only(site: Site) -> None:
