@@ -457,13 +457,19 @@ class Scheduler:
     async def _flush_backoff(self) -> None:
         while True:
             await self.clock.sleep(BACKOFF_FLUSH_SECONDS)
-            self.queue.flush_backoff_completed()
+            await self._in_slices(self.queue.flush_backoff_completed)
             self.pods.end_quarantines()
 
     async def _flush_unschedulable(self) -> None:
         while True:
             await self.clock.sleep(UNSCHEDULABLE_FLUSH_SECONDS)
-            self.queue.flush_unschedulable_leftover()
+            await self._in_slices(self.queue.flush_unschedulable_leftover)
+
+    async def _in_slices(self, flush: Callable[[], bool]) -> None:
+        is_more = flush()
+        while is_more:
+            await asyncio.sleep(0)
+            is_more = flush()
 
     async def _expire_assumed(self) -> None:
         while True:

@@ -9,7 +9,7 @@ pod that never wakes.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from enum import Enum
 from typing import Any
 
@@ -164,9 +164,18 @@ class HintTable:
         return self._ask(questions, queued.pod, pending, old, new, SKIP)
 
     def pods_worth_requeuing(
-        self, group: Group, event: ClusterEvent, old: Any, new: Any
+        self,
+        group: Group,
+        pods: Collection[QueuedPodInfo],
+        event: ClusterEvent,
+        old: Any,
+        new: Any,
     ) -> Iterator[tuple[QueuedPodInfo, Requeue]]:
-        """Ask the plugins that rejected a group; a hint that knows only templates is asked once."""
+        """Ask the plugins that rejected a group about some of its pods, one at least.
+
+        A hint that knows only templates is asked once. Pods that none is asked about singly are
+        left out if they stay.
+        """
         pending = _skipping_backoff(group.pending_plugins, event)
         shared: _Questions = []
         single: _Questions = []
@@ -177,14 +186,12 @@ class HintTable:
                 registered = question[1]
                 alone = registered.per_pod and registered.hint is not None
                 (single if alone else shared).append(question)
-            twin = next(iter(group.pods.values())).pod
-            answer = self._ask(shared, twin, pending, old, new, SKIP)
+            answer = self._ask(shared, next(iter(pods)).pod, pending, old, new, SKIP)
         if answer is SKIP and not single:
             return
-        for queued in list(group.pods.values()):
+        for queued in list(pods):
             own = self._ask(single, queued.pod, pending, old, new, answer) if single else answer
-            if own is not SKIP:
-                yield queued, own
+            yield queued, own
 
     def _questions(
         self, profile: str, rejectors: frozenset[str], event: ClusterEvent

@@ -37,22 +37,15 @@ import asyncio
 import logging
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import islice
 from typing import Any, Protocol
 
 from ksched.api.objects import Pod
 from ksched.cache.pod_info import PodInfo
-from ksched.framework.cluster_events import (
-    BACKOFF_COMPLETE,
-    FORCE_ACTIVATE,
-    POP_FROM_BACKOFF,
-    SCHEDULE_ATTEMPT_FAILURE,
-    UNSCHEDULABLE_POD_ADD,
-    UNSCHEDULABLE_POD_UPDATE,
-    UNSCHEDULABLE_TIMEOUT,
-    ClusterEvent,
-)
+from ksched.framework.cluster_events import FORCE_ACTIVATE, ClusterEvent
 from ksched.framework.event_derivation import pod_update_events
 from ksched.framework.queued_pod import QueuedPodInfo
+from ksched.queue import causes
 from ksched.queue.active import ActiveQueue
 from ksched.queue.backoff import BackoffQueue
 from ksched.queue.hints import AFTER_BACKOFF, IMMEDIATELY, SKIP, HintTable, Registration, Requeue
@@ -75,23 +68,12 @@ from ksched.queue.places import (
 )
 from ksched.queue.pre_enqueue import PreEnqueue, PreEnqueuePlugins
 from ksched.queue.unschedulable import RejectionCounts, UnschedulablePods
+from ksched.queue.wake_ups import SLICE, WakeUps
 
 log = logging.getLogger(__name__)
 
 BACKOFF_FLUSH_SECONDS = 1
 UNSCHEDULABLE_FLUSH_SECONDS = 30
-
-_POD_ADD = UNSCHEDULABLE_POD_ADD.label
-_POD_UPDATE = UNSCHEDULABLE_POD_UPDATE.label
-_ATTEMPT_FAILURE = SCHEDULE_ATTEMPT_FAILURE.label
-_BACKOFF_COMPLETE = BACKOFF_COMPLETE.label
-_POP_FROM_BACKOFF = POP_FROM_BACKOFF.label
-_FORCE_ACTIVATE = FORCE_ACTIVATE.label
-_TIMEOUT = UNSCHEDULABLE_TIMEOUT.label
-_POD_POPPED = "PodPopped"
-_POD_DELETED = "PodDeleted"
-_POD_DONE = "PodDone"
-_QUEUE_CLOSED = "QueueClosed"
 
 
 class _Container(Protocol):
@@ -149,6 +131,7 @@ class SchedulingQueue:
         self._pods: dict[str, QueuedPodInfo] = {}
         self._place: dict[str, Place] = {}
         self._log = TransitionLog()
+        self._wake_ups = WakeUps(self._hints, (self._unschedulable, self._gated))
         self._rejections = RejectionCounts()
         self._ready = asyncio.Event()
         self._is_closed = False
@@ -160,7 +143,7 @@ class SchedulingQueue:
         if pod.uid in self._place:
             self.update(pod)
         else:
-            self._enter(pod, _POD_ADD)
+            self._enter(pod, causes.POD_ADD)
 
     def update(self, pod: PodInfo) -> None:
         """Take in a new version of a pending pod; an unknown one is added.
@@ -170,7 +153,7 @@ class SchedulingQueue:
         """
         place = self._place.get(pod.uid, ABSENT)
         if place is ABSENT:
-            self._enter(pod, _POD_UPDATE)
+            self._enter(pod, causes.POD_UPDATE)
             return
         attempt = self._in_flight.get(pod.uid)
         if attempt is not None:
@@ -193,7 +176,7 @@ class SchedulingQueue:
         if attempt is not None:
             attempt.is_deleted = True
         elif uid in self._place:
-            self._move(self._pods[uid], ABSENT, _POD_DELETED)
+            self._move(self._pods[uid], ABSENT, causes.POD_DELETED)
 
     # -- attempts ---------------------------------------------------------------------------------
 
@@ -205,13 +188,15 @@ class SchedulingQueue:
         """
         await asyncio.sleep(0)
         while not self._is_closed:
+            if self._wake_ups:
+                self.continue_wake_ups()
             queued = self._active.peek()
-            cause = _POD_POPPED
+            cause = causes.POD_POPPED
             if queued is not None:
                 self._active.popped(queued)
             else:
                 queued = self._backoff.first_early(self._now())
-                cause = _POP_FROM_BACKOFF
+                cause = causes.POP_FROM_BACKOFF
                 if queued is not None:
                     self._backoff.cut_short(queued)
             if queued is not None:
@@ -219,6 +204,9 @@ class SchedulingQueue:
                 queued.attempts += 1
                 self._move(queued, IN_FLIGHT, cause)
                 return queued
+            if self._wake_ups:
+                await asyncio.sleep(0)
+                continue
             self._ready.clear()
             await self._ready.wait()
         return None
@@ -227,7 +215,7 @@ class SchedulingQueue:
         """The attempt will not be rejected any more: nothing need be replayed for it."""
         attempt = self._in_flight.get(uid)
         if attempt is not None:
-            self._move(attempt.queued, ABSENT, _POD_DONE)
+            self._move(attempt.queued, ABSENT, causes.POD_DONE)
 
     def add_unschedulable(
         self,
@@ -252,7 +240,7 @@ class SchedulingQueue:
                 log.warning("failed pod is queued already", extra={"pod": queued.key})
                 return place
         elif attempt.is_deleted:
-            self._move(queued, ABSENT, _POD_DELETED)
+            self._move(queued, ABSENT, causes.POD_DELETED)
             return ABSENT
         elif latest is not None and latest.pod != attempt.latest.pod:
             self._update_in_flight(attempt, latest)
@@ -267,7 +255,7 @@ class SchedulingQueue:
         queued.timestamp = self._now()
         queued.backoff_expiration = None
         strategy, detail = self._after_failure(queued, attempt)
-        return self._requeue(queued, strategy, _ATTEMPT_FAILURE, detail)
+        return self._requeue(queued, strategy, causes.ATTEMPT_FAILURE, detail)
 
     # -- wake-ups ---------------------------------------------------------------------------------
 
@@ -281,22 +269,20 @@ class SchedulingQueue:
         """Wake the waiting pods that an event may help, now or when they come back from flight.
 
         ``pre_check`` spares pods the event cannot concern. It holds only for pods that wait now.
+        If very many wait, ``pop`` goes on with them (``wake_ups``).
         """
-        if event.is_wildcard:
-            groups = [*self._unschedulable.groups(), *self._gated.groups()]
-        else:
-            interest = self._hints.interest(event)
-            if not interest:
-                return
-            groups = []
-            for waiting in (self._unschedulable, self._gated):
-                if len(waiting):
-                    groups += waiting.groups_woken_by(interest)
-        for group in groups:
-            for queued, strategy in self._hints.pods_worth_requeuing(group, event, old, new):
-                if pre_check is None or pre_check(queued.pod):
-                    self._requeue(queued, strategy, event.label)
+        if not event.is_wildcard and not self._hints.interest(event):
+            return
+        self._wake_ups.add(event, old, new, pre_check, self._now())
+        self.continue_wake_ups()
         self._in_flight.record(SeenEvent(event, old, new))
+
+    def continue_wake_ups(self) -> None:
+        """Ask about the next of the pods that events so far may wake; a slice of them."""
+        for queued, strategy, label in self._wake_ups.next_slice():
+            self._requeue(queued, strategy, label)
+        if self._wake_ups:
+            self._ready.set()
 
     def activate(self, pods: Iterable[Any]) -> None:
         """Try these pods now, whatever they wait for; one in flight, when it comes back."""
@@ -309,39 +295,50 @@ class SchedulingQueue:
             if place is IN_FLIGHT:
                 self._in_flight.record(SeenEvent(FORCE_ACTIVATE, None, None, only=pod.uid))
             elif place is BACKOFF:
-                self._move(self._pods[pod.uid], ACTIVE, _FORCE_ACTIVATE)
+                self._move(self._pods[pod.uid], ACTIVE, causes.FORCE_ACTIVATE)
             elif place is UNSCHEDULABLE or place is GATED:
                 queued = self._pods[pod.uid]
-                self._requeue(queued, IMMEDIATELY, _FORCE_ACTIVATE)
+                self._requeue(queued, IMMEDIATELY, causes.FORCE_ACTIVATE)
 
-    def flush_backoff_completed(self) -> None:
-        """Move the pods whose backoff is over to ACTIVE; call every BACKOFF_FLUSH_SECONDS."""
+    def flush_backoff_completed(self) -> bool:
+        """Move the pods whose backoff is over to ACTIVE; call every BACKOFF_FLUSH_SECONDS.
+
+        As ``flush_unschedulable_leftover`` it moves a slice, and says whether there may be more.
+        """
         now = self._now()
-        while (queued := self._backoff.first_completed(now)) is not None:
+        for _ in range(SLICE):
+            queued = self._backoff.first_completed(now)
+            if queued is None:
+                break
             # PreEnqueue ran when the pod entered BACKOFF.
-            self._move(queued, ACTIVE, _BACKOFF_COMPLETE)
+            self._move(queued, ACTIVE, causes.BACKOFF_COMPLETE)
+        else:
+            return True
         if self._backoff.first_early(now) is not None:
             self._ready.set()
+        return False
 
-    def flush_unschedulable_leftover(self) -> None:
+    def flush_unschedulable_leftover(self) -> bool:
         """Retry pods that waited too long for an event; call every UNSCHEDULABLE_FLUSH_SECONDS."""
         now = self._now()
-        overdue = [
+        overdue = (
             queued
             for container in (self._unschedulable, self._gated)
             for queued in container
             if now - max(queued.timestamp, queued.flush_timestamp)
             > self._max_in_unschedulable_seconds
-        ]
-        for queued in overdue:
+        )
+        flushed = list(islice(overdue, SLICE))
+        for queued in flushed:
             queued.flush_timestamp = now
-            self._requeue(queued, AFTER_BACKOFF, _TIMEOUT)
+            self._requeue(queued, AFTER_BACKOFF, causes.TIMEOUT)
+        return len(flushed) == SLICE
 
     def close(self) -> None:
         """End all waiting ``pop`` calls; the pods in flight are done."""
         self._is_closed = True
         for attempt in self._in_flight.attempts():
-            self._move(attempt.queued, ABSENT, _QUEUE_CLOSED)
+            self._move(attempt.queued, ABSENT, causes.QUEUE_CLOSED)
         self._ready.set()
 
     # -- views ------------------------------------------------------------------------------------

@@ -70,6 +70,9 @@ class UnschedulablePods:
             if not groups:
                 del self._by_waker[waker]
 
+    def group_of(self, uid: str) -> Group | None:
+        return self._group_of.get(uid)
+
     def groups(self) -> list[Group]:
         return list(self._groups.values())
 

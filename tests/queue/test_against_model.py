@@ -30,7 +30,7 @@ from ksched.framework import (
     Status,
     unresolvable,
 )
-from ksched.queue import Place, SchedulingQueue, registrations
+from ksched.queue import Place, SchedulingQueue, registrations, wake_ups
 from ksched.testing.builders import make_pod
 
 T = TypeVar("T")
@@ -411,6 +411,38 @@ class Walk:
             for plugin in pod.rejectors:
                 counted[plugin, pod.profile] = counted.get((plugin, pod.profile), 0) + 1
         assert dict(self.queue.rejections()) == counted
+
+
+class SlicedWalk(Walk):
+    """The same with wake-ups of one step at a time, which end when the model's order depends on it.
+
+    What changes the outcome of a question (other labels, blocked pods, time) or the order of pods
+    comes after all questions were asked; all else may come between.
+    """
+
+    def step(self) -> None:
+        self.time += TICK
+        step = self.choose([step for step, is_possible in self.steps if is_possible()])
+        if step in (self.update, self.attempt, self.pop, self.block, self.advance):
+            self.finish()
+        step()
+        if self.choose([False, True]):
+            self.finish()
+            self.check()
+
+    def finish(self) -> None:
+        while self.queue._wake_ups:
+            self.queue.continue_wake_ups()
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_sliced_wake_ups_end_where_the_model_ends(
+    seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(wake_ups, "SLICE", 1)
+    walk = SlicedWalk(random.Random(seed).choice)
+    for _ in range(600):
+        walk.step()
 
 
 @pytest.mark.parametrize("seed", range(30))

@@ -135,7 +135,10 @@ def ask_groups(
     return {
         queued.pod.name: answer
         for group in waiting.groups_woken_by(table.interest(event))
-        for queued, answer in table.pods_worth_requeuing(group, event, None, None)
+        for queued, answer in table.pods_worth_requeuing(
+            group, group.pods.values(), event, None, None
+        )
+        if answer is not Requeue.SKIP
     }
 
 

@@ -26,6 +26,7 @@ from ksched.framework.cluster_events import ASSIGNED_POD_DELETE, NODE_ADD, NODE_
 from ksched.queue import InvalidTransition, Place, SchedulingQueue, registrations
 from ksched.queue.hints import Registration
 from ksched.queue.places import TransitionLog
+from ksched.queue.wake_ups import SLICE
 from ksched.testing.builders import PodBuilder, make_pod
 
 PROFILE = "default-scheduler"
@@ -189,6 +190,8 @@ async def test_ten_thousand_twins_cost_one_hint_call_an_event() -> None:
     queue.move_all_to_active_or_backoff(NODE_DELETE)
     assert calls == 1
     queue.move_all_to_active_or_backoff(ASSIGNED_POD_DELETE, "old", "big")
+    for _ in range(10_000 // SLICE):
+        queue.continue_wake_ups()
     assert (calls, queue.statistics().backoff) == (2, 10_000)
 
 
@@ -214,6 +217,8 @@ async def test_new_pod_is_popped_before_any_number_of_pods_in_backoff() -> None:
     queue = make_queue()
     await stuck(queue, 1000)
     queue.move_all_to_active_or_backoff(NODE_ADD)
+    for _ in range(1000 // SLICE):
+        queue.continue_wake_ups()
     assert queue.statistics().backoff == 1000
     queue.add(info(make_pod("fresh").priority(-1)))
     assert (await pop(queue)).pod.name == "fresh"
@@ -378,3 +383,21 @@ async def test_observer_is_told_every_move() -> None:
         ("NodeAdd", Place.UNSCHEDULABLE, Place.BACKOFF),
         ("PopFromBackoffQ", Place.BACKOFF, Place.IN_FLIGHT),
     ]
+
+
+@pytest.mark.parametrize("flush", ["flush_backoff_completed", "flush_unschedulable_leftover"])
+async def test_flushes_move_a_slice_at_a_time(flush: str) -> None:
+    time = Time()
+    queue = make_queue(time)
+    await stuck(queue, 2 * SLICE + 1)
+    if flush == "flush_backoff_completed":
+        queue.move_all_to_active_or_backoff(NODE_ADD)
+        queue.continue_wake_ups()
+        queue.continue_wake_ups()
+    time.now = 100.0
+    left = []
+    is_more = True
+    while is_more:
+        is_more = getattr(queue, flush)()
+        left.append(2 * SLICE + 1 - queue.statistics().active)
+    assert left == [SLICE + 1, 1, 0]

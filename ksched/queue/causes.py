@@ -1,0 +1,17 @@
+"""Why a pod changes its place: labels of stories and metrics, kube-scheduler's where it has one."""
+
+from __future__ import annotations
+
+from ksched.framework import cluster_events as events
+
+POD_ADD = events.UNSCHEDULABLE_POD_ADD.label
+POD_UPDATE = events.UNSCHEDULABLE_POD_UPDATE.label
+ATTEMPT_FAILURE = events.SCHEDULE_ATTEMPT_FAILURE.label
+BACKOFF_COMPLETE = events.BACKOFF_COMPLETE.label
+POP_FROM_BACKOFF = events.POP_FROM_BACKOFF.label
+FORCE_ACTIVATE = events.FORCE_ACTIVATE.label
+TIMEOUT = events.UNSCHEDULABLE_TIMEOUT.label
+POD_POPPED = "PodPopped"
+POD_DELETED = "PodDeleted"
+POD_DONE = "PodDone"
+QUEUE_CLOSED = "QueueClosed"
