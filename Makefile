@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: test-contract load run test lint types unit again explore fuzz docs simulate assets assets-path test-real parity bench-real clean help
+.PHONY: test-contract load soak run test lint types unit again explore fuzz docs simulate assets assets-path test-real parity bench-real clean help
 .DEFAULT_GOAL := help
 
 help: ## list the targets
@@ -66,6 +66,9 @@ parity: assets $(VENV)/.installed-test ## kube-scheduler and ksched decide the s
 
 bench-real: assets ## kube-scheduler and ksched in turns: make bench-real BENCH="--nodes 500"
 	$(BIN)/python -m bench $(BENCH)
+
+soak: assets $(VENV)/.installed-test ## an hour beside hostile tenants: make soak MINUTES=60; curves in build/soak
+	$(BIN)/python -m bench.soak --minutes $(or $(MINUTES),60) $(SOAK)
 
 load: $(VENV)/.installed-test ## 5,000 pods on 1,000 nodes over HTTP: bound once, nothing grows
 	KSCHED_LOAD_NODES=1000 KSCHED_LOAD_PODS=5000 KSCHED_LOAD_SECONDS=30 $(BIN)/pytest tests/test_load.py

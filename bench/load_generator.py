@@ -121,6 +121,9 @@ class LoadGenerator:
     async def post(self, path: str, body: Object) -> None:
         await self._call("POST", path, msgspec.json.encode(body))
 
+    async def delete(self, path: str) -> None:
+        await self._call("DELETE", path)
+
     async def _list(self, path: str) -> ItemList:
         return _item_list.decode(await self._call("GET", path))
 

@@ -27,6 +27,14 @@ def usage(pid: int) -> Usage:
     return Usage(sum(one.cpu_seconds for one in each), sum(one.rss_bytes for one in each))
 
 
+def open_descriptors(pid: int) -> int:
+    """How many files and sockets a process holds open; 0 for one that is gone."""
+    try:
+        return len(os.listdir(f"/proc/{pid}/fd"))
+    except (FileNotFoundError, ProcessLookupError):
+        return 0
+
+
 def _own_usage(pid: int) -> Usage:
     try:
         stat = Path(f"/proc/{pid}/stat").read_text()

@@ -6,6 +6,7 @@ Does not belong here: the metrics' names and buckets (``metrics``), and anything
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
@@ -118,6 +119,12 @@ def _tell_bound(decision: Decision) -> None:
 def gauges(scheduler: Scheduler) -> Iterator[Metric]:
     """How big everything is right now."""
     queue, cache = scheduler.queue.statistics(), scheduler.cache.statistics()
+    yield _gauge(
+        "scheduler_event_loop_tasks",
+        "Everything that runs or waits on the event loop.",
+        (),
+        {(): len(asyncio.all_tasks())},
+    )
     yield _gauge(
         "scheduler_pending_pods",
         "Pods that wait, by where they wait.",
