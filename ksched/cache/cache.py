@@ -251,7 +251,8 @@ class SchedulerCache:
                     table.put_pods(row, info.clone())
                 else:
                     table.put_info(row, info.clone())
-                self._apart.pop(name, None)
+                if self._apart:
+                    self._apart.pop(name, None)
             except Exception:
                 log.exception("node set apart, it cannot be published", extra={"node": name})
                 self._set_apart(name, info.node)

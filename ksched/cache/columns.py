@@ -152,13 +152,14 @@ class NodeTable:
 
     def _write_sums(self, row: int, info: NodeInfo) -> None:
         requested = info.requested
-        non_zero = (info.non_zero_cpu, info.non_zero_memory)
         try:
             self.requested[: len(requested), row] = requested
-            self.non_zero[:, row] = non_zero
+            self.non_zero[0, row] = info.non_zero_cpu
+            self.non_zero[1, row] = info.non_zero_memory
         except OverflowError:
             self.requested[: len(requested), row] = [*map(clamp_to_int64, requested)]
-            self.non_zero[:, row] = [*map(clamp_to_int64, non_zero)]
+            self.non_zero[0, row] = clamp_to_int64(info.non_zero_cpu)
+            self.non_zero[1, row] = clamp_to_int64(info.non_zero_memory)
         self.pod_count[row] = len(info.pods)
         self.uses_host_ports[row] = bool(info.used_ports)
 
