@@ -97,6 +97,25 @@ async def test_the_stack_names_a_hint() -> None:
     assert [(at.plugin, at.pod.key) for at in seen] == [("Slow", "default/web")]
 
 
+async def test_the_stack_names_the_pod_where_the_scheduler_itself_hangs(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    seen = []
+    async with cluster(nodes=1) as c:
+        update = c.scheduler.cache.update_snapshot
+
+        def update_snapshot() -> None:
+            seen.append(here())
+            update()
+
+        monkeypatch.setattr(c.scheduler.cache, "update_snapshot", update_snapshot)
+        await c.create(make_pod("web"))
+        await c.settle()
+    assert [(at.activity, at.plugin, at.pod.key) for at in seen] == [
+        ("scheduling the pod", "", "default/web")
+    ]
+
+
 def test_a_stack_without_plugins_names_nothing() -> None:
     assert here() == ("", "", None)
     assert whereabouts(None) == ("", "", None)

@@ -81,7 +81,8 @@ class ClassScores:
     """Scores of nodes that fall into few classes, zones for instance: one for each class.
 
     ``values[k]`` is the score of class k, normalised already over the classes that occur;
-    ``ids[i]`` is the class of node i. Classes that do not occur may have any score in the range.
+    ``ids[i]`` is the class of node i, an index of ``values``. Classes that do not occur may have
+    any score in the range.
     """
 
     __slots__ = ("ids", "values")

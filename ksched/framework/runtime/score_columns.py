@@ -119,9 +119,10 @@ class ScoreEntry:
             raise self.hook.nonsense(ids, f"an array of {count} classes")
         if lowest == highest:
             return int(lowest) * self.weight
-        if ids.min() < 0 or ids.max() >= len(values):
-            raise self.hook.nonsense(ids, f"classes of {len(values)}")
-        return (np.array(values, np.int64) * self.weight).take(ids)
+        try:
+            return (np.array(values, np.int64) * self.weight).take(ids)
+        except IndexError as problem:
+            raise self.hook.unusable(ids, f"classes of {len(values)}", problem) from problem
 
     def check(self, scores: Scores) -> None:
         if len(scores):
