@@ -35,8 +35,8 @@ MOST: Mapping[str, int] = {
 """How many elements of each kind fit into an object."""
 
 HOSTNAME = "kubernetes.io/hostname"
-_REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
-_PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
+REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
+PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
 
 
 def bulky_pod(kind: str, size: int | None = None, name: str = "bulky") -> PodBuilder:
@@ -77,7 +77,7 @@ def _resources(pod: PodBuilder, size: int) -> PodBuilder:
 
 
 def _node_terms(pod: PodBuilder, terms: list[Json]) -> PodBuilder:
-    affinity = {"nodeAffinity": {_REQUIRED: {"nodeSelectorTerms": terms}}}
+    affinity = {"nodeAffinity": {REQUIRED: {"nodeSelectorTerms": terms}}}
     return pod.merge({"spec": {"affinity": affinity}})
 
 
@@ -119,7 +119,7 @@ def _preferred_node_affinity(pod: PodBuilder, size: int) -> PodBuilder:
         {"weight": 1 + number % 100, "preference": _term(HOSTNAME, "NotIn", f"node-{number}")}
         for number in range(size)
     ]
-    return pod.merge({"spec": {"affinity": {"nodeAffinity": {_PREFERRED: terms}}}})
+    return pod.merge({"spec": {"affinity": {"nodeAffinity": {PREFERRED: terms}}}})
 
 
 def _pod_terms(size: int) -> list[Json]:
@@ -134,16 +134,16 @@ def _pod_terms(size: int) -> list[Json]:
 
 
 def _pod_affinity(pod: PodBuilder, size: int) -> PodBuilder:
-    return pod.merge({"spec": {"affinity": {"podAffinity": {_REQUIRED: _pod_terms(size)}}}})
+    return pod.merge({"spec": {"affinity": {"podAffinity": {REQUIRED: _pod_terms(size)}}}})
 
 
 def _pod_anti_affinity(pod: PodBuilder, size: int) -> PodBuilder:
-    return pod.merge({"spec": {"affinity": {"podAntiAffinity": {_REQUIRED: _pod_terms(size)}}}})
+    return pod.merge({"spec": {"affinity": {"podAntiAffinity": {REQUIRED: _pod_terms(size)}}}})
 
 
 def _preferred_pod_affinity(pod: PodBuilder, size: int) -> PodBuilder:
     weighted = [{"weight": 1, "podAffinityTerm": term} for term in _pod_terms(size)]
-    return pod.merge({"spec": {"affinity": {"podAffinity": {_PREFERRED: weighted}}}})
+    return pod.merge({"spec": {"affinity": {"podAffinity": {PREFERRED: weighted}}}})
 
 
 def _host_ports(pod: PodBuilder, size: int) -> PodBuilder:

@@ -213,11 +213,15 @@ class PodCounts:
         """Matching pods by row; a view, valid until the next ``catch_up``."""
         return self._counts[: len(self.ledger.table)]
 
+    def knows(self, template: PodTemplate) -> bool:
+        """Whether ``weight_of`` is a look-up."""
+        return template.number in self._weights
+
     def weight_of(self, template: PodTemplate) -> int:
         """How much a pod of a template counts."""
         weight = self._weights.get(template.number)
         if weight is None:
-            if len(self._weights) >= WEIGHTS_KEPT:
+            if len(self._weights) >= max(WEIGHTS_KEPT, 2 * len(self.ledger.running)):
                 self._weights.clear()
             weight = self._weights[template.number] = self._matches(template)
         return weight

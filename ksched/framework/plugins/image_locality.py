@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Mapping
 from typing import ClassVar
 
 import numpy as np
@@ -25,6 +27,9 @@ MIN_THRESHOLD = 23 * MIB
 MAX_CONTAINER_THRESHOLD = 1000 * MIB
 """What one container may contribute at most."""
 
+FEW_IMAGES = 8
+"""Up to this many images are looked for one by one; for more, each node's are looked through."""
+
 
 class ImageLocality:
     """Prefers nodes that already have the images of the pod.
@@ -43,17 +48,30 @@ class ImageLocality:
         return snapshot.table.images_generation
 
     def score_nodes(self, state: CycleState, pod: PodInfo, nodes: NodeRows) -> NDArray[np.int64]:
-        present_bytes = np.zeros(len(nodes), np.int64)
         containers = _container_count(pod.template)
         known = nodes.table.images
-        for image in _image_names(pod.template):
+        counted: dict[str, int] = {}
+        for image, uses in _images(pod.template).items():
             if image in known:
                 spread = known[image].num_nodes / len(nodes.table)
                 counted_bytes = int(float(known[image].size_bytes) * spread)
                 # More than the highest score takes would only make the sum overflow.
-                counted_bytes = min(counted_bytes, MAX_CONTAINER_THRESHOLD * containers)
-                present_bytes += counted_bytes * nodes.has_image(image)
-        return _score(present_bytes, containers)
+                counted[image] = uses * min(counted_bytes, MAX_CONTAINER_THRESHOLD * containers)
+        return _score(_present_bytes(counted, nodes), containers)
+
+
+def _present_bytes(counted: Mapping[str, int], nodes: NodeRows) -> NDArray[np.int64]:
+    """What the nodes have of some images."""
+    if len(counted) > FEW_IMAGES:
+        found = (
+            sum(counted[image] for image in info.images.keys() & counted.keys())
+            for info in nodes.infos
+        )
+        return np.fromiter(found, np.int64, len(nodes))
+    present = np.zeros(len(nodes), np.int64)
+    for image, counted_bytes in counted.items():
+        present += counted_bytes * nodes.has_image(image)
+    return present
 
 
 def _score(present_bytes: NDArray[np.int64], containers: int) -> NDArray[np.int64]:
@@ -63,11 +81,12 @@ def _score(present_bytes: NDArray[np.int64], containers: int) -> NDArray[np.int6
 
 
 @template_fact
-def _image_names(template: PodTemplate) -> tuple[str, ...]:
+def _images(template: PodTemplate) -> Mapping[str, int]:
+    """The images of a pod, and how often it uses each."""
     spec = template.spec
     containers = [container.image for container in (*spec.init_containers, *spec.containers)]
     volumes = [volume.image.reference for volume in spec.volumes if volume.image is not None]
-    return tuple(_with_tag(image) for image in (*containers, *volumes))
+    return Counter(_with_tag(image) for image in (*containers, *volumes))
 
 
 def _container_count(template: PodTemplate) -> int:

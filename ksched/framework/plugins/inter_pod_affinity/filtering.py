@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import NamedTuple
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 
@@ -24,7 +24,9 @@ from ksched.framework import (
     unschedulable,
 )
 from ksched.framework.plugins.domain_verdicts import ChangedDomains, Codes, DomainVerdicts
+from ksched.framework.plugins.inter_pod_affinity.meant import MANY, counting, pods_meant_by_any
 from ksched.framework.plugins.inter_pod_affinity.terms import (
+    STEP,
     AffinityTerm,
     MatchedTerms,
     ResolvedTerm,
@@ -44,6 +46,7 @@ _BY_CODE = (SUCCESS, *_STATUSES, SUCCESS)
 _NO_AFFINITY, _ANTI_AFFINITY, _EXISTING_ANTI_AFFINITY, _PASSES = 1, 2, 3, 4
 
 ByKey = Mapping[str, tuple[DomainCounts, ...]]
+TermT = TypeVar("TermT", AffinityTerm, ResolvedTerm)
 CodesByKey = dict[str, tuple[TopologyDomains, Codes]]
 
 _NOTHING: Mapping[str, int] = {}
@@ -152,9 +155,8 @@ class RequiredAffinity:
         if own.affinity and own.wants(other):
             for key in self._affinity.by_key:
                 self._affinity.change(key, labels, more, ledger)
-        for apart in own.anti_affinity:
-            if apart.matches(other.namespace, other.labels):
-                self._anti_affinity.change(apart.topology_key, labels, more, ledger)
+        for key, terms in self.kept.kept_from(other).items():
+            self._anti_affinity.change(key, labels, more * terms, ledger)
         self._is_changed = True
 
     def verdicts(self, nodes: NodeRows) -> Verdicts:
@@ -207,7 +209,10 @@ class OwnTerms(NamedTuple):
 
     affinity: tuple[ResolvedTerm, ...] = ()
     anti_affinity: tuple[ResolvedTerm, ...] = ()
+    """Those of keys that some node has; the others mean no node."""
     wants_itself: bool = False
+    absent_key: str = ""
+    """A key of an affinity term that no node has: no node satisfies it."""
 
     def wants(self, other: PodTemplate) -> bool:
         """Whether a pod satisfies all required affinity terms at once."""
@@ -233,7 +238,8 @@ class IncomingTemplate:
         terms = terms_of(template)
         self._terms = (terms.required_affinity, terms.required_anti_affinity)
         self._depends_on_namespaces = depends_on_namespaces((*self._terms[0], *self._terms[1]))
-        self._namespaces_generation = -1
+        self._resolved = (-1, -1)
+        """Generation of the namespaces and version of the labels for which ``own`` holds."""
         self.own = OwnTerms()
         self.namespace_labels: Labels = {}
         self._matched: MatchedTerms[AffinityTerm] | None = None
@@ -256,7 +262,7 @@ class IncomingTemplate:
     def catching_up(self) -> Steps[bool]:
         """Look at new terms and namespaces; tells whether ``own`` or ``existing`` changed."""
         seen = (self._index.version, self._labels.version, self._namespaces.generation)
-        is_resolved = self._resolve()
+        is_resolved = yield from self._resolving()
         labels = labels_of_namespace(self._namespaces, self.template.namespace)
         matched = self._matched
         if matched is None or labels != self.namespace_labels:
@@ -270,18 +276,32 @@ class IncomingTemplate:
         self._seen = seen
         return self._take(matched.found) or is_resolved
 
-    def _resolve(self) -> bool:
+    def _resolving(self) -> Steps[bool]:
         generation = self._namespaces.generation if self._depends_on_namespaces else 0
-        if generation == self._namespaces_generation:
+        resolved = (generation, self._labels.version if any(self._terms) else 0)
+        if resolved == self._resolved:
             return False
-        self._namespaces_generation = generation
-        affinity, anti_affinity = (
-            tuple(dict.fromkeys(resolve(term, self._namespaces) for term in terms))
-            for terms in self._terms
+        near: dict[ResolvedTerm, None] = {}
+        apart: dict[ResolvedTerm, None] = {}
+        absent = ""
+        for number, term in enumerate(self._terms[0]):
+            near[resolve(term, self._namespaces)] = None
+            if not absent and term.topology_key not in self._labels:
+                absent = term.topology_key
+            if not number % STEP:
+                yield
+        for number, term in enumerate(self._terms[1]):
+            if term.topology_key in self._labels:
+                apart[resolve(term, self._namespaces)] = None
+            if not number % STEP:
+                yield
+        own = OwnTerms(tuple(near), tuple(apart), absent_key=absent)
+        before, self.own = (
+            self.own,
+            own._replace(wants_itself=bool(near) and own.wants(self.template)),
         )
-        own = OwnTerms(affinity, anti_affinity)
-        self.own = own._replace(wants_itself=bool(affinity) and own.wants(self.template))
-        return True
+        self._resolved = resolved
+        return before != self.own
 
     def _take(self, found: frozenset[AffinityTerm]) -> bool:
         if found is self._found and self._labels_version == self._labels.version:
@@ -323,13 +343,12 @@ class RequiredTerms:
         self.own = own
         self.ledger = ledger
         pods = pods_meant_by(own.affinity, ledger)
-        self._affinity = _by_key(
-            ledger.domain_counts(pods, term.topology_key) for term in own.affinity
-        )
-        self._anti_affinity = _by_key(
-            ledger.domain_counts(pods_meant_by((term,), ledger), term.topology_key)
-            for term in own.anti_affinity
-        )
+        keys = dict.fromkeys(term.topology_key for term in own.affinity)
+        # Where no node has one of the keys, that one decides.
+        wanted = [own.absent_key] if own.absent_key else list(keys)
+        self._affinity = _by_key(ledger.domain_counts(pods, key) for key in wanted)
+        self._together: list[PodCounts] = []
+        self._anti_affinity = _by_key(self._kept_apart(own.anti_affinity))
         self._existing = _by_key(
             _carriers(key, terms, ledger) for key, terms in _terms_by_key(existing).items()
         )
@@ -343,6 +362,34 @@ class RequiredTerms:
         self._positions = {key: position for position, key in enumerate(topologies)}
         self.verdicts = DomainVerdicts(list(topologies.values()), _BY_CODE)
         """What is wrong with the domains of each key, as of the last ``catch_up``."""
+
+        self.is_counted = not self._together
+        """Whether ``counting`` was finished once; what comes later is little."""
+
+    def _kept_apart(self, terms: Sequence[ResolvedTerm]) -> Iterator[DomainCounts]:
+        """Counters of the pods that anti-affinity terms mean."""
+        ledger = self.ledger
+        if len(terms) < MANY:
+            for term in terms:
+                yield ledger.domain_counts(pods_meant_by((term,), ledger), term.topology_key)
+            return
+        for key, same in _terms_by_key(terms).items():
+            pods = pods_meant_by_any(((1, term) for term in same), ledger)
+            self._together.append(pods)
+            yield ledger.domain_counts(pods, key)
+
+    def kept_from(self, other: PodTemplate) -> Mapping[str, int]:
+        """How many own anti-affinity terms mean pods of a template, by key."""
+        return {
+            key: number
+            for key, counters in self._anti_affinity.items()
+            if (number := sum(one.pods.weight_of(other) for one in counters))
+        }
+
+    def counting(self) -> Steps[None]:
+        """Look at the pods of the cluster, if that may take long."""
+        yield from counting(self._together)
+        self.is_counted = True
 
     def catch_up(self, incoming: IncomingTemplate) -> RequiredAffinity | None:
         """Counts as they are now; ``None`` if nothing could reject a node."""
@@ -387,8 +434,8 @@ class RequiredTerms:
         return _PASSES
 
 
-def _terms_by_key(terms: Iterable[AffinityTerm]) -> Mapping[str, frozenset[AffinityTerm]]:
-    grouped: dict[str, list[AffinityTerm]] = {}
+def _terms_by_key(terms: Iterable[TermT]) -> Mapping[str, frozenset[TermT]]:
+    grouped: dict[str, list[TermT]] = {}
     for term in terms:
         grouped.setdefault(term.topology_key, []).append(term)
     return {key: frozenset(same_key) for key, same_key in grouped.items()}

@@ -33,6 +33,7 @@ from ksched.framework import (
     Status,
     Verdicts,
     error,
+    template_fact,
     unresolvable,
 )
 from ksched.framework.plugins import names
@@ -60,7 +61,7 @@ from ksched.framework.plugins.inter_pod_affinity.terms import (
     resolve,
     terms_of,
 )
-from ksched.framework.time_slices import Steps, in_slices
+from ksched.framework.time_slices import Steps, in_slices, within_budget
 
 Resolved = tuple[ResolvedTerm, ...]
 
@@ -133,8 +134,9 @@ class InterPodAffinity:
             if not index and template.facts.get(terms_of) is NO_TERMS:
                 return SKIP
             incoming = self._incoming.get(ledger, template)
-            if incoming is not None and incoming.kept is not None and incoming.is_current:
-                return self._answer(state, incoming, incoming.kept)
+            kept = None if incoming is None else incoming.kept
+            if incoming and kept and kept.is_counted and incoming.is_current:
+                return self._answer(state, incoming, kept)
         return in_slices(self._pre_filtering(state, template, ledger, index), self._now)
 
     def _pre_filtering(
@@ -145,7 +147,7 @@ class InterPodAffinity:
         index: TermIndex[AffinityTerm],
     ) -> Steps[Status]:
         """Take over what is new, with pauses; other pods may have any number of terms."""
-        terms = yield from compiling_terms(template)
+        terms = yield from within_budget(compiling_terms(template), self._now)
         if terms.problems:
             return unresolvable(f"parsing pod: {aggregate(terms.problems)}")
         yield from index.catching_up()
@@ -158,6 +160,8 @@ class InterPodAffinity:
             self._incoming.put(template, incoming)
         if (yield from incoming.catching_up()) or incoming.kept is None:
             incoming.kept = self._required_terms(incoming, ledger)
+        if not incoming.kept.is_counted:
+            yield from within_budget(incoming.kept.counting(), self._now)
         return self._answer(state, incoming, incoming.kept)
 
     def _answer(self, state: CycleState, incoming: IncomingTemplate, kept: RequiredTerms) -> Status:
@@ -206,14 +210,14 @@ class InterPodAffinity:
             if not carried.index and template.facts.get(terms_of) is NO_TERMS:
                 return SKIP
             kept = self._preferred.get(ledger, template)
-            if kept is not None and kept.is_current:
+            if kept is not None and kept.is_current and kept.is_counted:
                 return self._rate(state, kept)
         return in_slices(self._pre_scoring(state, template, carried), self._now)
 
     def _pre_scoring(
         self, state: CycleState, template: PodTemplate, carried: CarriedTerms
     ) -> Steps[Status]:
-        terms = yield from compiling_terms(template)
+        terms = yield from within_budget(compiling_terms(template), self._now)
         if terms.problems:
             return error(f"failed to parse pod: {aggregate(terms.problems)}")
         yield from carried.index.catching_up()
@@ -228,6 +232,8 @@ class InterPodAffinity:
             kept = PreferredTerms(template, carried, self._namespaces)
             self._preferred.put(template, kept)
         yield from kept.catching_up()
+        if not kept.is_counted:
+            yield from within_budget(kept.counting(), self._now)
         return self._rate(state, kept)
 
     def _rate(self, state: CycleState, kept: PreferredTerms) -> Status:
@@ -310,9 +316,7 @@ class InterPodAffinity:
         return bool(terms) and all(term.matches(template, labels) for term in terms)
 
     def _after_node_change(self, pod: PodInfo, old: Node | None, new: Node) -> QueueingHint:
-        terms = terms_of(pod.template)
-        near = {term.topology_key for term in terms.required_affinity}
-        apart = {term.topology_key for term in terms.required_anti_affinity}
+        near, apart = _keys(pod.template)
         after = new.metadata.labels
         if old is None:
             # Without affinity of its own it was rejected for the pods of the nodes there were.
@@ -324,6 +328,16 @@ class InterPodAffinity:
         gained = any(key in after and before.get(key) != after[key] for key in near)
         lost = any(key in before and before[key] != after.get(key) for key in apart)
         return _queue_if(gained or lost)
+
+
+@template_fact
+def _keys(template: PodTemplate) -> tuple[frozenset[str], frozenset[str]]:
+    """The topology keys of required affinity and anti-affinity."""
+    terms = terms_of(template)
+    return (
+        frozenset(term.topology_key for term in terms.required_affinity),
+        frozenset(term.topology_key for term in terms.required_anti_affinity),
+    )
 
 
 def _queue_if(helps: bool) -> QueueingHint:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -15,11 +15,13 @@ from ksched.cache.pod_counts import PodLedger
 from ksched.cache.topology_domains import ABSENT, Ids, Ints, TopologyDomains
 from ksched.framework import MAX_NODE_SCORE, ClassScores, NodeRows, PodTemplate
 from ksched.framework.plugins.inter_pod_affinity.filtering import pods_meant_by
+from ksched.framework.plugins.inter_pod_affinity.meant import MANY, counting, pods_meant_by_any
 from ksched.framework.plugins.inter_pod_affinity.terms import (
+    STEP,
     AffinityTerm,
     MatchedTerms,
+    ResolvedTerm,
     TermIndex,
-    Weighted,
     depends_on_namespaces,
     labels_of_namespace,
     resolve,
@@ -164,9 +166,12 @@ class PreferredTerms:
         self._depends_on_namespaces = depends_on_namespaces(
             weighted.term for _, weighted in self._own
         )
-        self._namespaces_generation = -1
-        self._seen = (-1, -1)
+        self._labels = carried.ledger.table.labels
+        self._resolved = (-1, -1)
+        self._seen = (-1, -1, -1)
         self._own_factors: Factors = []
+        self.is_counted = True
+        """Whether ``counting`` was finished after the own terms were resolved."""
         self._namespace_labels: Labels = {}
         self._matched: MatchedTerms[ScoredTerm] | None = None
         self._found: frozenset[ScoredTerm] | None = None
@@ -175,7 +180,11 @@ class PreferredTerms:
     @property
     def is_current(self) -> bool:
         """Whether there are no other terms or namespaces than when it caught up."""
-        return self._seen == (self._carried.index.version, self._namespaces.generation)
+        return self._seen == (
+            self._carried.index.version,
+            self._namespaces.generation,
+            self._labels.version,
+        )
 
     def counts_now(self) -> PreferredAffinity | None:
         """Counts as they are now; ``None`` if no term means any pod on a node with its label."""
@@ -188,8 +197,9 @@ class PreferredTerms:
 
     def catching_up(self) -> Steps[None]:
         """Look at new terms and namespaces."""
-        seen = (self._carried.index.version, self._namespaces.generation)
-        self._resolve()
+        index, namespaces = self._carried.index, self._namespaces
+        seen = (index.version, namespaces.generation, self._labels.version)
+        yield from self._resolving()
         labels = labels_of_namespace(self._namespaces, self._template.namespace)
         matched = self._matched
         if matched is None or labels != self._namespace_labels:
@@ -204,15 +214,46 @@ class PreferredTerms:
             self._found = matched.found
             self._existing_factors = self._carried.factors(matched.found)
 
-    def _resolve(self) -> None:
-        generation = self._namespaces.generation if self._depends_on_namespaces else 0
-        if generation != self._namespaces_generation:
-            self._namespaces_generation = generation
-            self._own_factors = [
-                (sign * weighted.weight, self._counter(weighted)) for sign, weighted in self._own
-            ]
+    def counting(self) -> Steps[None]:
+        """Look at the pods of the cluster, if that may take long."""
+        yield from counting(counter.pods for _, counter in self._own_factors)
+        self.is_counted = True
 
-    def _counter(self, weighted: Weighted) -> DomainCounts:
-        term = resolve(weighted.term, self._namespaces)
-        pods = pods_meant_by((term,), self._carried.ledger)
-        return self._carried.ledger.domain_counts(pods, term.topology_key)
+    def _resolving(self) -> Steps[None]:
+        generation = self._namespaces.generation if self._depends_on_namespaces else 0
+        resolved = (generation, self._labels.version if self._own else 0)
+        if resolved == self._resolved:
+            return
+        own: list[tuple[int, int, ResolvedTerm]] = []
+        for number, (sign, weighted) in enumerate(self._own):
+            if weighted.term.topology_key in self._labels:
+                own.append((sign, weighted.weight, resolve(weighted.term, self._namespaces)))
+            if not number % STEP:
+                yield
+        self._own_factors = self._together(own) if len(own) >= MANY else self._one_by_one(own)
+        self.is_counted = len(own) < MANY
+        self._resolved = resolved
+
+    def _one_by_one(self, own: Sequence[tuple[int, int, ResolvedTerm]]) -> Factors:
+        ledger = self._carried.ledger
+        return [
+            (sign * weight, ledger.domain_counts(pods_meant_by((term,), ledger), term.topology_key))
+            for sign, weight, term in own
+        ]
+
+    def _together(self, own: Sequence[tuple[int, int, ResolvedTerm]]) -> Factors:
+        """One counter for a key and a sign, however many terms there are."""
+        ledger = self._carried.ledger
+        grouped: dict[tuple[int, str], Counter[ResolvedTerm]] = {}
+        for sign, weight, term in own:
+            grouped.setdefault((sign, term.topology_key), Counter())[term] += weight
+        return [
+            (
+                sign,
+                ledger.domain_counts(
+                    pods_meant_by_any(((weight, term) for term, weight in same.items()), ledger),
+                    key,
+                ),
+            )
+            for (sign, key), same in grouped.items()
+        ]

@@ -73,9 +73,24 @@ def compiling_terms(template: PodTemplate) -> Steps[Terms]:
     known: Terms | None = template.facts.get(terms_of)
     if known is None:
         affinity = template.spec.affinity
-        known = NO_TERMS if affinity is None else (yield from _compiling(template, affinity))
+        known = NO_TERMS if affinity is None else (yield from _going_on(template, affinity))
         template.facts[terms_of] = known
     return known
+
+
+def _going_on(template: PodTemplate, affinity: Affinity) -> Steps[Terms]:
+    """Compile; given up at a pause and begun again, it goes on there."""
+    steps: Steps[Terms] | None = template.facts.get(_compiling)
+    if steps is None:
+        steps = template.facts[_compiling] = _compiling(template, affinity)
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            del template.facts[_compiling]
+            result: Terms = end.value
+            return result
+        yield
 
 
 def _compiling(template: PodTemplate, affinity: Affinity) -> Steps[Terms]:

@@ -1,0 +1,75 @@
+"""Which pods the terms of one incoming pod mean, when it has very many of them.
+
+A few terms have a counter each, shared with other pods that carry the same. Many are counted
+together, one counter for a topology key: what matters is their sum. They are found by the labels of
+the pods they mean, so that a pod is compared with those terms only that may mean it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from ksched.cache.pod_counts import PodCounts, PodLedger
+from ksched.framework import PodTemplate
+from ksched.framework.plugins.inter_pod_affinity.terms import ResolvedTerm
+from ksched.framework.time_slices import Steps
+
+MANY = 16
+"""From this many terms on they are counted together."""
+
+WeightedTerm = tuple[int, ResolvedTerm]
+
+
+class TermSet:
+    """Weighted terms, by a label that the pods they mean must have."""
+
+    def __init__(self, weighted: Iterable[WeightedTerm]) -> None:
+        self._by_label: dict[tuple[str, str], list[WeightedTerm]] = {}
+        self._others: list[WeightedTerm] = []
+        """Terms that demand no label of a certain value."""
+        for weight, term in weighted:
+            if term.selector.matches_nothing:
+                continue
+            labels = _demanded_labels(term)
+            if labels is None:
+                self._others.append((weight, term))
+            else:
+                for label in labels:
+                    self._by_label.setdefault(label, []).append((weight, term))
+
+    def weight_of(self, template: PodTemplate) -> int:
+        """The sum of the weights of the terms that mean pods of a template."""
+        namespace, labels = template.namespace, template.labels
+        total = sum(weight for weight, term in self._others if term.matches(namespace, labels))
+        by_label = self._by_label
+        if by_label:
+            for label in labels.items():
+                for weight, term in by_label.get(label, ()):
+                    if term.matches(namespace, labels):
+                        total += weight
+        return total
+
+
+def _demanded_labels(term: ResolvedTerm) -> list[tuple[str, str]] | None:
+    """Labels of which a pod must have one; ``None`` if other pods may be meant too."""
+    for key, values, inside in term.selector.requirements:
+        if inside and None not in values:
+            return [(key, value) for value in values if value is not None]
+    return None
+
+
+def pods_meant_by_any(weighted: Iterable[WeightedTerm], ledger: PodLedger) -> PodCounts:
+    """The counter of pods that weighted terms of one key mean, those being deleted included."""
+    terms = frozenset(weighted)
+    return ledger.pod_counts(
+        ("meant by any", terms), TermSet(terms).weight_of, include_terminating=True
+    )
+
+
+def counting(counters: Iterable[PodCounts]) -> Steps[None]:
+    """Look at all pods of the cluster with pauses; begun again, it goes on where it stopped."""
+    for pods in counters:
+        for template in list(pods.ledger.templates()):
+            if not pods.knows(template):
+                pods.weight_of(template)
+                yield
