@@ -93,26 +93,28 @@ class BindingCycle:
         status, diagnosis = await self._try_to_bind(placed)
         if not status.is_success:
             return self._undo(placed, status, diagnosis)
-        with self._mishaps.contain("binding", placed.pod):
+        try:
             await self._bound(placed)
+        except Exception as problem:  # noqa: BLE001 - told
+            self._mishaps.tell("binding", placed.pod.key, problem)
         return None
 
     async def _try_to_bind(self, placed: Placed) -> tuple[Status, Diagnosis | None]:
-        with self._mishaps.contain("binding", placed.pod) as mishap:
-            try:
-                status = await self._wait_on_permit(placed)
-                if not status.is_success:
-                    return status, one_node_diagnosis(status)
-                self._queue.done(placed.pod.uid)
-                return await self._bind(placed), None
-            except PluginFailure as failed:
-                return failed.status, None
-            except asyncio.CancelledError:
-                # Shutdown or a lost lease. If the bind went through, the watch will tell.
-                self._give_back(placed)
-                self._failures.put_back(placed.queued)
-                raise
-        return error(mishap.text), None
+        try:
+            status = await self._wait_on_permit(placed)
+            if not status.is_success:
+                return status, one_node_diagnosis(status)
+            self._queue.done(placed.pod.uid)
+            return await self._bind(placed), None
+        except PluginFailure as failed:
+            return failed.status, None
+        except asyncio.CancelledError:
+            # Shutdown or a lost lease. If the bind went through, the watch will tell.
+            self._give_back(placed)
+            self._failures.put_back(placed.queued)
+            raise
+        except Exception as problem:  # noqa: BLE001 - told
+            return error(self._mishaps.tell("binding", placed.pod.key, problem)), None
 
     async def _wait_on_permit(self, placed: Placed) -> Status:
         framework, state, pod = placed.profile.framework, placed.state, placed.pod
@@ -165,10 +167,11 @@ class BindingCycle:
     async def _run_bind(self, placed: Placed) -> Status:
         """Bind by an extender if there is one for this pod, otherwise by plugins."""
         # What was not expected may come after the call: its effect is looked for as after an error.
-        with self._mishaps.contain("binding", placed.pod) as mishap:
+        try:
             status = await self._extenders.bind(placed.pod, placed.node_name)
             return await self._run_bind_plugins(placed) if status is None else status
-        return error(mishap.text)
+        except Exception as problem:  # noqa: BLE001 - told
+            return error(self._mishaps.tell("binding", placed.pod.key, problem))
 
     async def _run_bind_plugins(self, placed: Placed) -> Status:
         profile, began = placed.profile, stopwatch()

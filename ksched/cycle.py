@@ -121,10 +121,12 @@ class SchedulingCycle:
 
     async def _run(self, queued: QueuedPodInfo) -> Placed | Rejected:
         profile = self._profiles[queued.pod.template.spec.scheduler_name]
-        with self._mishaps.contain("attempt", queued) as mishap:
+        try:
             return await self._attempt(profile, queued)
-        profile.metrics.end(Code.ERROR)
-        return Rejected(queued, profile, error(mishap.text))
+        except Exception as problem:  # noqa: BLE001 - told
+            text = self._mishaps.tell("attempt", queued.key, problem)
+            profile.metrics.end(Code.ERROR)
+            return Rejected(queued, profile, error(text))
 
     async def _attempt(self, profile: Profile, queued: QueuedPodInfo) -> Placed | Rejected:
         self._cache.update_snapshot()

@@ -1,7 +1,8 @@
 """Unexpected exceptions, kept to the one object they concern.
 
 A fault of ours that some object sets off must not end the process: the object would be there again
-after the restart, and on the standby. What handles one object of many does it inside ``contain``.
+after the restart, and on the standby. What handles one object of many does it inside ``contain``,
+or catches everything and calls ``tell`` where that is done for every pod: it costs nothing.
 What shows that the state itself is wrong (``InvariantBroken``) gets out: going on would bind
 pods wrongly.
 
@@ -42,7 +43,12 @@ class Mishaps:
         return Containment(self, activity, subject)
 
     def tell(self, activity: str, key: str, problem: Exception) -> str:
-        """Log a mishap with the object's key; returns a text for whoever looks at the object."""
+        """Log a mishap with the object's key; returns a text for whoever looks at the object.
+
+        A broken invariant is raised again.
+        """
+        if isinstance(problem, InvariantBroken):
+            raise problem
         self._count(activity)
         text = redact_text(f"{type(problem).__name__}: {problem}")
         text = text if len(text) <= MAX_TEXT else f"{text[:MAX_TEXT]}..."
@@ -76,7 +82,7 @@ class Containment:
         problem: BaseException | None,
         trace: TracebackType | None,
     ) -> bool:
-        if not isinstance(problem, Exception) or isinstance(problem, InvariantBroken):
+        if not isinstance(problem, Exception):
             return False
         self.text = self._mishaps.tell(self._activity, self._subject.key, problem)
         return True

@@ -33,16 +33,22 @@ class OneByOne(Generic[T]):
         self._handler.synced()
 
     def added(self, obj: T) -> None:
-        with self._mishaps.contain(self._activity, obj.metadata):
+        try:
             self._handler.added(obj)
+        except Exception as problem:  # noqa: BLE001 - told
+            self._mishaps.tell(self._activity, obj.metadata.key, problem)
 
     def modified(self, old: T, new: T) -> None:
-        with self._mishaps.contain(self._activity, new.metadata):
+        try:
             self._handler.modified(old, new)
+        except Exception as problem:  # noqa: BLE001 - told
+            self._mishaps.tell(self._activity, new.metadata.key, problem)
 
     def deleted(self, obj: T) -> None:
-        with self._mishaps.contain(self._activity, obj.metadata):
+        try:
             self._handler.deleted(obj)
+        except Exception as problem:  # noqa: BLE001 - told
+            self._mishaps.tell(self._activity, obj.metadata.key, problem)
 
 
 class Watches:
