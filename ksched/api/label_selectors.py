@@ -8,7 +8,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
-from ksched.api.label_syntax import label_value_problems, qualified_name_problems
+from ksched.api.label_syntax import (
+    are_label_values,
+    label_value_problems,
+    qualified_name_problems,
+)
 from ksched.api.objects import LabelSelector
 
 IN = "In"
@@ -141,6 +145,8 @@ def requirement_problems(path: str, key: str, operator: str, values: Sequence[st
             f"{path}.values: Invalid value: {_quoted(values)}: "
             "values set must be empty for exists and does not exist"
         )
+    if are_label_values(values):
+        return problems
     for index, value in enumerate(values):
         if value_problems := label_value_problems(value):
             what = "; ".join(value_problems)
@@ -164,7 +170,14 @@ def _selector(requirements: Iterable[Requirement]) -> Selector:
     unique = set(requirements)
     if len(unique) < 2:
         return Selector(tuple(unique))
-    return Selector(tuple(sorted(unique, key=str)))
+    if len({requirement.key for requirement in unique}) == len(unique):
+        return Selector(tuple(sorted(unique, key=_key)))
+    # Writing down a requirement takes long if it has many values; it is the last resort.
+    return Selector(tuple(sorted(unique, key=lambda one: (one.key, str(one)))))
+
+
+def _key(requirement: Requirement) -> str:
+    return requirement.key
 
 
 def _quoted(values: Sequence[str]) -> str:

@@ -6,9 +6,11 @@ The rules and the wording of complaints follow apimachinery (``util/validation``
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from functools import lru_cache
 
 _NAME = re.compile(r"([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]", re.ASCII)
+_LABEL_VALUE = re.compile(r"(?:[A-Za-z0-9](?:[-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?)?", re.ASCII)
 _DNS_LABEL = r"[a-z0-9]([-a-z0-9]*[a-z0-9])?"
 _DNS_SUBDOMAIN = re.compile(rf"{_DNS_LABEL}(\.{_DNS_LABEL})*", re.ASCII)
 
@@ -44,6 +46,11 @@ def qualified_name_problems(name: str) -> tuple[str, ...]:
     if _NAME.fullmatch(name_part) is None:
         problems.append(f"name part must {_CHARACTERS}")
     return tuple(problems)
+
+
+def are_label_values(values: Iterable[str]) -> bool:
+    """Whether ``label_value_problems`` would find nothing in any of them; there may be many."""
+    return all(map(_LABEL_VALUE.fullmatch, values))
 
 
 @lru_cache(maxsize=4096)

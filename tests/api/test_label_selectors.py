@@ -15,7 +15,11 @@ from ksched.api.label_selectors import (
     compile_selector,
     from_match_labels,
 )
-from ksched.api.label_syntax import label_value_problems, qualified_name_problems
+from ksched.api.label_syntax import (
+    are_label_values,
+    label_value_problems,
+    qualified_name_problems,
+)
 from ksched.api.objects import LabelSelector, LabelSelectorRequirement
 
 
@@ -238,3 +242,9 @@ def test_equal_selectors_select_the_same(
     assert first.intersection(second).matches(labels) == (
         holds(one, labels) and holds(other, labels)
     )
+
+
+@given(st.lists(st.text(st.sampled_from("aZ9-_. \n\u00e9"), max_size=4) | st.just("x" * 63)))
+def test_many_values_are_checked_like_single_ones(values: list[str]) -> None:
+    assert are_label_values(values) is not any(label_value_problems(value) for value in values)
+    assert not are_label_values([*values, "x" * 64])
