@@ -120,6 +120,22 @@ async def test_a_term_is_asked_about_once_for_a_template_and_all_share_a_counter
     assert asked.total() == once
 
 
+async def test_templates_that_no_term_tells_apart_are_compared_once(asked: Counter[str]) -> None:
+    tenants = Tenants()
+    await tenants.attack("host terms")
+    await tenants.others(0, 1)
+    once = asked.total()
+    await tenants.others(1, 10)
+    assert asked.total() == once
+
+    watched = make_pod("watched").label(app="a3").pod_anti_affinity(hostile.HOSTNAME, {"app": "a3"})
+    await tenants.attempt(watched.obj())
+    before = asked.total()
+    await tenants.others(0, 10)
+    # The label matters from now on, so each asks for itself, but only about the new term.
+    assert before < asked.total() <= before + 12
+
+
 async def test_terms_of_a_running_pod_keep_others_away_from_its_host_only() -> None:
     tenants = Tenants()
     await tenants.attack("host terms")

@@ -264,14 +264,10 @@ class IncomingTemplate:
         seen = (self._index.version, self._labels.version, self._namespaces.generation)
         is_resolved = yield from self._resolving()
         labels = labels_of_namespace(self._namespaces, self.template.namespace)
-        matched = self._matched
-        if matched is None or labels != self.namespace_labels:
+        if labels != self.namespace_labels:
             self.namespace_labels, self._found = labels, None
             self._meant_by.clear()
-            template = self.template
-            matched = self._matched = MatchedTerms(
-                self._index, lambda term: term.matches(template, labels)
-            )
+        matched = self._matched = self._index.matched(self.template, labels, self._matched)
         yield from matched.catching_up()
         self._seen = seen
         return self._take(matched.found) or is_resolved
@@ -315,8 +311,9 @@ class IncomingTemplate:
             if term.topology_key in self._labels
             and term.matches(self.template, self.namespace_labels)
         ]
-        before, self.existing = self.existing, self._index.share(found.union(own))
-        return before != self.existing
+        existing = self._index.share(found.union(own)) if own else found
+        before, self.existing = self.existing, existing
+        return before is not existing and before != existing
 
     def meant_by(self, other: PodTemplate) -> Mapping[str, int]:
         """How many required anti-affinity terms of another template mean this one, by key."""

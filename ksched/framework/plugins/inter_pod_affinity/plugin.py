@@ -118,7 +118,7 @@ class InterPodAffinity:
         if self._indexes is None or self._indexes[0] is not ledger:
             self._indexes = (
                 ledger,
-                TermIndex(ledger, carried_anti_affinity),
+                TermIndex(ledger, carried_anti_affinity, lambda term: term),
                 CarriedTerms(ledger, self._args.hard_pod_affinity_weight),
             )
         return self._indexes[1:]

@@ -8,7 +8,7 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 
-from ksched.api.objects import Labels, Namespace
+from ksched.api.objects import Namespace
 from ksched.cache.domain_counts import DomainCounts
 from ksched.cache.listings import Listing
 from ksched.cache.pod_counts import PodLedger
@@ -45,7 +45,7 @@ class CarriedTerms:
     def __init__(self, ledger: PodLedger, hard_pod_affinity_weight: int) -> None:
         self.ledger = ledger
         self._hard_weight = hard_pod_affinity_weight
-        self.index: TermIndex[ScoredTerm] = TermIndex(ledger, self._carried)
+        self.index: TermIndex[ScoredTerm] = TermIndex(ledger, self._carried, _bare)
         self._factors: WeakKeyDictionary[frozenset[ScoredTerm], Factors] = WeakKeyDictionary()
 
     def factors(self, terms: frozenset[ScoredTerm]) -> Factors:
@@ -82,6 +82,10 @@ class CarriedTerms:
         if known is None:
             known = template.facts[self] = _scored(template, self._hard_weight)
         return known
+
+
+def _bare(scored: ScoredTerm) -> AffinityTerm:
+    return scored[1]
 
 
 def _scored(template: PodTemplate, hard_weight: int) -> Mapping[str, Mapping[ScoredTerm, int]]:
@@ -172,7 +176,6 @@ class PreferredTerms:
         self._own_factors: Factors = []
         self.is_counted = True
         """Whether ``counting`` was finished after the own terms were resolved."""
-        self._namespace_labels: Labels = {}
         self._matched: MatchedTerms[ScoredTerm] | None = None
         self._found: frozenset[ScoredTerm] | None = None
         self._existing_factors: Factors = []
@@ -201,13 +204,8 @@ class PreferredTerms:
         seen = (index.version, namespaces.generation, self._labels.version)
         yield from self._resolving()
         labels = labels_of_namespace(self._namespaces, self._template.namespace)
-        matched = self._matched
-        if matched is None or labels != self._namespace_labels:
-            self._namespace_labels = labels
-            template = self._template
-            matched = self._matched = MatchedTerms(
-                self._carried.index, lambda scored: scored[1].matches(template, labels)
-            )
+        matched = self._carried.index.matched(self._template, labels, self._matched)
+        self._matched = matched
         yield from matched.catching_up()
         self._seen = seen
         if matched.found is not self._found:

@@ -19,6 +19,13 @@ STEP = 64
 """Terms that are looked at between two pauses."""
 
 
+class Kind(NamedTuple):
+    """Pods that no term can tell apart: their namespace, and those labels that terms ask for."""
+
+    namespace: str
+    labels: Labels
+
+
 class AffinityTerm(NamedTuple):
     """A term as a pod carries it; equal terms of different pods mean the same."""
 
@@ -27,7 +34,7 @@ class AffinityTerm(NamedTuple):
     namespace_selector: Selector
     selector: Selector
 
-    def matches(self, template: PodTemplate, namespace_labels: Labels) -> bool:
+    def matches(self, template: PodTemplate | Kind, namespace_labels: Labels) -> bool:
         """Whether it means pods of a template, whose namespace has these labels."""
         in_namespace = template.namespace in self.namespaces or self.namespace_selector.matches(
             namespace_labels
@@ -187,10 +194,14 @@ class TermIndex(Generic[T]):
     """
 
     def __init__(
-        self, ledger: PodLedger, carried: Callable[[PodTemplate], Mapping[str, Iterable[T]]]
+        self,
+        ledger: PodLedger,
+        carried: Callable[[PodTemplate], Mapping[str, Iterable[T]]],
+        bare: Callable[[T], AffinityTerm],
     ) -> None:
         self._ledger = ledger
         self._carried = carried
+        self._bare = bare
         self._position = -1
         self._affinity_changes = -1
         self._labels_version = -1
@@ -200,6 +211,9 @@ class TermIndex(Generic[T]):
         self._keys_there: set[str] = set()
         """Those of them that a node had."""
         self._templates: dict[T, int] = {}
+        self._label_keys: dict[str, int] = {}
+        """Terms by the labels of pods that their selectors ask for."""
+        self._matched: WeakValueDictionary[Hashable, MatchedTerms[T]] = WeakValueDictionary()
         self._sets: WeakValueDictionary[int, frozenset[T]] = WeakValueDictionary()
         self.added: list[T] = []
         self.generation = 0
@@ -230,6 +244,30 @@ class TermIndex(Generic[T]):
             return known
         self._sets[hash(terms)] = terms
         return terms
+
+    def matched(
+        self, template: PodTemplate, namespace_labels: Labels, before: MatchedTerms[T] | None
+    ) -> MatchedTerms[T]:
+        """What finds the terms that mean a template; the same for all that no term tells apart.
+
+        ``before`` is what found them until now. Call after the index has caught up.
+        """
+        asked_for = self._label_keys
+        labels = {key: value for key, value in template.labels.items() if key in asked_for}
+        scope = (template.namespace, frozenset(namespace_labels.items()))
+        signature = (scope, frozenset(labels.items()))
+        if before is not None and before.signature == signature:
+            return before
+        matched = self._matched.get(signature)
+        if matched is None:
+            kind, bare = Kind(template.namespace, labels), self._bare
+            matched = MatchedTerms(
+                self, lambda term: bare(term).matches(kind, namespace_labels), signature
+            )
+            if before is not None and before.signature[0] == scope:
+                matched.take_over(before)
+            self._matched[signature] = matched
+        return matched
 
     def catching_up(self) -> Steps[None]:
         """Look at templates that came or went; may be given up at any pause and begun again."""
@@ -276,7 +314,7 @@ class TermIndex(Generic[T]):
     def _starting_over(self) -> Steps[None]:
         self._position = -1
         self._carriers, self._templates, self.added = {}, {}, []
-        self._keys, self._keys_there = {}, set()
+        self._keys, self._keys_there, self._label_keys = {}, set(), {}
         self.generation += 1
         self.version += 1
         for template in list(self._ledger.templates()):
@@ -298,6 +336,7 @@ class TermIndex(Generic[T]):
                 self._templates[term] = 0
                 self.added.append(term)
                 self.version += 1
+                self._count_label_keys(term, 1)
             self._templates[term] += 1
 
     def _remove(self, template: PodTemplate) -> None:
@@ -307,17 +346,35 @@ class TermIndex(Generic[T]):
                 del self._templates[term]
                 self.removals += 1
                 self.version += 1
+                self._count_label_keys(term, -1)
         for key in self._carried(template):
             self._keys[key] -= 1
             if not self._keys[key]:
                 del self._keys[key]
                 self._keys_there.discard(key)
 
+    def _count_label_keys(self, term: T, more: int) -> None:
+        label_keys = self._label_keys
+        for requirement in self._bare(term).selector.requirements:
+            key = requirement.key
+            terms = label_keys[key] = label_keys.get(key, 0) + more
+            if not terms:
+                del label_keys[key]
+
 
 class MatchedTerms(Generic[T]):
-    """Those terms of an index that mean one incoming template; each is asked once."""
+    """Those terms of an index that mean certain incoming pods; each is asked once.
 
-    def __init__(self, index: TermIndex[T], is_meant: Callable[[T], bool]) -> None:
+    ``signature`` says which pods: the scope of their namespace, and labels.
+    """
+
+    def __init__(
+        self,
+        index: TermIndex[T],
+        is_meant: Callable[[T], bool],
+        signature: tuple[Hashable, Hashable] = (None, None),
+    ) -> None:
+        self.signature = signature
         self._index = index
         self._is_meant = is_meant
         self._generation = -1
@@ -326,6 +383,11 @@ class MatchedTerms(Generic[T]):
         self._new: list[T] = []
         self.found: frozenset[T] = _NONE
         """As of the last time that it caught up."""
+
+    def take_over(self, other: MatchedTerms[T]) -> None:
+        """Begin with what was found for the same pods when terms asked for other labels."""
+        self._generation, self._removals = other._generation, other._removals
+        self._read, self._new, self.found = other._read, list(other._new), other.found
 
     def catching_up(self) -> Steps[None]:
         """Look at new terms, after the index; may be given up at any pause and begun again."""

@@ -19,7 +19,9 @@ class Cluster:
     def __init__(self) -> None:
         self.cache = SchedulerCache(lambda: 0.0)
         self.label_node("zone", "rack")
-        self.index = TermIndex(self.cache.snapshot.table.ledger, carried_anti_affinity)
+        self.index = TermIndex(
+            self.cache.snapshot.table.ledger, carried_anti_affinity, lambda term: term
+        )
         self.asked: list[str] = []
         self.matched = MatchedTerms(self.index, self._is_meant)
 
@@ -179,3 +181,25 @@ async def test_the_first_pod_of_a_group_decides_for_the_others(
 
     _bound(decider, group, "a1")
     assert "b1" not in await _feasible(decider, group)
+
+
+async def test_pods_are_told_apart_as_soon_as_a_term_asks_for_their_labels(
+    decider: Decider,
+) -> None:
+    """Until then they share what means them; what was found stays true for both."""
+    web, db = make_pod("w").label(app="web"), make_pod("d").label(app="db")
+    _bound(decider, make_pod("1").pod_anti_affinity("zone", {"tier": "gold"}), "a1")
+    gold = make_pod("g").label(app="db", tier="gold")
+    assert await _feasible(decider, web) == await _feasible(decider, db) == {"a1", "a2", "b1"}
+    assert await _feasible(decider, gold) == {"b1"}
+
+    second = _bound(decider, make_pod("2").pod_anti_affinity("rack", {"app": "db"}), "b1")
+    assert await _feasible(decider, web) == {"a1", "a2", "b1"}
+    assert await _feasible(decider, db) == {"a1", "a2"}
+    assert await _feasible(decider, gold) == set()
+
+    decider.cache.remove_pod(second.metadata.uid)
+    _bound(decider, make_pod("3").pod_anti_affinity("zone", {"app": "web"}), "b1")
+    assert await _feasible(decider, web) == {"a1", "a2"}
+    assert await _feasible(decider, db) == {"a1", "a2", "b1"}
+    assert await _feasible(decider, gold) == {"b1"}
