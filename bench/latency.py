@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from dataclasses import dataclass
 from time import monotonic
 
 from bench.load_generator import LoadGenerator
 from bench.process_usage import usage
 from bench.schedulers import Start
-from bench.workloads import pod, stuck_pod
+from bench.workloads import Object, pod, stuck_pod
 
 WORKLOAD = "basic"
 SETTLE_SECONDS = 6.0
@@ -38,22 +39,23 @@ async def latency(
         await asyncio.sleep(SETTLE_SECONDS)
         scheduler.must_run(0)
         before = usage(scheduler.pid)
-        sent, waits = await _arrivals(load, rate, int(rate * seconds))
+        bodies = [pod(index, WORKLOAD) for index in range(int(rate * seconds))]
+        sent, waits = await arrivals(load, rate, bodies)
         scheduler.must_run(0)
         after = usage(scheduler.pid)
     in_order = sorted(1000 * wait for wait in waits.values())
     return Latency(
         bound=len(waits),
         asked=len(sent),
-        p50_ms=_quantile(in_order, 0.5),
-        p99_ms=_quantile(in_order, 0.99),
+        p50_ms=quantile(in_order, 0.5),
+        p99_ms=quantile(in_order, 0.99),
         cpu_ms_per_pod=1000 * (after.cpu_seconds - before.cpu_seconds) / len(sent),
         rss_mb=after.rss_bytes / 2**20,
     )
 
 
-async def _arrivals(
-    load: LoadGenerator, rate: float, total: int
+async def arrivals(
+    load: LoadGenerator, rate: float, bodies: Sequence[Object]
 ) -> tuple[dict[str, float], dict[str, float]]:
     """Create pods on time; return when each was sent and how many seconds each bound one took."""
     sent: dict[str, float] = {}
@@ -64,16 +66,15 @@ async def _arrivals(
         async for name in load.bound_pods(version):
             if name in sent and name not in waits:
                 waits[name] = monotonic() - sent[name]
-                if len(waits) == total:
+                if len(waits) == len(bodies):
                     return
 
     async with asyncio.TaskGroup() as watchers:
         watching = watchers.create_task(watch())
         started = monotonic()
         async with asyncio.TaskGroup() as creations:
-            for index in range(total):
+            for index, body in enumerate(bodies):
                 await asyncio.sleep(started + index / rate - monotonic())
-                body = pod(index, WORKLOAD)
                 sent[body["metadata"]["name"]] = monotonic()
                 creations.create_task(load.create_pod(body))
         await asyncio.wait([watching], timeout=GRACE_SECONDS)
@@ -81,7 +82,8 @@ async def _arrivals(
     return sent, waits
 
 
-def _quantile(in_order: list[float], fraction: float) -> float:
+def quantile(in_order: list[float], fraction: float) -> float:
+    """The value below which ``fraction`` of the values lie; nan without any."""
     if not in_order:
         return float("nan")
     return in_order[min(len(in_order) - 1, int(len(in_order) * fraction))]

@@ -124,6 +124,9 @@ class LoadGenerator:
     async def delete(self, path: str) -> None:
         await self._call("DELETE", path)
 
+    async def text(self, path: str) -> str:
+        return (await self._call("GET", path)).decode()
+
     async def _list(self, path: str) -> ItemList:
         return _item_list.decode(await self._call("GET", path))
 

@@ -217,10 +217,14 @@ class ControlPlane:
         scheduler_name: str = "default-scheduler",
         flags: Sequence[str] = (),
         config: Mapping[str, Any] | None = None,
+        program: Path | None = None,
     ) -> ChildProcess:
-        """Start ``ksched run`` likewise, as a user who may do nothing until a role is applied."""
+        """Start ``ksched run`` likewise, as a user who may do nothing until a role is applied.
+
+        ``program`` is another ksched than the one of this environment.
+        """
         file = self._scheduler_config(name, "ksched", scheduler_name, config)
-        program = Path(sys.executable).with_name("ksched")
+        program = program or Path(sys.executable).with_name("ksched")
         fixed = ("--config", file, "--kubeconfig", self.kubeconfig("ksched"), "--secure-port=0")
         return ChildProcess(name, (program, "run", *fixed, *flags), self.folder / f"{name}.log")
 
