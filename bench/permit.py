@@ -9,9 +9,11 @@ from __future__ import annotations
 import argparse
 import asyncio
 import os
+import resource
 import sys
 import tempfile
 from collections.abc import Iterable, Sequence
+from itertools import pairwise
 from pathlib import Path
 from statistics import median
 from time import monotonic
@@ -56,6 +58,7 @@ PROFILES = [
 ]
 START_SECONDS = 5.0
 HELD_TIMEOUT_SECONDS = 300.0
+EVENTS_SECONDS = 15.0
 
 
 def say(text: str) -> None:
@@ -154,33 +157,48 @@ async def crowd(load: LoadGenerator, scheduler: ChildProcess, options: argparse.
     ]
     await load.clear_pods()
     await asyncio.sleep(2)
-    memory = usage(scheduler.pid).rss_bytes
-    await load.create_pods(asked(range(options.crowd), 590.0))
-    began = monotonic()
-    while (held := await nominated(load)) < options.crowd:
-        if monotonic() - began > HELD_TIMEOUT_SECONDS:
-            raise KschedError(f"only {held} of {options.crowd} pods are held")
-        await asyncio.sleep(2)
-    per_pod = (usage(scheduler.pid).rss_bytes - memory) / options.crowd
+    half = options.crowd // 2
+    memory = [usage(scheduler.pid).rss_bytes]
+    for indices in (range(half), range(half, options.crowd)):
+        await load.create_pods(asked(indices, 590.0))
+        await until_held(load, indices.stop)
+        memory.append(usage(scheduler.pid).rss_bytes)
+    first, second = ((after - before) / half / 1024 for before, after in pairwise(memory))
     after = []
     for number in range(options.rounds):
         count = int(options.rate * options.duration)
         bodies = plain(range(count), f"late{number}")
         _, waits = await arrivals(load, options.rate, bodies)
         after.append(quantile(sorted(1000 * wait for wait in waits.values()), 0.99))
+    # The Events of the plain pods are written by then.
+    await asyncio.sleep(EVENTS_SECONDS)
     scheduler.must_run(0)
     began = monotonic()
+    cpu = usage(scheduler.pid).cpu_seconds + cpu_of_ended_children()
     code = await asyncio.to_thread(scheduler.stop, 60.0)
-    took = monotonic() - began
+    took, cpu = monotonic() - began, cpu_of_ended_children() - cpu
     texts = [" ".join(f"{value:.0f}" for value in found) for found in (before, after)]
     say(f"p99 of plain pods, ms: alone {texts[0]}, beside {options.crowd} held {texts[1]}")
     say(f"ratio of the medians: {median(after) / median(before):.2f}")
-    say(f"memory per held pod: {per_pod / 1024:.1f} KB, the pod itself included")
-    say(f"SIGTERM to exit with code {code}: {took:.2f} s")
+    say(
+        f"memory per held pod, itself included: {first:.1f} KB each for the first half, "
+        f"{second:.1f} KB for the second"
+    )
+    say(f"SIGTERM to exit with code {code}: {took:.2f} s, {cpu:.2f} s of them CPU time")
 
 
-async def nominated(load: LoadGenerator) -> int:
-    return (await load.text(PODS)).count('"nominatedNodeName"')
+def cpu_of_ended_children() -> float:
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
+
+
+async def until_held(load: LoadGenerator, count: int) -> None:
+    """Wait until the API server was told the node of so many held pods."""
+    began = monotonic()
+    while (held := (await load.text(PODS)).count('"nominatedNodeName"')) < count:
+        if monotonic() - began > HELD_TIMEOUT_SECONDS:
+            raise KschedError(f"only {held} of {count} pods are held")
+        await asyncio.sleep(2)
 
 
 def parse(arguments: list[str]) -> argparse.Namespace:

@@ -20,6 +20,7 @@ from ksched.failures import FailureHandler
 from ksched.framework.cluster_events import ASSUMED_POD_FORGOTTEN
 from ksched.framework.diagnosis import Diagnosis
 from ksched.framework.handle import EventRecorder
+from ksched.framework.runtime.deadlines import Deadlines
 from ksched.framework.runtime.extenders import NO_EXTENDERS, Extenders
 from ksched.framework.runtime.guard import PluginFailure
 from ksched.framework.runtime.lifecycle import (
@@ -29,7 +30,7 @@ from ksched.framework.runtime.lifecycle import (
     run_pre_bind_pre_flight,
 )
 from ksched.framework.runtime.pre_binding import PreBindingPods
-from ksched.framework.runtime.waiting_pods import WaitingPods
+from ksched.framework.runtime.waiting_pods import WaitingPod, WaitingPods
 from ksched.framework.status import SUCCESS, Status, error
 from ksched.mishaps import Mishaps
 from ksched.pod_status import PodStatusUpdater, Wish
@@ -82,6 +83,7 @@ class BindingCycle:
         self._mishaps = mishaps
         self._extenders = extenders
         self._slots = asyncio.Semaphore(MAX_CONCURRENT_BINDS)
+        self._unannounced: Deadlines[WaitingPod] = Deadlines(NOMINATE_AFTER_SECONDS, self._announce)
 
     @property
     def is_busy(self) -> bool:
@@ -101,7 +103,17 @@ class BindingCycle:
 
     async def _try_to_bind(self, placed: Placed) -> tuple[Status, Diagnosis | None]:
         try:
-            status = await self._wait_on_permit(placed)
+            status = await self._prepare(placed)
+            waiting = self._waiting.get(placed.pod.uid)
+            if waiting is not None and status.is_success:
+                began = self._clock.now()
+                self._unannounced.add(waiting)
+                try:
+                    # Thousands may wait here: a coroutine in between would cost memory.
+                    status = await self._waiting.wait(placed.pod.uid)
+                finally:
+                    self._unannounced.remove(waiting)
+                placed.profile.metrics.permit_waited(status.code, self._clock.now() - began)
             if not status.is_success:
                 return status, one_node_diagnosis(status)
             self._queue.done(placed.pod.uid)
@@ -116,7 +128,8 @@ class BindingCycle:
         except Exception as problem:  # noqa: BLE001 - told
             return error(self._mishaps.tell("binding", placed.pod.key, problem)), None
 
-    async def _wait_on_permit(self, placed: Placed) -> Status:
+    async def _prepare(self, placed: Placed) -> Status:
+        """Find out what there is to do before the pod is bound."""
         framework, state, pod = placed.profile.framework, placed.state, placed.pod
         if not framework.pre_bind and self._waiting.get(pod.uid) is None:
             return SUCCESS
@@ -125,23 +138,12 @@ class BindingCycle:
             return work
         waiting = self._waiting.get(pod.uid)
         if work.is_success or (waiting is not None and waiting.pending_plugins):
-            self._nominate(placed)
-        if waiting is None:
-            return SUCCESS
-        nominate = asyncio.get_running_loop().call_later(
-            NOMINATE_AFTER_SECONDS, self._nominate, placed
-        )
-        began = self._clock.now()
-        try:
-            status = await self._waiting.wait(pod.uid)
-        finally:
-            nominate.cancel()
-        placed.profile.metrics.permit_waited(status.code, self._clock.now() - began)
-        return status
+            self._announce(placed)
+        return SUCCESS
 
-    def _nominate(self, placed: Placed) -> None:
+    def _announce(self, placed: Placed | WaitingPod) -> None:
         """Tell autoscalers and restarted schedulers where the pod is about to go."""
-        self._status.set(placed.queued.pod, Wish(nominated_node_name=placed.node_name))
+        self._status.set(placed.pod, Wish(nominated_node_name=placed.node_name))
 
     async def _bind(self, placed: Placed) -> Status:
         framework, state, pod = placed.profile.framework, placed.state, placed.pod

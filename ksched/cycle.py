@@ -349,6 +349,7 @@ class SchedulingCycle:
         permission = run_permit(profile.framework, state, pod, placed.node_name)
         profile.metrics.end(permission.status.code)
         if permission.status.is_wait:
+            state.decided()
             waiting = self._waiting.hold(pod, placed.node_name, permission.waits)
             for hook, answer in permission.calls:
                 self._permit_calls.start(hook, answer, state, waiting, profile.metrics)

@@ -353,7 +353,7 @@ async def test_a_plugin_that_swallows_its_cancellation_is_named_and_not_waited_f
         await c.advance(1)
         with caplog.at_level(logging.ERROR):
             await c.delete("web")
-            await c.advance(1)
+            await c.advance(2)
         assert stubborn.log == ["ask web", "swallow web", "unreserve web"]
         [record] = [one for one in caplog.records if "cancelled" in str(one.__dict__.get("err"))]
         assert record.__dict__["plugin"] == "Asked"

@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 from weakref import WeakValueDictionary
 
 import msgspec
+from msgspec.structs import force_setattr
 
 from ksched.api.objects import (
     Affinity,
@@ -254,6 +255,19 @@ class PodInfo:
         return f"<PodInfo {self.key}>"
 
 
+def _share(pod: Pod, template: PodTemplate) -> None:
+    """Let a decoded pod use its template's labels and spec, which are equal: most of its memory.
+
+    Of a pod that is held at Permit there are two versions, since it is nominated meanwhile.
+    """
+    force_setattr(pod.metadata, "labels", template.labels)
+    spec = template.spec
+    if pod.spec is not spec:
+        if pod.spec.node_name:
+            spec = msgspec.structs.replace(spec, node_name=pod.spec.node_name)
+        force_setattr(pod, "spec", spec)
+
+
 class TemplateRegistry:
     """Interns templates, so that being equal is being the same object."""
 
@@ -267,6 +281,7 @@ class TemplateRegistry:
     def pod_info(self, pod: Pod) -> PodInfo:
         """Give a decoded pod its template. Raises ``InvalidObject`` for nonsense quantities."""
         template = self._intern(pod)
+        _share(pod, template)
         status = pod.status
         if not (
             status.resources

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Protocol, TypeVar, runtime_checkable
+from typing import Any, Final, Protocol, TypeVar, cast, runtime_checkable
 
 T = TypeVar("T")
 
@@ -12,6 +12,10 @@ class StateData(Protocol):
     """State that changes when pods are added or removed in a dry run, and so must be copied."""
 
     def clone(self) -> StateData: ...
+
+
+_NOTHING: Final = cast("set[str]", frozenset[str]())
+"""Instead of sets that are only read from now on."""
 
 
 class CycleState:
@@ -49,6 +53,10 @@ class CycleState:
 
     def get(self, key: str, kind: type[T]) -> T | None:
         return self.read(key, kind) if key in self._data else None
+
+    def decided(self) -> None:
+        """Forget what only the cycle reads: its binding may be a long time coming."""
+        self.skip_filter = self.skip_score = _NOTHING
 
     def clone(self) -> CycleState:
         copy = CycleState()

@@ -17,6 +17,7 @@ import asyncio
 import inspect
 import logging
 from collections.abc import Awaitable, Callable
+from types import TracebackType
 from typing import Any
 
 from ksched.errors import KschedError, TookTooLong
@@ -114,29 +115,32 @@ class Hook:
     async def _in_time(self, result: Awaitable[Any]) -> Any:
         try:
             async with asyncio.timeout(self.timeout_seconds):
-                return await self.outcome(result)
+                with self:
+                    return await result
         except TimeoutError:
             # The deadline's: one that the plugin raised is a ``PluginFailure`` by now.
             raise self.late() from None
 
-    async def outcome(self, result: Awaitable[Any]) -> Any:
-        """Await what an async method returned; the deadline is the caller's."""
-        try:
-            return await result
-        except PluginFailure:
-            raise
-        except asyncio.CancelledError as problem:
+    def __enter__(self) -> None:
+        """Begin to await what an async method returned: ``with hook: answer = await result``.
+
+        What it raises becomes a ``PluginFailure``; the deadline is the caller's.
+        """
+
+    def __exit__(
+        self, kind: object, problem: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if problem is None or isinstance(problem, PluginFailure) or is_interrupt(problem):
+            return
+        if isinstance(problem, asyncio.CancelledError):
             task = asyncio.current_task()
             if task is None or task.cancelling():
-                raise
+                return
             # Nobody cancelled us: the plugin waited for something that it had cancelled itself.
-            raise self._failed(problem) from problem
-        except BaseException as problem:
+        elif isinstance(problem, GeneratorExit) and _current_task() is None:
             # A coroutine that is thrown away is closed outside of its task.
-            is_closed = isinstance(problem, GeneratorExit) and _current_task() is None
-            if is_closed or is_interrupt(problem):
-                raise
-            raise self._failed(problem) from problem
+            return
+        raise self._failed(problem) from problem
 
     def late(self) -> PluginFailure:
         """What to raise when a method did not answer within its deadline."""

@@ -23,6 +23,7 @@ from typing import Any
 
 from ksched.cache.pod_info import PodInfo
 from ksched.framework.cycle_state import CycleState
+from ksched.framework.runtime.deadlines import Deadlines
 from ksched.framework.runtime.guard import Hook, PluginFailure
 from ksched.framework.runtime.lifecycle import close, permit_answer
 from ksched.framework.runtime.profile_metrics import ProfileMetrics
@@ -33,7 +34,7 @@ from ksched.framework.status import Code
 class PermitCall:
     """One plugin's Permit for one pod: in line for a slot, under way, or over."""
 
-    __slots__ = ("_calls", "answer", "hook", "metrics", "state", "task", "timer", "waiting")
+    __slots__ = ("_calls", "answer", "hook", "metrics", "state", "straggling", "task", "waiting")
 
     def __init__(
         self,
@@ -48,7 +49,8 @@ class PermitCall:
         self.hook, self.answer = hook, answer
         self.state, self.waiting, self.metrics = state, waiting, metrics
         self.task: asyncio.Task[None] | None = None
-        self.timer: asyncio.TimerHandle | None = None
+        self.straggling: asyncio.TimerHandle | None = None
+        """Runs once the call is cancelled, and complains if it does not end."""
 
     def cancel(self) -> asyncio.Task[None] | None:
         """End the call without its answer; returns the task that may still be cleaning up."""
@@ -58,11 +60,13 @@ class PermitCall:
 class _Line:
     """The calls of one plugin: how many are under way, and which are in line for a slot."""
 
-    __slots__ = ("queued", "running")
+    __slots__ = ("asked", "queued", "running")
 
-    def __init__(self) -> None:
+    def __init__(self, hook: Hook) -> None:
         self.running = 0
-        self.queued: dict[PermitCall, None] = {}
+        """Tasks that have not ended, the cancelled ones among them."""
+        self.asked = Deadlines(hook.timeout_seconds, _late)
+        self.queued = Deadlines(MAX_WAIT_SECONDS, _never_asked)
 
 
 class PermitCalls:
@@ -89,32 +93,27 @@ class PermitCalls:
         ``answer`` is what a synchronous method returned to be awaited.
         """
         call = PermitCall(self, hook, answer, state, waiting, metrics)
-        waiting.await_answer(hook.plugin, call)
+        waiting.await_answer(call)
         line = self._lines.get(hook)
         if line is None:
-            line = self._lines[hook] = _Line()
+            line = self._lines[hook] = _Line(hook)
         if line.running < hook.permit_concurrency:
             self._run(call, line)
-            return
-        line.queued[call] = None
-        loop = asyncio.get_running_loop()
-        call.timer = loop.call_later(
-            MAX_WAIT_SECONDS, waiting.time_out, hook.plugin, MAX_WAIT_SECONDS
-        )
+        else:
+            line.queued.add(call)
 
     def cancel(self, call: PermitCall) -> asyncio.Task[None] | None:
         """See ``PermitCall.cancel``."""
-        task = call.task
-        if call.timer is not None:
-            call.timer.cancel()
+        line, task = self._lines[call.hook], call.task
         if task is None:
-            self._lines[call.hook].queued.pop(call, None)
+            line.queued.remove(call)
             close(call.answer)
             return None
+        line.asked.remove(call)
         if not task.cancel():
             return None
         loop = asyncio.get_running_loop()
-        call.timer = loop.call_later(CANCEL_SECONDS, self._complain, call)
+        call.straggling = loop.call_later(CANCEL_SECONDS, self._look_again, call)
         return task
 
     async def aclose(self) -> None:
@@ -137,34 +136,33 @@ class PermitCalls:
 
     def _run(self, call: PermitCall, line: _Line) -> None:
         line.running += 1
+        line.asked.add(call)
         loop = asyncio.get_running_loop()
-        if call.timer is not None:
-            call.timer.cancel()
-        call.timer = loop.call_later(call.hook.timeout_seconds, self._late, call)
-        call.task = task = loop.create_task(self._ask(call, loop.time()), name="permit")
+        call.task = task = loop.create_task(self._ask(call, line, loop.time()), name="permit")
         self._tasks[task] = call
         task.add_done_callback(self._ended)
 
-    async def _ask(self, call: PermitCall, began: float) -> None:
+    async def _ask(self, call: PermitCall, line: _Line, began: float) -> None:
         hook, state, waiting = call.hook, call.state, call.waiting
         code = Code.ERROR
         try:
             answer = call.answer
             if answer is None:
                 answer = hook.call(state, waiting.pod, waiting.node_name)
-            status, seconds = permit_answer(hook, await hook.outcome(answer))
+            with hook:
+                answer = await answer
+            status, seconds = permit_answer(hook, answer)
             code = status.code
         except PluginFailure as failed:
             status, seconds = failed.status, 0.0
         finally:
             took = asyncio.get_running_loop().time() - began
             call.metrics.permit_called(hook.plugin, code, took)
-        if not waiting.awaits(hook.plugin):
+        if not waiting.awaits(call):
             # Cancelled, but answered all the same.
             return
-        if call.timer is not None:
-            call.timer.cancel()
-        waiting.answer(hook.plugin, status, seconds)
+        line.asked.remove(call)
+        waiting.answer(call, hook.plugin, status, seconds)
         if state.pods_to_activate:
             self._activate(state.pods_to_activate.values())
             state.pods_to_activate.clear()
@@ -172,18 +170,29 @@ class PermitCalls:
     def _ended(self, task: asyncio.Task[None]) -> None:
         """Give the slot to the next pod in line."""
         call = self._tasks.pop(task)
-        # A plugin that cancelled its own task did not answer: its deadline goes on.
-        if call.timer is not None and not call.waiting.awaits(call.hook.plugin):
-            call.timer.cancel()
+        if call.straggling is not None:
+            call.straggling.cancel()
         line = self._lines[call.hook]
         line.running -= 1
-        while line.queued and line.running < call.hook.permit_concurrency:
-            first = next(iter(line.queued))
-            del line.queued[first]
+        while line.running < call.hook.permit_concurrency:
+            first = line.queued.pop_first()
+            if first is None:
+                return
             self._run(first, line)
 
-    def _late(self, call: PermitCall) -> None:
-        call.waiting.settle(call.hook.late().status)
+    def _look_again(self, call: PermitCall) -> None:
+        # That may have been one turn of a busy event loop, in which the task had no chance to end.
+        loop = asyncio.get_running_loop()
+        call.straggling = loop.call_later(CANCEL_SECONDS, _complain, call)
 
-    def _complain(self, call: PermitCall) -> None:
-        call.hook.complain(f"went on for {CANCEL_SECONDS:g}s after its call was cancelled")
+
+def _late(call: PermitCall) -> None:
+    call.waiting.settle(call.hook.late().status)
+
+
+def _never_asked(call: PermitCall) -> None:
+    call.waiting.time_out(call.hook.plugin, MAX_WAIT_SECONDS)
+
+
+def _complain(call: PermitCall) -> None:
+    call.hook.complain(f"went on for {CANCEL_SECONDS:g}s after its call was cancelled")

@@ -37,8 +37,8 @@ class WaitingPod:
         self.node_name = node_name
         self.settled: asyncio.Future[Status] = asyncio.get_running_loop().create_future()
         self._timers: dict[str, asyncio.TimerHandle] = {}
-        self._calls: dict[str, Call] = {}
-        self._ending: list[asyncio.Task[None]] = []
+        self._calls: list[Call] = []
+        self._ending: list[asyncio.Task[None]] | None = None
         for plugin, seconds in timeouts.items():
             self._wait_for(plugin, seconds)
 
@@ -84,16 +84,16 @@ class WaitingPod:
 
     # -- async calls ----------------------------------------------------------------------------
 
-    def await_answer(self, plugin: str, call: Call) -> None:
+    def await_answer(self, call: Call) -> None:
         """Hold the pod until a call has answered as well."""
-        self._calls[plugin] = call
+        self._calls.append(call)
 
-    def awaits(self, plugin: str) -> bool:
-        return plugin in self._calls
+    def awaits(self, call: Call) -> bool:
+        return call in self._calls
 
-    def answer(self, plugin: str, status: Status, timeout_seconds: float) -> None:
+    def answer(self, call: Call, plugin: str, status: Status, timeout_seconds: float) -> None:
         """Take the answer of a plugin's call, which is over."""
-        del self._calls[plugin]
+        self._calls.remove(call)
         if status.is_wait:
             self._wait_for(plugin, timeout_seconds)
         elif status.is_success:
@@ -120,10 +120,9 @@ class WaitingPod:
             timer.cancel()
         self._timers.clear()
         while self._calls:
-            _, call = self._calls.popitem()
-            task = call.cancel()
+            task = self._calls.pop().cancel()
             if task is not None:
-                self._ending.append(task)
+                self._ending = [*(self._ending or ()), task]
 
 
 class WaitingPods:
