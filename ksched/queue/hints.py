@@ -9,7 +9,7 @@ pod that never wakes.
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from enum import Enum
 from typing import Any
 
@@ -151,6 +151,17 @@ class HintTable:
                     by_waker.setdefault((profile, plugin), []).append(registered)
             found = self._interest[key] = by_waker
         return found
+
+    def interests(self, queued: QueuedPodInfo) -> Callable[[ClusterEvent], bool]:
+        """Tell by kind which events the plugins that rejected a pod registered for."""
+        profile = queued.pod.spec.scheduler_name
+        wakers = [(profile, plugin) for plugin in queued.rejector_plugins]
+
+        def is_wanted(event: ClusterEvent) -> bool:
+            interest = self.interest(event)
+            return event.is_wildcard or any(waker in interest for waker in wakers)
+
+        return is_wanted
 
     def is_pod_worth_requeuing(
         self, queued: QueuedPodInfo, event: ClusterEvent, old: Any, new: Any

@@ -3,12 +3,18 @@
 An attempt decides on a snapshot. What changes meanwhile may be just what the pod lacked, so events
 are kept while any pod is in flight and replayed when a rejected pod comes back. An event is
 dropped as soon as every pod popped before it has come back or is done.
+
+Pods held at Permit stay in flight for minutes. When thousands of them come back at once, each must
+not walk past all that happened meanwhile: beyond a few events only those are looked at that the
+rejecting plugins registered for, and of these no more than ``MAX_REPLAYED``.
 """
 
 from __future__ import annotations
 
 from collections import Counter, OrderedDict, deque
+from collections.abc import Callable
 from itertools import islice
+from operator import itemgetter
 from typing import Any, NamedTuple
 
 from ksched.framework.cluster_events import WILDCARD, ClusterEvent
@@ -17,6 +23,13 @@ from ksched.framework.queued_pod import QueuedPodInfo
 MAX_EVENTS = 10_000
 """A pod may be held at Permit for a quarter of an hour; beyond this many events the oldest are
 dropped and their pods are treated as woken, so memory is bounded and no wake-up is lost."""
+
+
+MAX_REPLAYED = 1_000
+"""How many events are replayed for one pod, the newest; if there are more it is treated as woken. A
+hint takes microseconds, and nothing else runs meanwhile."""
+
+_WORTH_AN_INDEX = 64
 
 
 class SeenEvent(NamedTuple):
@@ -42,6 +55,57 @@ class Attempt:
         self.is_deleted = False
 
 
+_Numbered = tuple[int, SeenEvent]
+
+
+class _Index:
+    """Events by kind, those of single pods by UID; filled only as far as it was needed."""
+
+    def __init__(self) -> None:
+        self.end = 0
+        """Number of the first event that is not in it."""
+        self._shared: dict[ClusterEvent, deque[_Numbered]] = {}
+        self._own: dict[str, deque[_Numbered]] = {}
+
+    def add(self, number: int, seen: SeenEvent) -> None:
+        if seen.only is None:
+            series = self._shared.setdefault(seen.event, deque())
+        else:
+            series = self._own.setdefault(seen.only, deque())
+        series.append((number, seen))
+        self.end = number + 1
+
+    def drop_first_of(self, seen: SeenEvent) -> None:
+        """Drop an event that is the oldest of all."""
+        if seen.only is None:
+            self._shared[seen.event].popleft()
+            return
+        series = self._own[seen.only]
+        series.popleft()
+        if not series:
+            del self._own[seen.only]
+
+    def clear(self, end: int) -> None:
+        self._shared.clear()
+        self._own.clear()
+        self.end = end
+
+    def find(
+        self, start: int, uid: str, is_wanted: Callable[[ClusterEvent], bool]
+    ) -> list[SeenEvent]:
+        """The newest wanted events from ``start`` on, newest first, at most one too many."""
+        wanted = [series for event, series in self._shared.items() if is_wanted(event)]
+        wanted.append(self._own.get(uid, deque()))
+        found = [
+            numbered
+            for series in wanted
+            for numbered in islice(reversed(series), MAX_REPLAYED + 1)
+            if numbered[0] >= start
+        ]
+        found.sort(key=itemgetter(0), reverse=True)
+        return [seen for _, seen in found[: MAX_REPLAYED + 1]]
+
+
 class InFlight:
     """The pods in flight, oldest first, and the events since the oldest was popped."""
 
@@ -51,6 +115,7 @@ class InFlight:
         self._events: deque[SeenEvent] = deque()
         self._dropped = 0
         """Events that left at the head so far: the number of the first one still here."""
+        self._index = _Index()
 
     def add(self, queued: QueuedPodInfo) -> None:
         end = self._dropped + len(self._events)
@@ -63,6 +128,7 @@ class InFlight:
         if not self._attempts:
             self._dropped += len(self._events)
             self._events.clear()
+            self._index.clear(self._dropped)
             return
         oldest = next(iter(self._attempts.values()))
         while self._events and self._dropped < oldest.start:
@@ -79,21 +145,39 @@ class InFlight:
         if len(self._events) > self._max_events:
             self._drop_first()
 
-    def events_since(self, attempt: Attempt) -> list[SeenEvent]:
-        """Return the events since a pod was popped that may concern it, oldest first."""
+    def events_since(
+        self, attempt: Attempt, is_wanted: Callable[[ClusterEvent], bool]
+    ) -> list[SeenEvent]:
+        """Return the events since a pod was popped that may concern it, oldest first.
+
+        ``is_wanted`` tells kinds of events that can change anything for the pod; of the others some
+        may be returned.
+        """
         count = self._dropped + len(self._events) - attempt.start
         if not count:
             return []
-        # Counted from the end: an old pod at Permit must not make the others walk past its events.
-        events = [
-            seen
-            for seen in islice(reversed(self._events), count)
-            if seen.only is None or seen.only == attempt.queued.uid
-        ]
-        if attempt.start < self._dropped:
+        uid, is_woken = attempt.queued.uid, attempt.start < self._dropped
+        if count <= _WORTH_AN_INDEX:
+            # Counted from the end: old pods must not make the others walk past their events.
+            latest = islice(reversed(self._events), count)
+            events = [seen for seen in latest if seen.only is None or seen.only == uid]
+        else:
+            self._fill_index()
+            events = self._index.find(attempt.start, uid, is_wanted)
+            if len(events) > MAX_REPLAYED:
+                is_woken = True
+                events.pop()
+        if is_woken:
             events.append(SeenEvent(WILDCARD, None, None))
         events.reverse()
         return events
+
+    def _fill_index(self) -> None:
+        end = self._dropped + len(self._events)
+        begin = max(self._index.end, self._dropped)
+        missing = list(islice(reversed(self._events), end - begin))
+        for number, seen in enumerate(reversed(missing), begin):
+            self._index.add(number, seen)
 
     def attempts(self) -> list[Attempt]:
         return list(self._attempts.values())
@@ -106,7 +190,9 @@ class InFlight:
         return Counter(seen.event.label for seen in self._events)
 
     def _drop_first(self) -> None:
-        self._events.popleft()
+        seen = self._events.popleft()
+        if self._dropped < self._index.end:
+            self._index.drop_first_of(seen)
         self._dropped += 1
 
     def __len__(self) -> int:

@@ -448,7 +448,8 @@ class SchedulingQueue:
             # Nobody kept the events since its pop, so it must not wait for one.
             return AFTER_BACKOFF, detail
         strategy, woken_by = SKIP, ""
-        for event, old, new, _ in self._in_flight.events_since(attempt):
+        is_wanted = self._hints.interests(queued)
+        for event, old, new, _ in self._in_flight.events_since(attempt, is_wanted):
             answer = self._hints.is_pod_worth_requeuing(queued, event, old, new)
             if answer is IMMEDIATELY:
                 return answer, f"{detail}; {event.label} meanwhile"
