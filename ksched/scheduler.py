@@ -24,6 +24,7 @@ from msgspec import Raw
 from ksched.api.decoding import decode_pod, decoder
 from ksched.api.objects import Pod
 from ksched.binding import BindingCycle
+from ksched.binding_tasks import BindingTasks
 from ksched.cache.cache import SchedulerCache
 from ksched.cache.listings import Listings
 from ksched.cache.pod_info import PodInfo
@@ -332,8 +333,7 @@ class Scheduler:
                 sweeper = Sweeper(self.cache, self._cycle, self.profiles.values(), self.clock)
                 tasks.start_soon(sweeper.run, name="sweep")
                 with anyio.CancelScope() as self._drain:
-                    # A task per pod: asyncio's group costs a tenth of anyio's here.
-                    async with asyncio.TaskGroup() as bindings:
+                    async with BindingTasks() as bindings:
                         while (queued := await self.queue.pop()) is not None:
                             await self._schedule_one(queued, bindings)
                 tasks.cancel_scope.cancel()

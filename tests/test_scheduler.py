@@ -16,7 +16,7 @@ from ksched.apiserver.server import ApiServer
 from ksched.apiserver.status import StatusError
 from ksched.decisions import Result
 from ksched.errors import ConfigError
-from ksched.framework import SUCCESS, unschedulable
+from ksched.framework import SUCCESS, Status, unschedulable
 from ksched.queue.places import Place
 from ksched.scheduler import Scheduler
 from ksched.testing import (
@@ -186,6 +186,28 @@ async def test_what_does_not_finish_is_cut_off_at_the_deadline(plugin: FakePlugi
     assert c.bound("web") is None
     assert len(plugin.calls("unreserve")) == len(plugin.calls("reserve"))
     checkers.check_books()
+
+
+async def test_a_plugin_that_cleans_up_is_waited_for_and_not_cancelled_again() -> None:
+    cancellations = 0
+
+    async def pre_bind(*args: Any) -> Status:
+        nonlocal cancellations
+        while True:
+            try:
+                await asyncio.sleep(3600 if not cancellations else 5)
+            except asyncio.CancelledError:
+                cancellations += 1
+                continue
+            raise asyncio.CancelledError
+
+    slow = FakePlugin("Slow", pre_bind=SUCCESS)
+    slow.pre_bind = pre_bind  # type: ignore[attr-defined]
+    slow.timeout_seconds = 7200
+    async with cluster(nodes=1, plugins=[slow]) as c:
+        await c.create(make_pod("web"))
+        await c.settle()
+    assert (c.clock.now(), cancellations) == (15.0, 1)
 
 
 async def test_no_pod_is_begun_after_the_end_was_asked_for() -> None:

@@ -38,7 +38,7 @@ LAYERS: list[set[str]] = [
         "ksched.sweeping",
         "ksched.watches",
     },
-    {"ksched.binding"},
+    {"ksched.binding", "ksched.binding_tasks"},
     {"ksched.scheduler"},
     {"ksched"},  # the public names
     {"ksched.web", "ksched.observation", "ksched.inspection", "ksched.watchdog"},
