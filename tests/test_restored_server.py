@@ -6,6 +6,7 @@ Meanwhile the counter of versions runs again through numbers that were used befo
 
 from __future__ import annotations
 
+import random
 from collections.abc import Iterator
 
 import pytest
@@ -216,6 +217,38 @@ async def test_a_condition_that_was_lost_is_told_again() -> None:
         await c.patch_node("n1", {"metadata": {"labels": {"a": "b"}}})
         await c.advance(100)
         assert "not today" in c.message("web")
+
+
+@pytest.mark.parametrize("seed", [*range(8), 175, 192])
+async def test_whatever_happened_the_truth_is_known_again(seed: int) -> None:
+    """Random changes, copies and restorations, under watches that break or lag at random."""
+    rng = random.Random(seed)
+    async with cluster(nodes=6, seed=seed) as c:
+        c.faults.rules += [
+            Rule(Fault(event_delay_seconds=0.5), verb="watch", chance=0.2, times=None),
+            Rule(Fault(delay_seconds=0.7), resource="pods/binding", chance=0.2, times=None),
+            Rule(Fault(lose_response=True), resource="pods/binding", chance=0.1, times=None),
+        ]
+        copy, created = c.server.store.copy(), 0
+        for _ in range(120):
+            step = rng.random()
+            if step < 0.5:
+                created += 1
+                await c.create(make_pod(f"p{created}").req(cpu="100m"))
+            elif step < 0.65 and c.pod_names():
+                await c.delete(rng.choice(c.pod_names()), grace_seconds=0)
+            elif step < 0.8:
+                label = {"metadata": {"labels": {"beat": str(created)}}}
+                await c.patch_node("n1", label)
+            elif step < 0.87:
+                copy = c.server.store.copy()
+            elif step < 0.93:
+                await restore(c, copy, overtakes=rng.random() < 0.5)
+            await c.advance(rng.choice([0, 0, 0.3, 2]))
+        c.faults.rules.clear()
+        await c.advance(60)
+        assert all(c.bound(name) for name in c.pod_names())
+        await check(c)
 
 
 async def test_a_quiet_outage_costs_no_list() -> None:

@@ -3,7 +3,7 @@
     list ──────────────► watch ──410 Gone──► list again, as a difference
      ▲ pages or           │
      │ WatchList          ├─ closed, broken, silent, garbled: watch again from the last version,
-     └─ failed: wait      │  if the server still has the latest change that we know
+     └─ failed: wait      │  if the server still has the past that we know
                           ├─ refused or garbled again and again at one version: list again
                           └─ older than what we know: the server lost its data, list again
 
@@ -11,10 +11,8 @@ Every change reaches the handler exactly once (see ``store``). A server that ref
 once is asked again after 0.8 s, doubling to 30 s, each lengthened at random up to twice; one that
 cannot be reached at all after 10 s at the latest, since trying costs it nothing.
 
-A server restored from a backup accepts a watch from a version it has not reached yet, waits for it
-without a word, and goes on from there as if nothing had happened. So before a watch is opened again
-the latest known change is read at the known version: one small request every few minutes. All kinds
-have one history, therefore ``on_history_lost`` lets the others list again too.
+All kinds have one history (see ``history``), therefore ``on_history_lost`` lets the others list
+again too when one of them finds that the server has another one.
 """
 
 from __future__ import annotations
@@ -38,6 +36,7 @@ from ksched.api.decoding import (
     WatchEvent,
     decode_watch_event,
 )
+from ksched.client.history import History, HistoryLost, is_history_lost
 from ksched.client.resources import Resource
 from ksched.client.rest import EVERYTHING, PAGE_LIMIT, ApiClient, Selection
 from ksched.client.retry import Backoff
@@ -56,12 +55,8 @@ _TRIES_AT_ONE_VERSION = 3
 _MAX_PATIENCE = 300.0
 # Answers that say that the server knows no streaming lists; all others may pass.
 _NO_STREAMING = frozenset({400, 404, 405, 415, 422})
-# Likewise of lists at a version.
-_CANNOT_ANSWER = _NO_STREAMING
 # What a server with an etcd too old for them says, with code 500 and inside the stream.
 _NO_PROGRESS = "RequestWatchProgress"
-# What a server says of a version that it has not reached; the second is etcd's own word.
-_FUTURE = ("Too large resource version", "future revision")
 # Longest nominal pause while the server cannot be reached.
 _UNREACHABLE_SECONDS = 5.0
 # Several kinds may notice the same loss; a list as young as this has seen it.
@@ -108,6 +103,7 @@ class Reflector(Generic[T]):
         self._client = client
         self._resource = resource
         self._store = Store(resource.kind, decode, handler)
+        self._history = History(client, resource, selection, self._store)
         self._handler = handler
         self._clock = clock
         self._selection = selection
@@ -226,10 +222,10 @@ class Reflector(Generic[T]):
             },
         )
         self._complaint = complaint
-        if isinstance(error, Gone):
-            self._version = ""
-        elif any(words in str(error) for words in _FUTURE):
+        if is_history_lost(error):
             self._history_lost()
+        elif isinstance(error, Gone):
+            self._version = ""
         # A lost connection says nothing about the version. An answer that fails again and again
         # does: the version may be one the server has never heard of (restored from a backup).
         elif not isinstance(error, TooManyRequests) and getattr(error, "code", -1) != 0:
@@ -376,33 +372,11 @@ class Reflector(Generic[T]):
     # -- watching -------------------------------------------------------------------------------
 
     async def _check_history(self) -> None:
-        """Make sure that the server's past is the one we know; raises ``Gone`` when it is not."""
-        if self._is_fresh:
-            self._is_fresh = False
-            return
-        known, latest = self._version, self._store.latest
-        try:
-            page = await self._client.list_page(
-                self._resource,
-                self._selection.only(latest.namespace, latest.name) if latest else self._selection,
-                limit=1,
-                exactly_at=known,
-            )
-        except ApiError as error:
-            # Such a server cannot be asked; what it says to the watch has to do.
-            if error.code in _CANNOT_ANSWER:
-                return
-            raise
-        self.state.contact_at = self._clock.now()
-        answered = page.metadata.resource_version
-        found = identify(page.items[0]).resource_version if page.items else ""
-        if is_older(answered, known):
-            raise self._went_back(answered)
-        if answered == known and found != (latest.version if latest else ""):
-            self._history_lost()
-            what = f"{latest.name} is {found or 'absent'}" if latest else f"{found} exists"
-            problem = f"LIST {self._resource.path()}: {what} at {known}, unlike what was watched"
-            raise Gone(410, "HistoryLost", problem)
+        """Before a watch is opened again: make sure that the server's past is the one we know."""
+        if not self._is_fresh:
+            await self._history.check(self._version)
+            self.state.contact_at = self._clock.now()
+        self._is_fresh = False
 
     async def _watch(self) -> None:
         async with self._client.watch(
@@ -441,12 +415,11 @@ class Reflector(Generic[T]):
                 await asyncio.sleep(0)
                 self._slice_began = self._clock.now()
 
-    def _went_back(self, version: str) -> Gone:
+    def _went_back(self, version: str) -> HistoryLost:
         """Versions only ever grow, unless the server lost its data or was restored."""
         where = self._resource.path()
         problem = f"resourceVersion went back from {self._version} to {version}"
-        self._history_lost()
-        return Gone(410, "VersionWentBack", f"WATCH {where}: {problem}")
+        return HistoryLost(410, "VersionWentBack", f"WATCH {where}: {problem}")
 
     def _event(self, line: bytes) -> WatchEvent:
         try:

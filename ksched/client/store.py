@@ -7,7 +7,7 @@ Whatever the network repeats, reorders or forgets, a handler sees for each key a
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from types import MappingProxyType
 from typing import Generic, NamedTuple, Protocol, TypeVar
 
@@ -58,11 +58,12 @@ def identify(raw: msgspec.Raw) -> ObjectMeta:
 
 
 class Fact(NamedTuple):
-    """What is known of one object: its version, or none if it is gone."""
+    """What one object was at some version of all: its own version then, or none if it was gone."""
 
     namespace: str
     name: str
     version: str
+    at: str
 
 
 class Store(Generic[T]):
@@ -81,23 +82,24 @@ class Store(Generic[T]):
         # Keys that could not be decoded; each is logged once.
         self._undecodable: set[str] = set()
         self._listed: set[str] | None = None
-        # The latest change: a server without it has another history than ours.
-        self.latest: Fact | None = None
+        # The object seen last in a new version, and the one that vanished after it, if one did.
+        self._latest: ObjectMeta | None = None
+        self._vanished: ObjectMeta | None = None
 
     # -- lists ----------------------------------------------------------------------------------
 
     def begin_list(self) -> None:
         """Start a complete list; an interrupted one is simply begun again."""
         self._listed = set()
-        self.latest = None
+        self._latest = self._vanished = None
 
     def list_item(self, raw: msgspec.Raw) -> None:
         """Take one object of a list: it is the truth, whatever was seen before."""
         assert self._listed is not None
         obj = self._decoded(raw)
         meta = identify(raw) if obj is None else obj.metadata
-        if self.latest is None or is_newer(meta.resource_version, self.latest.version):
-            self._note(meta, meta.resource_version)
+        if self._latest is None or is_newer(meta.resource_version, self._latest.resource_version):
+            self._latest = meta
         if obj is None:
             return
         key = meta.key
@@ -109,9 +111,7 @@ class Store(Generic[T]):
     def list_remove(self, raw: msgspec.Raw) -> None:
         """Take back an object of a list that was deleted while the list was streamed."""
         assert self._listed is not None
-        meta = identify(raw)
-        self._listed.discard(meta.key)
-        self._note(meta, "")
+        self._listed.discard(identify(raw).key)
 
     def end_list(self, resource_version: str) -> None:
         """Finish a list: what it did not hold is gone."""
@@ -128,9 +128,7 @@ class Store(Generic[T]):
         """Take an ADDED or MODIFIED object unless it is old news; return its version."""
         obj = self._decoded(raw)
         if obj is None:
-            meta = identify(raw)
-            self._note(meta, meta.resource_version)
-            return meta.resource_version
+            return identify(raw).resource_version
         key, version = obj.metadata.key, obj.metadata.resource_version
         old = self._objects.get(key)
         if old is not None:
@@ -138,7 +136,7 @@ class Store(Generic[T]):
         else:
             known = self._tombstones.get(key, self._floor)
         if is_newer(version, known):
-            self._note(obj.metadata, version)
+            self._latest, self._vanished = obj.metadata, None
             self._set(key, old, obj)
         return version
 
@@ -153,9 +151,36 @@ class Store(Generic[T]):
             version == old.metadata.resource_version
             or is_newer(version, old.metadata.resource_version)
         ):
-            self._note(meta, "")
+            self._vanished = meta
             self._vanish(key, version)
         return version
+
+    # -- what a server must agree with ----------------------------------------------------------
+
+    def holds(self, items: Iterable[msgspec.Raw]) -> bool:
+        """Whether these are the objects held, in the same versions."""
+        found = {meta.key: meta.resource_version for meta in map(identify, items)}
+        for key in self._undecodable:
+            found.pop(key, None)
+        held = {key: obj.metadata.resource_version for key, obj in self._objects.items()}
+        return found == held
+
+    def evidence(self, version: str) -> list[Fact]:
+        """The latest changes, as facts that no other history shares; ``version`` is the known one.
+
+        A deletion alone proves little: what was made after a copy is absent without it too.
+        """
+        facts = []
+        if (meta := self._latest) is not None:
+            held = self._objects.get(meta.key)
+            own = meta.resource_version
+            is_held = held is not None and held.metadata.resource_version == own
+            facts.append(Fact(meta.namespace, meta.name, own, version if is_held else own))
+        if (meta := self._vanished) is not None:
+            facts.append(Fact(meta.namespace, meta.name, "", version))
+        return facts
+
+    # -- changes --------------------------------------------------------------------------------
 
     def _set(self, key: str, old: T | None, new: T) -> None:
         if old is not None and old.metadata.uid != new.metadata.uid:
@@ -168,9 +193,6 @@ class Store(Generic[T]):
             self._handler.added(new)
         else:
             self._handler.modified(old, new)
-
-    def _note(self, meta: ObjectMeta, version: str) -> None:
-        self.latest = Fact(meta.namespace, meta.name, version)
 
     def _vanish(self, key: str, version: str) -> None:
         self._tombstones.pop(key, None)

@@ -19,6 +19,7 @@ STALE_SECONDS: Final = 60.0
 """How long a watch may fail before that is a reason not to be ready."""
 WARN_SECONDS: Final = 60.0
 
+_LOOK_SECONDS: Final = 5.0
 _ERROR_LENGTH: Final = 300
 
 
@@ -88,6 +89,7 @@ class WatchHealth:
     async def run(self) -> None:
         """Warn, until cancelled, as long as there is a problem."""
         while True:
-            await self._clock.sleep(WARN_SECONDS)
+            await self._clock.sleep(_LOOK_SECONDS)
             if problem := self.problem():
                 log.warning("cluster state is out of date", extra={"problem": problem})
+                await self._clock.sleep(WARN_SECONDS - _LOOK_SECONDS)

@@ -156,7 +156,8 @@ class FakeCluster:
         *_, field = query.get("fieldSelector", [""])[0].split(",")
         name = field.removeprefix("metadata.name=") if "metadata.name=" in field else ""
         found = [obj for key, obj in objects.items() if obj and name in ("", key)]
-        page = {"metadata": {"resourceVersion": str(version)}, "items": found[:1]}
+        limit = int(query["limit"][0])
+        page = {"metadata": {"resourceVersion": str(version)}, "items": found[:limit]}
         return Response(200, {}, json.dumps(page).encode())
 
     @asynccontextmanager

@@ -37,13 +37,17 @@ class Restored:
         pytest.param(lambda cluster: cluster.put("kept", size=9), id="a change"),
         pytest.param(lambda cluster: cluster.put("new"), id="a creation"),
         pytest.param(lambda cluster: cluster.delete("kept"), id="a deletion"),
+        pytest.param(lambda cluster: (cluster.put("x"), cluster.delete("x")), id="a short life"),
     ],
 )
 @pytest.mark.parametrize("later", [0, 5, 50])
+@pytest.mark.parametrize("others", [0, 150], ids=["few", "many"])
 async def test_restored_server_is_noticed_when_the_watch_is_opened_again(
-    cluster, witness, reflect, change, later
+    cluster, witness, reflect, change, later, others
 ):
     """Whether or not it has passed the version that was known by then."""
+    for number in range(others):
+        cluster.put(f"other{number}", size=2)
     cluster.put("kept", size=1)
     copy = Restored(cluster)
     losses = []
@@ -57,7 +61,8 @@ async def test_restored_server_is_noticed_when_the_watch_is_opened_again(
             cluster.put("since", size=number)
         assert (cluster.version >= change_seen) == bool(later)
         await asyncio.sleep(5)
-        expected = {"default/kept": 1} | ({"default/since": later - 1} if later else {})
+        expected = {f"default/other{number}": 2 for number in range(others)}
+        expected |= {"default/kept": 1} | ({"default/since": later - 1} if later else {})
         assert sizes(witness) == expected
         cluster.put("fresh")
         await asyncio.sleep(1)
@@ -77,21 +82,24 @@ async def test_restored_server_without_objects_is_noticed(cluster, witness, refl
         assert list(witness.view) == ["default/w"]
 
 
-async def test_outage_of_a_server_with_its_history_costs_no_list(cluster, witness, reflect):
+@pytest.mark.parametrize(("others", "checks"), [(0, 10), (150, 20)], ids=["few", "many"])
+async def test_outage_of_a_server_with_its_history_costs_no_list(cluster, reflect, others, checks):
     losses = []
+    for number in range(others):
+        cluster.put(f"other{number}")
     cluster.put("a")
     async with reflect(on_history_lost=lambda: losses.append(1)):
         for number in range(10):
             await asyncio.sleep(100)
             cluster.put("a", size=number)
-            await asyncio.sleep(0.1)
-            cluster.end_streams(Unavailable(0, "AnswerLost", "reset"))
             cluster.put("b", size=number)
             cluster.delete("b")
+            await asyncio.sleep(0.1)
+            cluster.end_streams(Unavailable(0, "AnswerLost", "reset"))
+            cluster.put("c", size=number)
         await asyncio.sleep(10)
-        assert sizes(witness) == {"default/a": 9}
     assert sum("watch" not in path for _, path in cluster.requests) == 1
-    assert len(cluster.checks) == 10
+    assert len(cluster.checks) == checks
     assert not losses
 
 
