@@ -187,7 +187,9 @@ class Checkers:
                 yield f"{uid}: is on {expected[uid]}, the cache says {node_name}"
             elif uid not in expected and uid not in held:
                 yield f"{uid}: is on no node, the cache says {node_name}"
-        for node in self.ledger.nodes():
+        nodes = self.ledger.nodes()
+        offered = {name for node in nodes for name in amounts(node.status.allocatable)}
+        for node in nodes:
             name = node.metadata.name
             info = cache.get_node(name)
             if info is None:
@@ -198,7 +200,8 @@ class Checkers:
                 used.update(self.ledger.asks(uid))
             used.pop("pods", None)
             for resource, amount in used.items():
-                if info.requested_of(resource) != amount:
+                # What no node offers is not counted: a pod that asks for it fits nowhere.
+                if resource in offered and info.requested_of(resource) != amount:
                     counted = info.requested_of(resource)
                     yield f"{name}: {amount} {resource} in use, the cache says {counted}"
 

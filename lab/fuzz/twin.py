@@ -11,6 +11,7 @@ from ksched.api.decoding import decode_node, decode_pod, decoder
 from ksched.api.objects import Namespace, Node, Pod
 from ksched.api.storage import CSINode, PersistentVolume, PersistentVolumeClaim, StorageClass
 from ksched.apiserver import resources
+from ksched.framework.status import joined
 from ksched.testing.harness import Cluster
 from lab.reference import DEFAULT_PROFILE, Decision, OtherObjects, decide
 
@@ -66,6 +67,7 @@ def disagreement(expected: Decision, node_name: str, message: str) -> str:
     if node_name:
         return f"placed on {node_name}; the reference says: {expected.message[:500]}"
     said = message.partition(" preemption: ")[0]
-    if said == expected.message:
+    head, _, reasons = expected.message.removesuffix(".").partition(": ")
+    if said in (expected.message, f"{head}: {joined(reasons.split(', '))}."):
         return ""
     return f"said {said[:500]!r}; the reference says {expected.message[:500]!r}"
