@@ -12,6 +12,7 @@ from unittest.mock import patch
 from ksched.apiserver.request import Request
 from ksched.apiserver.server import ApiServer
 from ksched.apiserver.watching import Watch
+from ksched.testing.virtual_time import VirtualLoop
 from ksched.transport import Response
 
 
@@ -35,6 +36,17 @@ class StallMeter:
         name = _task_name(handle)
         if name not in self.left_out and seconds > self.longest.get(name, 0.0):
             self.longest[name] = seconds
+
+
+class WorkingLoop(VirtualLoop):
+    """A virtual loop on which computing takes time: work in time slices is cut as on any other."""
+
+    def __init__(self) -> None:
+        self._began = time.thread_time()
+        super().__init__()
+
+    def time(self) -> float:
+        return super().time() + time.thread_time() - self._began
 
 
 @contextmanager
