@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: test-contract load soak run test lint types unit again explore fuzz docs simulate assets assets-path test-real parity bench-real clean help
+.PHONY: test-contract load soak run test lint types unit again explore fuzz bulky docs simulate assets assets-path test-real parity bench-real clean help
 .DEFAULT_GOAL := help
 
 help: ## list the targets
@@ -42,6 +42,9 @@ simulate: $(VENV)/.installed-test ## clusters live through bad weather: make sim
 
 fuzz: $(VENV)/.installed-test ## objects at the limits of API validation, from a new seed: make fuzz OBJECTS=20000
 	$(BIN)/python -m lab.fuzz --keep-going --objects $(or $(OBJECTS),20000)
+
+bulky: assets $(VENV)/.installed-test ## pods as large as an API server admits, beside ordinary ones: make bulky BULKY="--nodes 5000"
+	$(BIN)/python -m lab.beside $(BULKY)
 
 explore: $(VENV)/.installed-test ## the property tests with examples nobody has seen yet
 	KSCHED_EXAMPLES=explore $(BIN)/pytest -n auto -m "not real"

@@ -73,7 +73,10 @@ def _node_selector(pod: PodBuilder, size: int) -> PodBuilder:
 
 
 def _resources(pod: PodBuilder, size: int) -> PodBuilder:
-    return pod.req({f"example.com/r{number}": "1" for number in range(size)})
+    names = {f"example.com/r{number}": "1" for number in range(size)}
+    # The API server wants limits, and takes them for requests too.
+    container = {"name": "c0", "image": "pause", "resources": {"requests": names, "limits": names}}
+    return pod.merge({"spec": {"containers": [container]}})
 
 
 def _node_terms(pod: PodBuilder, terms: list[Json]) -> PodBuilder:
@@ -188,7 +191,7 @@ def _disk(number: int) -> Json:
 def _containers(pod: PodBuilder, size: int, field: str) -> PodBuilder:
     found = [
         {
-            "name": f"c{number}",
+            "name": f"{field[0]}{number}",
             "image": "registry.k8s.io/pause:3.10",
             "resources": {"requests": {"cpu": "1m", "memory": "1Mi"}},
         }
