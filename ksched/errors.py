@@ -86,7 +86,7 @@ class TookTooLong(KschedError):
 
     def __init__(self, seconds: float) -> None:
         super().__init__(
-            f"the spec is so large that the attempt was cut short after {seconds * 1000:.0f}ms; "
+            f"the spec is so large that the attempt was cut short after {seconds * 1000:.0f} ms; "
             "it goes on after a pause"
         )
 

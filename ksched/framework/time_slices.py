@@ -96,5 +96,5 @@ def within_budget(steps: Steps[T], now: Callable[[], float]) -> Steps[T]:
         if is_long:
             spent += now() - began
             if spent > ATTEMPT_SECONDS:
-                raise TookTooLong(spent)
+                raise TookTooLong(ATTEMPT_SECONDS)
         yield

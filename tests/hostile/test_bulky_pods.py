@@ -12,9 +12,12 @@ from typing import Any
 import pytest
 
 from ksched.cycle import Placed, Rejected
+from ksched.framework import time_slices
 from ksched.framework.plugins.inter_pod_affinity import filtering, scoring
 from ksched.framework.queued_pod import QueuedPodInfo
+from ksched.queue.places import Place
 from ksched.testing.builders import PodBuilder, make_node, make_pod
+from ksched.testing.harness import cluster
 from ksched.testing.virtual_time import VirtualClock
 from lab.bulky import HOSTNAME, MOST, PREFERRED, REQUIRED, bulky_pod
 from lab.decider import Decider
@@ -84,15 +87,15 @@ async def lines_executed(work: Awaitable[Any]) -> int:
 async def test_an_attempt_costs_what_the_spec_and_the_cluster_have_not_their_product(
     kind: str,
 ) -> None:
-    cluster = decider()
+    small = decider()
     if kind == "host ports":
         crowd = bulky_pod(kind, SIZE, "crowd").node("node-1").to_dict()
         for port in crowd["spec"]["containers"][0]["ports"]:
             port["hostPort"] += SIZE
-        cluster.cache.add_pod(cluster.cache.pod_info(PodBuilder(crowd).obj()))
-    await attempt(cluster, make_pod("ordinary").req(cpu="1"))
+        small.cache.add_pod(small.cache.pod_info(PodBuilder(crowd).obj()))
+    await attempt(small, make_pod("ordinary").req(cpu="1"))
 
-    lines = await lines_executed(attempt(cluster, bulky_pod(kind, SIZE)))
+    lines = await lines_executed(attempt(small, bulky_pod(kind, SIZE)))
 
     assert lines < LINES_PER_ELEMENT * SIZE + LINES_PER_NODE * NODES
 
@@ -111,7 +114,7 @@ async def test_an_attempt_costs_what_the_spec_and_the_cluster_have_not_their_pro
 async def test_a_long_attempt_is_sliced_cut_short_and_taken_up_again(kind: str, size: int) -> None:
     pod = bulky_pod(kind, size)
     expected = await decider().decide(pod.obj())
-    cluster = decider(WorkClock(0.005))
+    small = decider(WorkClock(0.005))
     turns = 0
 
     async def others() -> None:
@@ -124,7 +127,7 @@ async def test_a_long_attempt_is_sliced_cut_short_and_taken_up_again(kind: str, 
     cut_short = 0
     while True:
         turns = 0
-        outcome = await attempt(cluster, pod)
+        outcome = await attempt(small, pod)
         if not (isinstance(outcome, Rejected) and "cut short" in outcome.message):
             break
         cut_short += 1
@@ -135,7 +138,7 @@ async def test_a_long_attempt_is_sliced_cut_short_and_taken_up_again(kind: str, 
     waiting.cancel()
 
     assert cut_short >= 2
-    verdict = await cluster.decide(pod.obj())
+    verdict = await small.decide(pod.obj())
     assert verdict.feasible == expected.feasible
     assert verdict.message == expected.message
     assert verdict.scores == expected.scores
@@ -198,23 +201,48 @@ async def test_what_was_computed_of_large_affinity_follows_the_nodes() -> None:
     for term in required:
         del term["matchExpressions"][2]
     pod = pod.merge({"spec": {"affinity": {"nodeAffinity": terms}}})
-    cluster = decider()
+    small = decider()
 
     def expected() -> set[str]:
         return {
             info.name
-            for info in cluster.cache.snapshot.table.infos
+            for info in small.cache.snapshot.table.infos
             if info.labels.get("zone") == "zone-0" and info.labels.get("pool") == "p"
         }
 
-    assert (await cluster.decide(pod.obj())).feasible == expected()
-    cluster.cache.add_node(make_node("node-3").label(zone="zone-0", pool="p").obj())
-    cluster.cache.add_node(make_node("new").label(zone="zone-0", pool="p").obj())
-    cluster.cache.remove_node("node-0")
-    cluster.cache.add_node(make_node("node-10").label(zone="zone-1", pool="p").obj())
-    found = (await cluster.decide(pod.obj())).feasible
+    assert (await small.decide(pod.obj())).feasible == expected()
+    small.cache.add_node(make_node("node-3").label(zone="zone-0", pool="p").obj())
+    small.cache.add_node(make_node("new").label(zone="zone-0", pool="p").obj())
+    small.cache.remove_node("node-0")
+    small.cache.add_node(make_node("node-10").label(zone="zone-1", pool="p").obj())
+    found = (await small.decide(pod.obj())).feasible
     assert {"node-3", "new"} <= found
     assert found == expected()
     for number in range(NODES):
-        cluster.cache.add_node(make_node(f"more-{number}").label(zone="zone-0", pool="p").obj())
-    assert (await cluster.decide(pod.obj())).feasible == expected()
+        small.cache.add_node(make_node(f"more-{number}").label(zone="zone-0", pool="p").obj())
+    assert (await small.decide(pod.obj())).feasible == expected()
+
+
+async def test_a_pod_that_is_set_aside_says_why_lets_others_pass_and_gets_its_answer(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    # No time passes within a step on a virtual clock: the least there is must be too much.
+    monkeypatch.setattr(time_slices, "ATTEMPT_SECONDS", -0.001)
+    async with cluster(nodes=3) as c:
+        await c.create(bulky_pod("node affinity terms", SIZE))
+        await c.settle()
+        condition = c.condition("bulky")
+        assert condition["reason"] == "Unschedulable"
+        assert condition["message"].startswith("the spec is so large that the attempt was cut")
+
+        await c.create(make_pod("ordinary"))
+        await c.settle()
+        assert c.bound("ordinary")
+        assert c.place("bulky") is Place.BACKOFF
+
+        await c.advance(300)
+        assert c.message("bulky").startswith(
+            "0/3 nodes are available: 3 node(s) didn't match Pod's node affinity/selector."
+        )
+        places = [step.target for step in c.story("bulky")]
+        assert 5 < places.count(Place.IN_FLIGHT) < 40, "an attempt after every pause, and an end"
