@@ -209,10 +209,6 @@ class NodeTable:
     def some(self, rows: NDArray[np.intp]) -> NodeRows:
         return NodeRows(self, rows)
 
-    def has_label(self, key: str) -> bool:
-        """Whether some node has a label of this key."""
-        return key in self.labels
-
     def label_column(self, key: str) -> InternedColumn[str | None]:
         """Values of a label by row, as they are now."""
         return self.labels.column(key)

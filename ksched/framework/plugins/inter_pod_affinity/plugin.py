@@ -54,6 +54,7 @@ from ksched.framework.plugins.inter_pod_affinity.terms import (
     AffinityTerm,
     ResolvedTerm,
     TermIndex,
+    Terms,
     compile_terms,
     compiling_terms,
     depends_on_namespaces,
@@ -147,7 +148,9 @@ class InterPodAffinity:
         index: TermIndex[AffinityTerm],
     ) -> Steps[Status]:
         """Take over what is new, with pauses; other pods may have any number of terms."""
-        terms = yield from within_budget(compiling_terms(template), self._now)
+        terms: Terms | None = template.facts.get(terms_of)
+        if terms is None:
+            terms = yield from within_budget(compiling_terms(template), self._now)
         if terms.problems:
             return unresolvable(f"parsing pod: {aggregate(terms.problems)}")
         yield from index.catching_up()
@@ -217,7 +220,9 @@ class InterPodAffinity:
     def _pre_scoring(
         self, state: CycleState, template: PodTemplate, carried: CarriedTerms
     ) -> Steps[Status]:
-        terms = yield from within_budget(compiling_terms(template), self._now)
+        terms: Terms | None = template.facts.get(terms_of)
+        if terms is None:
+            terms = yield from within_budget(compiling_terms(template), self._now)
         if terms.problems:
             return error(f"failed to parse pod: {aggregate(terms.problems)}")
         yield from carried.index.catching_up()

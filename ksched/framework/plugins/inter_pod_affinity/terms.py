@@ -80,7 +80,10 @@ def compiling_terms(template: PodTemplate) -> Steps[Terms]:
     known: Terms | None = template.facts.get(terms_of)
     if known is None:
         affinity = template.spec.affinity
-        known = NO_TERMS if affinity is None else (yield from _going_on(template, affinity))
+        if affinity is None or not template.has_pod_affinity:
+            known = NO_TERMS
+        else:
+            known = yield from _going_on(template, affinity)
         template.facts[terms_of] = known
     return known
 

@@ -122,12 +122,20 @@ class PodTopologySpread:
         template: PodTemplate,
         table: NodeTable,
         action: str,
-    ) -> _Kept:
-        """Return what is kept for a template, with counters that are up to date."""
+    ) -> _Kept | None:
+        """Return what is kept for a template, with counters that are up to date.
+
+        ``None`` if all labels are required and no node has one of them: no node counts then,
+        however many constraints there are.
+        """
         kept = self._kept[action].get(table.ledger, template)
-        if kept is None or kept.constraints != constraints:
+        version = table.labels.version
+        if kept is None or kept.constraints != constraints or kept.labels_version != version:
             require_all = action == DO_NOT_SCHEDULE or self._requires_all_keys(template)
+            if require_all and not all(one.topology_key in table.labels for one in constraints):
+                return None
             kept = self._shared_kept(constraints, template, table.ledger, require_all)
+            kept.labels_version = table.labels.version
             self._kept[action].put(template, kept)
         for one in kept.tracked:
             one.domains.catch_up()
@@ -162,10 +170,10 @@ class PodTopologySpread:
             return error(f"obtaining pod's hard topology spread constraints: {problem}")
         if not constraints:
             return self._skip(pod.template, DO_NOT_SCHEDULE)
-        if not _are_labels(constraints, snapshot.table):
+        kept = self._caught_up(constraints, pod.template, snapshot.table, DO_NOT_SCHEDULE)
+        if kept is None:
             state.write(self.name, _UNLABELLED)
             return SUCCESS
-        kept = self._caught_up(constraints, pod.template, snapshot.table, DO_NOT_SCHEDULE)
         if kept.hard is None:
             kept.hard = HardConstraints(kept.tracked)
         state.write(self.name, kept.hard.judge_now())
@@ -204,12 +212,12 @@ class PodTopologySpread:
             )
         if not constraints:
             return self._skip(pod.template, SCHEDULE_ANYWAY)
-        requires_all = self._requires_all_keys(pod.template)
-        if requires_all and not _are_labels(constraints, nodes.table):
+        kept = self._caught_up(constraints, pod.template, nodes.table, SCHEDULE_ANYWAY)
+        if kept is None:
             state.write(_SCORES, _UNRATED)
             return SUCCESS
-        kept = self._caught_up(constraints, pod.template, nodes.table, SCHEDULE_ANYWAY)
         if kept.soft is None or not kept.soft.is_for(nodes):
+            requires_all = self._requires_all_keys(pod.template)
             kept.soft = SoftSpread(kept.tracked, nodes, require_all_keys=requires_all)
         state.write(_SCORES, kept.soft)
         return SUCCESS
@@ -276,15 +284,18 @@ class PodTopologySpread:
 _UNLABELLED, _UNRATED = Unlabelled(), Unrated()
 
 
-def _are_labels(constraints: Sequence[Constraint], table: NodeTable) -> bool:
-    """Whether each constraint is over a label that some node has."""
-    return all(table.has_label(one.topology_key) for one in constraints)
-
-
 class _Kept:
     """Constraints with their counters, and what was made of them."""
 
-    __slots__ = ("__weakref__", "constraints", "hard", "ledger", "soft", "tracked")
+    __slots__ = (
+        "__weakref__",
+        "constraints",
+        "hard",
+        "labels_version",
+        "ledger",
+        "soft",
+        "tracked",
+    )
 
     def __init__(
         self,
@@ -295,6 +306,8 @@ class _Kept:
         self.constraints = constraints
         self.ledger = ledger
         self.tracked = tracked
+        self.labels_version = -1
+        """Of the node table when some node had each label that is required."""
         self.hard: HardConstraints | None = None
         self.soft: SoftSpread | None = None
 
