@@ -50,7 +50,7 @@ from ksched.framework.plugins.inter_pod_affinity.scoring import (
     normalize,
 )
 from ksched.framework.plugins.inter_pod_affinity.terms import (
-    NO_TERMS,
+    UNKNOWN,
     AffinityTerm,
     ResolvedTerm,
     TermIndex,
@@ -132,7 +132,9 @@ class InterPodAffinity:
         template, ledger = pod.template, snapshot.table.ledger
         index, _ = self._terms_in(ledger)
         if index.is_current:
-            if not index and template.facts.get(terms_of) is NO_TERMS:
+            terms: Terms = template.facts.get(terms_of, UNKNOWN)
+            if not index and terms.require_nothing:
+                # Asked for nothing that may be kept from when it was not so: that is swept.
                 return SKIP
             incoming = self._incoming.get(ledger, template)
             kept = None if incoming is None else incoming.kept
@@ -154,7 +156,7 @@ class InterPodAffinity:
         if terms.problems:
             return unresolvable(f"parsing pod: {aggregate(terms.problems)}")
         yield from index.catching_up()
-        if not index and not terms.required_affinity and not terms.required_anti_affinity:
+        if not index and terms.require_nothing:
             return SKIP
         incoming = self._incoming.get(ledger, template)
         if incoming is None:
@@ -210,7 +212,8 @@ class InterPodAffinity:
         template, ledger = pod.template, nodes.table.ledger
         _, carried = self._terms_in(ledger)
         if carried.index.is_current:
-            if not carried.index and template.facts.get(terms_of) is NO_TERMS:
+            terms: Terms = template.facts.get(terms_of, UNKNOWN)
+            if not carried.index and terms.prefer_nothing:
                 return SKIP
             kept = self._preferred.get(ledger, template)
             if kept is not None and kept.is_current and kept.is_counted:
@@ -226,11 +229,8 @@ class InterPodAffinity:
         if terms.problems:
             return error(f"failed to parse pod: {aggregate(terms.problems)}")
         yield from carried.index.catching_up()
-        if (
-            not terms.preferred_affinity
-            and not terms.preferred_anti_affinity
-            and (not carried.index or self._args.ignore_preferred_terms_of_existing_pods)
-        ):
+        ignores_others = self._args.ignore_preferred_terms_of_existing_pods
+        if terms.prefer_nothing and (not carried.index or ignores_others):
             return SKIP
         kept = self._preferred.get(carried.ledger, template)
         if kept is None:

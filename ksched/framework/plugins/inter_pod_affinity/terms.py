@@ -68,6 +68,14 @@ class Terms(NamedTuple):
     preferred_anti_affinity: tuple[Weighted, ...]
     problems: tuple[str, ...]
 
+    @property
+    def require_nothing(self) -> bool:
+        return not (self.required_affinity or self.required_anti_affinity or self.problems)
+
+    @property
+    def prefer_nothing(self) -> bool:
+        return not (self.preferred_affinity or self.preferred_anti_affinity or self.problems)
+
 
 def terms_of(template: PodTemplate) -> Terms:
     """Compile a template's terms (framework/types.go: PodInfo.Update, v1.36)."""
@@ -120,6 +128,8 @@ def _compiling(template: PodTemplate, affinity: Affinity) -> Steps[Terms]:
 
 _NO_RULES = PodAffinity()
 NO_TERMS = Terms((), (), (), (), ())
+UNKNOWN = Terms((), (), (), (), ("not compiled yet",))
+"""In place of terms, to be looked at."""
 
 
 def _compiled(
