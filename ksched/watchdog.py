@@ -33,6 +33,7 @@ from ksched.clock import Clock, LoopClock, stopwatch
 from ksched.cycle import SchedulingCycle
 from ksched.errors import KschedError
 from ksched.framework.runtime.guard import Hook
+from ksched.framework.runtime.permit_calls import PermitCalls
 from ksched.quarantine import marking_patch
 from ksched.queue.hints import HintTable
 
@@ -49,6 +50,7 @@ LAST_WORDS_SECONDS: Final = 2.0
 
 _CYCLE: Final = SchedulingCycle.run.__code__
 _HINT: Final = HintTable._hint.__code__
+_PERMIT_CALL: Final = PermitCalls._ask.__code__
 _ITSELF: Final = "scheduling the pod"
 
 
@@ -69,6 +71,8 @@ def whereabouts(frame: FrameType | None) -> Whereabouts:
     while frame is not None:
         names = frame.f_locals
         owner = names.get("self")
+        if frame.f_code is _PERMIT_CALL:
+            owner = names["hook"]
         if not activity and isinstance(owner, Hook):
             activity, plugin = owner.activity, owner.plugin
         elif not activity and frame.f_code is _HINT:
