@@ -16,12 +16,12 @@ from ksched.cache.pod_info import PodInfo
 from ksched.clock import Clock, stopwatch
 from ksched.cycle import Placed, Rejected, one_node_diagnosis, unreserve_and_forget
 from ksched.errors import ApiError, InvalidObject, NotFound
+from ksched.extenders.chain import NO_EXTENDERS, Extenders
 from ksched.failures import FailureHandler
 from ksched.framework.cluster_events import ASSUMED_POD_FORGOTTEN
 from ksched.framework.diagnosis import Diagnosis
 from ksched.framework.handle import EventRecorder
 from ksched.framework.runtime.deadlines import Deadlines
-from ksched.framework.runtime.extenders import NO_EXTENDERS, Extenders
 from ksched.framework.runtime.guard import PluginFailure
 from ksched.framework.runtime.lifecycle import (
     run_bind,

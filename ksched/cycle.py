@@ -17,6 +17,7 @@ from msgspec.structs import replace
 from ksched.cache.cache import SchedulerCache
 from ksched.cache.pod_info import PodInfo
 from ksched.errors import ExtenderError
+from ksched.extenders.chain import NO_EXTENDERS, Extenders, failed_extender
 from ksched.framework.cycle_state import CycleState
 from ksched.framework.diagnosis import (
     NO_NODES_AVAILABLE,
@@ -28,7 +29,6 @@ from ksched.framework.diagnosis import (
 from ksched.framework.foreign import is_text
 from ksched.framework.interface import PostFilterResult
 from ksched.framework.queued_pod import QueuedPodInfo
-from ksched.framework.runtime.extenders import NO_EXTENDERS, Extenders, failed_extender
 from ksched.framework.runtime.filter_columns import Rows
 from ksched.framework.runtime.guard import Hook, PluginFailure
 from ksched.framework.runtime.lifecycle import run_permit, run_reserve, run_unreserve

@@ -29,7 +29,6 @@ from ksched.cache.cache import SchedulerCache
 from ksched.cache.listings import Listings
 from ksched.cache.pod_info import PodInfo
 from ksched.cache.volumes import Volumes
-from ksched.client.extender_client import Guard
 from ksched.client.rate_limit import RateLimiter
 from ksched.client.recorder import EventRecorder, ProfileRecorder
 from ksched.client.resources import NODES, PODS, RESOURCES
@@ -41,12 +40,13 @@ from ksched.cycle import Placed, Rejected, SchedulingCycle
 from ksched.decisions import Decision, DecisionLog, Result
 from ksched.election.fence import WriteFence
 from ksched.event_handlers import EVENT_RESOURCES, REMOVED, ListingHandler, NodeHandler, PodHandler
+from ksched.extenders.chain import build_extenders
+from ksched.extenders.extender import EXTENDER
+from ksched.extenders.http_client import Guard
 from ksched.failures import SCHEDULER_ERROR, FailureHandler
-from ksched.framework.extender import EXTENDER
 from ksched.framework.plugins.in_tree import IN_TREE
 from ksched.framework.queued_pod import QueuedPodInfo
 from ksched.framework.runtime import registry as registries
-from ksched.framework.runtime.extenders import build_extenders
 from ksched.framework.runtime.framework import Framework
 from ksched.framework.runtime.guard import Hook, PluginFailure
 from ksched.framework.runtime.permit_calls import PermitCalls

@@ -30,6 +30,7 @@ LAYERS: list[set[str]] = [
     {"ksched.framework"},
     {"ksched.framework.plugins", "ksched.queue", "ksched.client"},
     {"ksched.framework.runtime", "ksched.election"},
+    {"ksched.extenders"},
     {"ksched.cycle", "ksched.pod_status", "ksched.quarantine"},
     {
         "ksched.event_handlers",

@@ -17,8 +17,8 @@ from ksched.cache.pod_info import PodInfo
 from ksched.cache.snapshot import Snapshot
 from ksched.clock import Clock
 from ksched.framework.cycle_state import CycleState
-from ksched.framework.extender import Victims
 from ksched.framework.status import Status
+from ksched.framework.victims import Victims
 from ksched.metrics import Metrics
 
 

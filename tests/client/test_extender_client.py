@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 import trustme
 
-from ksched.client.extender_client import HttpExtenderClient
 from ksched.clock import LoopClock
 from ksched.configuration.extenders import Extender
 from ksched.election.fence import WriteFence
 from ksched.errors import ExtenderError
+from ksched.extenders.http_client import HttpExtenderClient
 
 pytestmark = pytest.mark.real_time
 

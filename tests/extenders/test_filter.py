@@ -270,7 +270,7 @@ async def test_long_texts_are_cut_to_what_a_pods_status_can_hold(extenders) -> N
 
 
 async def test_ignorable_failure_is_told_once_until_it_is_over(extenders, caplog) -> None:
-    caplog.set_level(logging.INFO, "ksched.framework.runtime.extenders")
+    caplog.set_level(logging.INFO, "ksched.extenders.chain")
     extenders.on("filter", DOWN)
     async with cluster(1, config=config({**FILTER, "ignorable": True})) as c:
         for name in ("a", "b"):

@@ -19,10 +19,8 @@ from ksched.clock import Clock
 from ksched.configuration.model import SchedulerConfiguration
 from ksched.errors import ConfigError
 from ksched.framework.cycle_state import CycleState
-from ksched.framework.extender import Victims
 from ksched.framework.foreign import is_text, shown
 from ksched.framework.handle import EventRecorder, PodClient
-from ksched.framework.runtime.extenders import NO_EXTENDERS, Extenders
 from ksched.framework.runtime.framework import Framework
 from ksched.framework.runtime.guard import PluginFailure
 from ksched.framework.runtime.pipeline import Pipeline
@@ -31,6 +29,7 @@ from ksched.framework.runtime.registry import Registry
 from ksched.framework.runtime.waiting_pods import WaitingPod, WaitingPods
 from ksched.framework.runtime.what_if import AmountFilters, WhatIf
 from ksched.framework.status import SUCCESS, Status
+from ksched.framework.victims import SupportsPreemption, Victims
 from ksched.metrics import Metrics
 from ksched.queue.nominator import Nominator
 
@@ -63,7 +62,7 @@ class Surroundings(Struct, frozen=True):
     metrics: Metrics
     preemptor: Preemptor
     activate: Callable[[Iterable[PodInfo]], None]
-    extenders: Extenders = NO_EXTENDERS
+    extenders: SupportsPreemption | None = None
 
 
 class FrameworkHandle:
@@ -157,6 +156,8 @@ class FrameworkHandle:
     async def process_preemption(
         self, pod: PodInfo, victims: Mapping[str, Victims]
     ) -> Mapping[str, Victims]:
+        if self._extenders is None:
+            return victims
         return await self._extenders.process_preemption(pod, victims, self.snapshot)
 
     def preempt(self, pod: PodInfo, node_name: str, victims: Sequence[PodInfo]) -> None:

@@ -29,12 +29,12 @@ from ksched.framework import (
     unschedulable,
 )
 from ksched.framework.diagnosis import NodeStatuses, count_reasons
-from ksched.framework.extender import Victims
 from ksched.framework.plugins import names
 from ksched.framework.plugins.default_preemption.budgets import DisruptionBudgets
 from ksched.framework.plugins.default_preemption.candidates import Candidate, pick_one
 from ksched.framework.plugins.default_preemption.dry_run import DryRun, Findings, Rows
 from ksched.framework.plugins.default_preemption.evictable import EvictableByPriority
+from ksched.framework.victims import Victims
 
 WAITING = unresolvable("waiting for the preemption for this pod to be finished")
 NEVER = unschedulable("not eligible due to preemptionPolicy=Never.")

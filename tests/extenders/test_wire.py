@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ksched.api.whole_objects import trim
-from ksched.framework.extender_wire import (
+from ksched.extenders.wire import (
     FilterResult,
     MetaVictims,
     decode_binding_result,
@@ -25,7 +25,7 @@ from ksched.framework.extender_wire import (
     encode_preemption,
 )
 
-GOLDEN = Path(__file__).parent / "golden_extender"
+GOLDEN = Path(__file__).parent / "golden"
 NOTHING = FilterResult(None, None, {}, {}, "")
 
 

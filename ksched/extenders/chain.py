@@ -23,16 +23,17 @@ from ksched.cache.columns import NodeTable
 from ksched.cache.node_info import NodeInfo
 from ksched.cache.pod_info import PodInfo
 from ksched.cache.snapshot import Snapshot
-from ksched.client.extender_client import Guard, HttpExtenderClient
 from ksched.clock import Clock
 from ksched.configuration.extenders import Extender
 from ksched.errors import ConfigError, ExtenderError
+from ksched.extenders.extender import EXTENDER, Filtered, HttpExtender
+from ksched.extenders.http_client import Guard, HttpExtenderClient
 from ksched.framework.diagnosis import Diagnosis, NodeStatuses, count_reasons, rejectors
-from ksched.framework.extender import EXTENDER, Filtered, HttpExtender, Victims
 from ksched.framework.runtime.filter_columns import NO_ROWS, Rows
 from ksched.framework.runtime.pipeline import Feasibility
 from ksched.framework.runtime.score_columns import Scores
 from ksched.framework.status import SUCCESS, Code, Status, unresolvable, unschedulable
+from ksched.framework.victims import Victims
 
 log = logging.getLogger(__name__)
 

@@ -5,7 +5,7 @@ import pytest
 from ksched.api.objects import Container, PodSpec, ResourceRequirements
 from ksched.configuration.extenders import Extender, ExtenderManagedResource
 from ksched.errors import ExtenderError
-from ksched.framework.extender import HttpExtender, whole_node, whole_pod
+from ksched.extenders.extender import HttpExtender, whole_node, whole_pod
 from ksched.testing import make_node, make_pod
 from lab.decider import Decider
 

@@ -26,7 +26,7 @@ Guard = Callable[[Transport], Transport]
 
 
 class HttpExtenderClient:
-    """Posts JSON to one extender (``ksched.framework.extender.ExtenderClient``).
+    """Posts JSON to one extender (``ksched.extenders.extender.ExtenderClient``).
 
     Connections are opened when needed; after ``aclose`` the client may be used again. ``guard``
     wraps the transport of orders, which only a leader may give. Raises ``ValueError`` for settings

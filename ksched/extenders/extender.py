@@ -1,8 +1,8 @@
 """One extender: a process outside that takes part in the decisions (KEP-1819).
 
-What is asked and what an answer means; ``ksched.client.extender_client`` carries the questions. An
+What is asked and what an answer means; ``ksched.extenders.http_client`` carries the questions. An
 extender that does not answer, or answers nonsense, raises ``ExtenderError``. What follows from that
-is decided by ``ksched.framework.runtime.extenders``.
+is decided by ``ksched.extenders.chain``.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from ksched.cache.pod_info import PodInfo
 from ksched.cache.snapshot import Snapshot
 from ksched.configuration.extenders import Extender
 from ksched.errors import ExtenderError
-from ksched.framework.extender_wire import (
+from ksched.extenders.wire import (
     decode_binding_result,
     decode_filter_result,
     decode_host_priorities,
@@ -31,6 +31,7 @@ from ksched.framework.extender_wire import (
     encode_preemption,
 )
 from ksched.framework.interface import MAX_NODE_SCORE
+from ksched.framework.victims import Victims
 from ksched.redaction import redact_text
 
 T = TypeVar("T")
@@ -60,13 +61,6 @@ class ExtenderClient(Protocol):
         ...
 
     async def aclose(self) -> None: ...
-
-
-class Victims(Struct, frozen=True):
-    """Pods to be evicted from one node, the most important first."""
-
-    pods: Sequence[PodInfo]
-    num_pdb_violations: int = 0
 
 
 class Filtered(Struct, frozen=True):

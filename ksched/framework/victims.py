@@ -1,0 +1,28 @@
+"""The victims of a preemption, and who has a say in them besides the plugin that chose them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Protocol
+
+from msgspec import Struct
+
+from ksched.cache.pod_info import PodInfo
+from ksched.cache.snapshot import Snapshot
+
+
+class Victims(Struct, frozen=True):
+    """Pods to be evicted from one node, the most important first."""
+
+    pods: Sequence[PodInfo]
+    num_pdb_violations: int = 0
+
+
+class SupportsPreemption(Protocol):
+    """What DefaultPreemption needs of the extenders."""
+
+    async def process_preemption(
+        self, pod: PodInfo, victims: Mapping[str, Victims], snapshot: Snapshot
+    ) -> Mapping[str, Victims]:
+        """Return those of these preemptions, by node, that will do; raises ``ExtenderError``."""
+        ...
