@@ -21,9 +21,9 @@ from msgspec.structs import replace
 
 from ksched.api.objects import Node, Pod
 from ksched.clock import stopwatch
-from ksched.cycle import Placed, SchedulingCycle
 from ksched.daemon import GC_THRESHOLDS
-from ksched.scheduler import Scheduler
+from ksched.scheduling.scheduler import Scheduler
+from ksched.scheduling.scheduling_cycle import Placed, SchedulingCycle
 from ksched.testing.builders import PodBuilder, make_node, make_pod
 
 HOSTNAME: Final = "kubernetes.io/hostname"

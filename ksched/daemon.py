@@ -37,7 +37,7 @@ from ksched.errors import ConfigError, KschedError, LeaseLost
 from ksched.inspection import compare_with_api_server, log_queue
 from ksched.metrics import Metrics
 from ksched.observation import Observation
-from ksched.scheduler import DRAIN_SECONDS, Scheduler
+from ksched.scheduling.scheduler import DRAIN_SECONDS, Scheduler
 from ksched.transport import Transport
 from ksched.watchdog import Watchdog, quarantine_by
 from ksched.web.health import Check

@@ -16,7 +16,7 @@ from ksched.client.rest import EVERYTHING, Selection
 from ksched.errors import ApiError, InvalidObject
 from ksched.logs import DAEMON
 from ksched.queue.places import ABSENT
-from ksched.scheduler import NOT_TERMINAL, Scheduler
+from ksched.scheduling.scheduler import NOT_TERMINAL, Scheduler
 
 # Somebody asked for these lines, so they appear at every verbosity.
 log = logging.getLogger(DAEMON)

@@ -15,11 +15,11 @@ from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.metrics_core import Metric
 
 from ksched.clock import Clock, stopwatch
-from ksched.decisions import Decision, Result
 from ksched.election import Elector
 from ksched.metrics import Metrics
 from ksched.queue.places import ABSENT, ACTIVE, BACKOFF, IN_FLIGHT, Place
-from ksched.scheduler import Scheduler
+from ksched.scheduling.decisions import Decision, Result
+from ksched.scheduling.scheduler import Scheduler
 
 log = logging.getLogger(__name__)
 

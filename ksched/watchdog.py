@@ -30,12 +30,12 @@ from ksched.cache.pod_info import PodInfo
 from ksched.client.http_transport import ClientConfig, HttpTransport
 from ksched.client.rest import ApiClient
 from ksched.clock import Clock, LoopClock, stopwatch
-from ksched.cycle import SchedulingCycle
 from ksched.errors import KschedError
 from ksched.framework.runtime.guard import Hook
 from ksched.framework.runtime.permit_calls import PermitCalls
-from ksched.quarantine import marking_patch
 from ksched.queue.hints import HintTable
+from ksched.scheduling.quarantine import marking_patch
+from ksched.scheduling.scheduling_cycle import SchedulingCycle
 
 log = logging.getLogger(__name__)
 

@@ -19,7 +19,6 @@ from ksched.cache.listings import Listings
 from ksched.cache.pod_info import PodInfo
 from ksched.clock import Clock
 from ksched.configuration.model import SchedulerConfiguration
-from ksched.cycle import SchedulingCycle
 from ksched.framework.cycle_state import CycleState
 from ksched.framework.diagnosis import Diagnosis
 from ksched.framework.handle import EventRecorder
@@ -38,6 +37,7 @@ from ksched.framework.runtime.waiting_pods import WaitingPods
 from ksched.metrics import Metrics
 from ksched.mishaps import Mishaps
 from ksched.queue.nominator import Nominator
+from ksched.scheduling.scheduling_cycle import SchedulingCycle
 from ksched.testing.virtual_time import VirtualClock
 
 

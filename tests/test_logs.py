@@ -49,7 +49,7 @@ HEADER = r"[IWEF]\d{4} \d\d:\d\d:\d\d\.\d{6} +\d+ test_logs\.py:\d+\] "
 def test_text_line_is_a_sentence_and_fields(lines, extra, text):
     read = lines(verbosity=2)
 
-    logging.getLogger("ksched.scheduler").info("pod moved", extra=extra)
+    logging.getLogger("ksched.scheduling.scheduler").info("pod moved", extra=extra)
 
     (line,) = read()
     assert re.fullmatch(HEADER + re.escape(text), line)
@@ -57,7 +57,7 @@ def test_text_line_is_a_sentence_and_fields(lines, extra, text):
 
 def test_text_line_begins_with_its_severity(lines):
     read = lines(verbosity=4)
-    log = logging.getLogger("ksched.scheduler")
+    log = logging.getLogger("ksched.scheduling.scheduler")
 
     log.debug("a")
     log.info("a")
@@ -82,7 +82,7 @@ def test_traceback_follows_the_line(lines):
 def test_json_line_carries_the_fields_of_kubernetes(lines):
     read = lines(verbosity=2, logging_format="json")
 
-    logging.getLogger("ksched.scheduler").info("pod moved", extra={"pod": "a/b", "n": 2})
+    logging.getLogger("ksched.scheduling.scheduler").info("pod moved", extra={"pod": "a/b", "n": 2})
 
     (line,) = map(json.loads, read())
     assert line.pop("ts") > 1.6e12

@@ -9,10 +9,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-import ksched.binding
-import ksched.cycle
-import ksched.pod_status
-from ksched.binding import BindingCycle
 from ksched.cache.cache import SchedulerCache
 from ksched.cache.columns import NodeTable
 from ksched.cache.node_info import NodeInfo
@@ -23,8 +19,11 @@ from ksched.framework import SUCCESS
 from ksched.metrics import Metrics
 from ksched.mishaps import MAX_TEXT, Mishaps
 from ksched.observation import gauges
-from ksched.preemption_executor import PreemptionExecutor
 from ksched.queue.places import Place
+from ksched.scheduling import binding_cycle, pod_status, scheduling_cycle
+from ksched.scheduling.binding_cycle import BindingCycle
+from ksched.scheduling.preemption_executor import PreemptionExecutor
+from ksched.scheduling.scheduling_cycle import SchedulingCycle
 from ksched.testing import Checkers, FakePlugin, cluster, make_node, make_pod
 from ksched.testing.storage_builders import make_volume
 
@@ -74,10 +73,15 @@ def tracebacks(caplog: pytest.LogCaptureFixture) -> list[str]:
 @pytest.mark.parametrize(
     ("owner", "name", "activity"),
     [
-        pytest.param(ksched.cycle.SchedulingCycle, "find_nodes", "attempt", id="before assuming"),
-        pytest.param(ksched.cycle, "run_reserve", "attempt", id="after assuming"),
-        pytest.param(ksched.cycle, "run_permit", "attempt", id="after reserving"),
-        pytest.param(ksched.binding, "run_pre_bind", "binding", id="before binding"),
+        pytest.param(
+            SchedulingCycle,
+            "find_nodes",
+            "attempt",
+            id="before assuming",
+        ),
+        pytest.param(scheduling_cycle, "run_reserve", "attempt", id="after assuming"),
+        pytest.param(scheduling_cycle, "run_permit", "attempt", id="after reserving"),
+        pytest.param(binding_cycle, "run_pre_bind", "binding", id="before binding"),
         pytest.param(BindingCycle, "_run_bind_plugins", "binding", id="binding"),
     ],
 )
@@ -142,7 +146,7 @@ async def test_a_broken_invariant_still_ends_the_process(monkeypatch: pytest.Mon
     def broken(*args: Any) -> None:
         raise InvariantBroken("two and two are five")
 
-    monkeypatch.setattr(ksched.cycle.SchedulingCycle, "find_nodes", broken)
+    monkeypatch.setattr(SchedulingCycle, "find_nodes", broken)
 
     async def run() -> None:
         async with cluster(nodes=2) as c:
@@ -179,7 +183,7 @@ async def _fail(*args: Any) -> Any:
 @pytest.mark.parametrize(
     ("owner", "name", "activity"),
     [
-        pytest.param(ksched.pod_status, "patch_body", "status update", id="condition"),
+        pytest.param(pod_status, "patch_body", "status update", id="condition"),
         pytest.param(ProfileRecorder, "event", "event", id="event"),
     ],
 )

@@ -25,22 +25,13 @@ LAYERS: list[set[str]] = [
     {"ksched.errors", "ksched.clock", "ksched.metrics", "ksched.redaction", "ksched.transport"},
     {"ksched.logs", "ksched.mishaps"},
     {"ksched.api"},
-    {"ksched.configuration", "ksched.decisions"},
+    {"ksched.configuration"},
     {"ksched.cache", "ksched.apiserver"},
     {"ksched.framework"},
     {"ksched.framework.plugins", "ksched.queue", "ksched.client"},
     {"ksched.framework.runtime", "ksched.election"},
     {"ksched.extenders"},
-    {"ksched.cycle", "ksched.pod_status", "ksched.quarantine"},
-    {
-        "ksched.event_handlers",
-        "ksched.failures",
-        "ksched.preemption_executor",
-        "ksched.sweeping",
-        "ksched.watches",
-    },
-    {"ksched.binding", "ksched.binding_tasks"},
-    {"ksched.scheduler"},
+    {"ksched.scheduling"},
     {"ksched"},  # the public names
     {"ksched.web", "ksched.observation", "ksched.inspection", "ksched.watchdog"},
     {"ksched.daemon"},
@@ -89,7 +80,7 @@ OWNS_TASKS = {"ksched.framework.runtime.permit_calls"}
 SYNCHRONOUS = {
     "ksched.api": set[str](),
     "ksched.cache": set[str](),
-    "ksched.event_handlers": set[str](),
+    "ksched.scheduling.event_handlers": set[str](),
     "ksched.queue": {"pop"},
 }
 
@@ -297,7 +288,7 @@ LONG_FUNCTION = "def f():\n" + "    x = 1\n" * MAX_FUNCTION_LINES
         ),
         pytest.param(
             "ksched/api/a.py",
-            "if TYPE_CHECKING:\n    import ksched.scheduler",
+            "if TYPE_CHECKING:\n    import ksched.scheduling.scheduler",
             "imports upwards",
             id="upwards for types only",
         ),
@@ -311,7 +302,10 @@ LONG_FUNCTION = "def f():\n" + "    x = 1\n" * MAX_FUNCTION_LINES
             "ksched/queue/a.py", "import ksched.client.rest", "its neighbour", id="neighbour"
         ),
         pytest.param(
-            "ksched/cycle.py", "from ksched import Scheduler", "imports upwards", id="public names"
+            "ksched/scheduling/a.py",
+            "from ksched import Scheduler",
+            "imports upwards",
+            id="public names",
         ),
         pytest.param(
             "ksched/apiserver/a.py",
@@ -339,7 +333,7 @@ LONG_FUNCTION = "def f():\n" + "    x = 1\n" * MAX_FUNCTION_LINES
             id="task of the loop",
         ),
         pytest.param(
-            "ksched/binding.py",
+            "ksched/scheduling/binding_cycle.py",
             "import asyncio\nasyncio.create_task(f())",
             "a task group",
             id="task",
@@ -361,7 +355,7 @@ def test_complains(path: str, text: str, complaint: str) -> None:
         pytest.param("ksched/queue/a.py", "async def pop(): ...", id="pop waits"),
         pytest.param("ksched/queue/__init__.py", '"""X. Does not belong here: y."""', id="queue"),
         pytest.param("ksched/clock.py", "import time\ntime.time()", id="the clock asks for time"),
-        pytest.param("ksched/binding.py", "group.create_task(f())", id="task of a group"),
+        pytest.param("ksched/scheduling/a.py", "group.create_task(f())", id="task of a group"),
         pytest.param("ksched/client/a.py", "from ksched import __version__", id="version"),
         pytest.param("ksched/testing/a.py", "import ksched.web.server", id="testing imports web"),
         pytest.param(

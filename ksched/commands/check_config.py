@@ -41,7 +41,7 @@ async def _build(configuration: SchedulerConfiguration) -> None:
     """Build a scheduler that never connects: plugins check their arguments when they are made."""
     from ksched.client.http_transport import ClientConfig, HttpTransport
     from ksched.clock import LoopClock
-    from ksched.scheduler import Scheduler
+    from ksched.scheduling.scheduler import Scheduler
 
     clock = LoopClock()
     Scheduler(HttpTransport(ClientConfig("http://127.0.0.1"), clock), configuration, clock=clock)

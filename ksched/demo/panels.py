@@ -9,12 +9,12 @@ from typing import Final, NamedTuple
 from rich.style import Style
 from rich.text import Text
 
-from ksched.decisions import Result
 from ksched.demo.heat_map import BARS, horizontal_bar
 from ksched.demo.scoreboard import Entry, Scoreboard
 from ksched.framework.queued_pod import QueuedPodInfo
 from ksched.queue.places import Place, Statistics
-from ksched.scheduler import Scheduler
+from ksched.scheduling.decisions import Result
+from ksched.scheduling.scheduler import Scheduler
 
 ACCENT: Final = "cyan"
 FRESH_SECONDS: Final = 1.0

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TextIO
 
-from ksched.decisions import Decision, Result
 from ksched.demo.panels import milliseconds
 from ksched.demo.scoreboard import Scoreboard
+from ksched.scheduling.decisions import Decision, Result
 
 
 class PlainLines:

@@ -7,8 +7,8 @@ from typing import Any
 
 from msgspec import Struct
 
-from ksched.decisions import Result
 from ksched.demo.scoreboard import Scoreboard
+from ksched.scheduling.decisions import Result
 from ksched.testing.harness import Cluster
 
 

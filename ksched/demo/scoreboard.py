@@ -7,8 +7,8 @@ from collections.abc import Callable
 from typing import Final, NamedTuple
 
 from ksched.clock import Clock
-from ksched.decisions import Decision, Result
 from ksched.queue.places import ACTIVE, BACKOFF, GATED, UNSCHEDULABLE, Place
+from ksched.scheduling.decisions import Decision, Result
 
 RATE_SECONDS: Final = 40
 """How far back the curve of binds per second reaches."""

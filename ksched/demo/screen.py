@@ -23,7 +23,7 @@ from ksched.demo import panels
 from ksched.demo.heat_map import heat_map, legend, sample
 from ksched.demo.scoreboard import Scoreboard
 from ksched.demo.story import Story
-from ksched.scheduler import Scheduler
+from ksched.scheduling.scheduler import Scheduler
 
 FRAME_SECONDS: Final = 0.15
 LARGEST_PART: Final = 1 / 25

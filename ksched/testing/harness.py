@@ -39,7 +39,7 @@ from ksched.configuration.strict_model import API_VERSION
 from ksched.framework.handle import PluginFactory
 from ksched.framework.queued_pod import QueuedPodInfo
 from ksched.queue.places import Place, Transition
-from ksched.scheduler import Scheduler
+from ksched.scheduling.scheduler import Scheduler
 from ksched.testing.builders import Builder, make_node
 from ksched.testing.virtual_time import VirtualClock, VirtualLoop
 from ksched.transport import STRATEGIC_MERGE_PATCH

@@ -23,7 +23,7 @@ from prometheus_client.registry import Collector, CollectorRegistry
 
 from ksched.configuration import configz
 from ksched.metrics import Metrics
-from ksched.scheduler import Scheduler
+from ksched.scheduling.scheduler import Scheduler
 from ksched.web.health import Check, Health, Report
 from ksched.web.listener import IDLE_SECONDS, Listener
 from ksched.web.rendering import Renderer, json_pieces

@@ -8,10 +8,10 @@ from itertools import islice
 from typing import Any
 
 from ksched.clock import rfc3339_micro
-from ksched.decisions import Decision
 from ksched.framework.queued_pod import QueuedPodInfo
 from ksched.queue.places import ABSENT
-from ksched.scheduler import Scheduler
+from ksched.scheduling.decisions import Decision
+from ksched.scheduling.scheduler import Scheduler
 
 View = dict[str, Any]
 

@@ -22,9 +22,9 @@ from ksched.client.rest import ApiClient
 from ksched.client.retry import REPEATABLE
 from ksched.clock import LoopClock
 from ksched.configuration import load_config
-from ksched.cycle import SchedulingCycle
 from ksched.errors import KschedError, NotFound
-from ksched.scheduler import Scheduler
+from ksched.scheduling.scheduler import Scheduler
+from ksched.scheduling.scheduling_cycle import SchedulingCycle
 from ksched.transport import MERGE_PATCH
 from lab.control_plane import ControlPlane, scheduler_config
 from lab.decider import judge

@@ -14,9 +14,9 @@ import msgspec
 
 from ksched.api.decoding import decode_pod
 from ksched.cache.cache import SchedulerCache
-from ksched.cycle import SchedulingCycle
 from ksched.framework.runtime.guard import PluginFailure
 from ksched.framework.runtime.profiles import Profile
+from ksched.scheduling.scheduling_cycle import SchedulingCycle
 from lab.decider import Verdict, judge
 from lab.parity.manifests import TAINT_KEYS, UNSCHEDULABLE, Json
 

@@ -2,9 +2,9 @@ from __future__ import annotations
 
 import asyncio
 
-from ksched.decisions import Decision, Result
 from ksched.demo.scoreboard import Scoreboard
 from ksched.queue.places import Place
+from ksched.scheduling.decisions import Decision, Result
 from ksched.testing.virtual_time import VirtualClock
 
 

@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 
-from ksched.cycle import Placed, Rejected
 from ksched.framework import time_slices
 from ksched.framework.plugins.inter_pod_affinity import filtering, scoring
 from ksched.framework.queued_pod import QueuedPodInfo
 from ksched.queue.places import Place
+from ksched.scheduling.scheduling_cycle import Placed, Rejected
 from ksched.testing.builders import PodBuilder, make_node, make_pod
 from ksched.testing.harness import cluster
 from ksched.testing.virtual_time import VirtualClock

@@ -9,7 +9,6 @@ import pytest
 
 from ksched.api.objects import Pod
 from ksched.configuration.loading import load_config
-from ksched.cycle import Placed, Rejected
 from ksched.framework import (
     SKIP,
     SUCCESS,
@@ -22,6 +21,7 @@ from ksched.framework import (
     unschedulable,
 )
 from ksched.framework.queued_pod import QueuedPodInfo
+from ksched.scheduling.scheduling_cycle import Placed, Rejected
 from ksched.testing import make_node, make_pod
 from ksched.testing.builders import PodBuilder
 from lab.decider import Decider

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from ksched.cycle import Placed, Rejected
 from ksched.framework.queued_pod import QueuedPodInfo
 from ksched.framework.runtime.filter_columns import Work
+from ksched.scheduling.scheduling_cycle import Placed, Rejected
 from ksched.testing import make_node, make_pod
 from ksched.testing.builders import PodBuilder
 from lab.decider import Decider

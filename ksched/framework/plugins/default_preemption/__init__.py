@@ -1,4 +1,4 @@
 """DefaultPreemption: room for important pods, at the expense of less important ones.
 
-Does not belong here: getting rid of the victims (``ksched.preemption_executor``).
+Does not belong here: getting rid of the victims (``ksched.scheduling.preemption_executor``).
 """

@@ -23,8 +23,6 @@ from msgspec import Raw
 
 from ksched.api.decoding import decode_pod, decoder
 from ksched.api.objects import Pod
-from ksched.binding import BindingCycle
-from ksched.binding_tasks import BindingTasks
 from ksched.cache.cache import SchedulerCache
 from ksched.cache.listings import Listings
 from ksched.cache.pod_info import PodInfo
@@ -36,14 +34,10 @@ from ksched.client.rest import ApiClient, Selection
 from ksched.clock import Clock, LoopClock, stopwatch
 from ksched.configuration.merging import ignore_extender_resources
 from ksched.configuration.model import SchedulerConfiguration
-from ksched.cycle import Placed, Rejected, SchedulingCycle
-from ksched.decisions import Decision, DecisionLog, Result
 from ksched.election.fence import WriteFence
-from ksched.event_handlers import EVENT_RESOURCES, REMOVED, ListingHandler, NodeHandler, PodHandler
 from ksched.extenders.chain import build_extenders
 from ksched.extenders.extender import EXTENDER
 from ksched.extenders.http_client import Guard
-from ksched.failures import SCHEDULER_ERROR, FailureHandler
 from ksched.framework.plugins.in_tree import IN_TREE
 from ksched.framework.queued_pod import QueuedPodInfo
 from ksched.framework.runtime import registry as registries
@@ -62,8 +56,6 @@ from ksched.framework.runtime.waiting_pods import WaitingPods
 from ksched.framework.status import Status
 from ksched.metrics import Metrics
 from ksched.mishaps import Mishaps
-from ksched.pod_status import PodStatusUpdater, Wish
-from ksched.preemption_executor import PreemptionExecutor, Preemptors
 from ksched.queue.hints import Registration, registrations, registrations_without_hints
 from ksched.queue.nominator import Nominator
 from ksched.queue.places import Observer
@@ -72,9 +64,23 @@ from ksched.queue.scheduling_queue import (
     UNSCHEDULABLE_FLUSH_SECONDS,
     SchedulingQueue,
 )
-from ksched.sweeping import Sweeper
+from ksched.scheduling.binding_cycle import BindingCycle
+from ksched.scheduling.binding_tasks import BindingTasks
+from ksched.scheduling.decisions import Decision, DecisionLog, Result
+from ksched.scheduling.event_handlers import (
+    EVENT_RESOURCES,
+    REMOVED,
+    ListingHandler,
+    NodeHandler,
+    PodHandler,
+)
+from ksched.scheduling.failure_handler import SCHEDULER_ERROR, FailureHandler
+from ksched.scheduling.pod_status import PodStatusUpdater, Wish
+from ksched.scheduling.preemption_executor import PreemptionExecutor, Preemptors
+from ksched.scheduling.scheduling_cycle import Placed, Rejected, SchedulingCycle
+from ksched.scheduling.sweeping import Sweeper
+from ksched.scheduling.watches import Watches
 from ksched.transport import Transport
-from ksched.watches import Watches
 
 log = logging.getLogger(__name__)
 

@@ -14,7 +14,7 @@ from ksched.cache.pod_info import PodInfo
 from ksched.errors import ApiError, NotFound, Unavailable
 from ksched.metrics import Metrics
 from ksched.mishaps import Mishaps
-from ksched.pod_status import NOTHING, WORKERS, PodStatusUpdater, Wish, patch_body
+from ksched.scheduling.pod_status import NOTHING, WORKERS, PodStatusUpdater, Wish, patch_body
 from ksched.testing import PodBuilder, make_pod
 from ksched.testing.plugin_runner import PluginBench
 from ksched.testing.virtual_time import VirtualClock

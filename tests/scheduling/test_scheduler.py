@@ -14,11 +14,11 @@ from ksched.apiserver.faults import Fault, Faults, Rule
 from ksched.apiserver.in_process import InProcessTransport
 from ksched.apiserver.server import ApiServer
 from ksched.apiserver.status import StatusError
-from ksched.decisions import Result
 from ksched.errors import ConfigError
 from ksched.framework import SUCCESS, Status, unschedulable
 from ksched.queue.places import Place
-from ksched.scheduler import Scheduler
+from ksched.scheduling.decisions import Result
+from ksched.scheduling.scheduler import Scheduler
 from ksched.testing import (
     NEVER,
     After,

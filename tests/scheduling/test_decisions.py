@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ksched.decisions import Decision, DecisionLog, Result
+from ksched.scheduling.decisions import Decision, DecisionLog, Result
 
 
 def decision(pod: str, attempts: int = 1) -> Decision:

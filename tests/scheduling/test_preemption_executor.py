@@ -19,9 +19,9 @@ from ksched.framework.runtime.pre_binding import PreBindingPods
 from ksched.framework.runtime.waiting_pods import WaitingPods
 from ksched.metrics import Metrics
 from ksched.mishaps import Mishaps
-from ksched.pod_status import PodStatusUpdater
-from ksched.preemption_executor import PreemptionExecutor, Preemptors, disruption_patch
 from ksched.queue.nominator import Nominator
+from ksched.scheduling.pod_status import PodStatusUpdater
+from ksched.scheduling.preemption_executor import PreemptionExecutor, Preemptors, disruption_patch
 from ksched.testing import PodBuilder, make_node, make_pod
 from ksched.testing.virtual_time import EPOCH, VirtualClock
 

@@ -11,9 +11,9 @@ import pytest
 
 from ksched.apiserver.faults import Fault, Faults, Rule
 from ksched.apiserver.status import StatusError
-from ksched.binding import MAX_CONCURRENT_BINDS
 from ksched.framework import SKIP, SUCCESS, error, unschedulable
 from ksched.queue.places import Place
+from ksched.scheduling.binding_cycle import MAX_CONCURRENT_BINDS
 from ksched.testing import NEVER, After, Call, Checkers, FakePlugin, PermitGate, cluster, make_pod
 from ksched.testing.harness import Cluster
 

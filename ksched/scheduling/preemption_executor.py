@@ -33,8 +33,8 @@ from ksched.framework.runtime.pre_binding import PreBindingPods
 from ksched.framework.runtime.waiting_pods import WaitingPods
 from ksched.metrics import Metrics
 from ksched.mishaps import Mishaps
-from ksched.pod_status import PodStatusUpdater, Wish
 from ksched.queue.nominator import Nominator
+from ksched.scheduling.pod_status import PodStatusUpdater, Wish
 
 log = logging.getLogger(__name__)
 

@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ksched.cycle import num_feasible_nodes_to_find, select_host
 from ksched.framework import (
     SUCCESS,
     PostFilterResult,
@@ -24,6 +23,7 @@ from ksched.framework import (
     unschedulable,
 )
 from ksched.queue.places import Place
+from ksched.scheduling.scheduling_cycle import num_feasible_nodes_to_find, select_host
 from ksched.testing import Call, Checkers, FakePlugin, cluster, make_node, make_pod
 from ksched.testing.harness import Cluster
 

@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterable
 
 from ksched.cache.cache import SchedulerCache
 from ksched.clock import Clock
-from ksched.cycle import SchedulingCycle
 from ksched.framework.runtime.profiles import Profile
+from ksched.scheduling.scheduling_cycle import SchedulingCycle
 
 SWEEP_SECONDS = 20.0
 """What was not used between two sweeps goes with the second."""

@@ -39,9 +39,9 @@ from ksched.framework.cluster_events import (
 )
 from ksched.framework.event_derivation import node_update_events, pod_update_events
 from ksched.framework.runtime.waiting_pods import WaitingPods
-from ksched.pod_status import PodStatusUpdater
-from ksched.quarantine import quarantine_seconds
 from ksched.queue.scheduling_queue import SchedulingQueue
+from ksched.scheduling.pod_status import PodStatusUpdater
+from ksched.scheduling.quarantine import quarantine_seconds
 
 log = logging.getLogger(__name__)
 

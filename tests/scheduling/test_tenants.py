@@ -13,10 +13,10 @@ import pytest
 from ksched.api.objects import Pod
 from ksched.benchmark import make_workload_node
 from ksched.cache.pod_info import PodInfo
-from ksched.cycle import Placed, Rejected
 from ksched.framework.plugins.inter_pod_affinity.terms import AffinityTerm
 from ksched.framework.queued_pod import QueuedPodInfo
-from ksched.sweeping import Sweeper
+from ksched.scheduling.scheduling_cycle import Placed, Rejected
+from ksched.scheduling.sweeping import Sweeper
 from ksched.testing import make_pod
 from ksched.testing.virtual_time import VirtualClock
 from lab import hostile

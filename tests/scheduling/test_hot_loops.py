@@ -249,5 +249,5 @@ def install(plugin: type[Counting], folder: Path) -> None:
     metadata = folder / "hot-1.0.dist-info"
     metadata.mkdir()
     (metadata / "METADATA").write_text("Metadata-Version: 2.1\nName: hot\nVersion: 1.0\n")
-    where = f"tests.{Path(__file__).stem}:{plugin.__name__}"
+    where = f"{__name__}:{plugin.__name__}"
     (metadata / "entry_points.txt").write_text(f"[ksched.plugins]\nCounting = {where}\n")

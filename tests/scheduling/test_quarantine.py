@@ -12,8 +12,8 @@ from ksched.api.decoding import decode_pod
 from ksched.cache.interning import ResourceAxis
 from ksched.cache.pod_info import PodInfo, TemplateRegistry
 from ksched.framework import SUCCESS
-from ksched.quarantine import LONGEST_SECONDS, REASON, marking_patch, quarantine_seconds
 from ksched.queue.places import Place
+from ksched.scheduling.quarantine import LONGEST_SECONDS, REASON, marking_patch, quarantine_seconds
 from ksched.testing import Cluster, FakePlugin, cluster, make_node, make_pod
 
 ACTIVITY = 'running "Slow" filter plugin'

@@ -6,12 +6,12 @@ import logging
 from collections.abc import Callable
 
 from ksched.cache.pod_info import PodInfo
-from ksched.cycle import Rejected
 from ksched.framework.handle import EventRecorder
 from ksched.framework.queued_pod import QueuedPodInfo
 from ksched.mishaps import Mishaps
-from ksched.pod_status import PodStatusUpdater, Wish
 from ksched.queue.scheduling_queue import SchedulingQueue
+from ksched.scheduling.pod_status import PodStatusUpdater, Wish
+from ksched.scheduling.scheduling_cycle import Rejected
 
 log = logging.getLogger(__name__)
 

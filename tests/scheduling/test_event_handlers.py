@@ -13,7 +13,7 @@ from ksched.cache.pod_info import PodInfo
 from ksched.framework import SUCCESS
 from ksched.framework.queued_pod import QueuedPodInfo
 from ksched.queue.places import Place
-from ksched.scheduler import Scheduler
+from ksched.scheduling.scheduler import Scheduler
 from ksched.testing import FakePlugin, PodBuilder, cluster, make_node, make_pod
 
 WEB = make_pod("web").req(cpu="3")

@@ -14,10 +14,8 @@ from ksched.api.objects import Pod
 from ksched.cache.cache import SchedulerCache
 from ksched.cache.pod_info import PodInfo
 from ksched.clock import Clock, stopwatch
-from ksched.cycle import Placed, Rejected, one_node_diagnosis, unreserve_and_forget
 from ksched.errors import ApiError, InvalidObject, NotFound
 from ksched.extenders.chain import NO_EXTENDERS, Extenders
-from ksched.failures import FailureHandler
 from ksched.framework.cluster_events import ASSUMED_POD_FORGOTTEN
 from ksched.framework.diagnosis import Diagnosis
 from ksched.framework.handle import EventRecorder
@@ -33,8 +31,15 @@ from ksched.framework.runtime.pre_binding import PreBindingPods
 from ksched.framework.runtime.waiting_pods import WaitingPod, WaitingPods
 from ksched.framework.status import SUCCESS, Status, error
 from ksched.mishaps import Mishaps
-from ksched.pod_status import PodStatusUpdater, Wish
 from ksched.queue.scheduling_queue import SchedulingQueue
+from ksched.scheduling.failure_handler import FailureHandler
+from ksched.scheduling.pod_status import PodStatusUpdater, Wish
+from ksched.scheduling.scheduling_cycle import (
+    Placed,
+    Rejected,
+    one_node_diagnosis,
+    unreserve_and_forget,
+)
 
 log = logging.getLogger(__name__)
 
