@@ -21,7 +21,7 @@ from msgspec.structs import replace
 
 from ksched.api.objects import Node, Pod
 from ksched.clock import stopwatch
-from ksched.daemon import GC_THRESHOLDS
+from ksched.daemon.process import GC_THRESHOLDS
 from ksched.scheduling.scheduler import Scheduler
 from ksched.scheduling.scheduling_cycle import Placed, SchedulingCycle
 from ksched.testing.builders import PodBuilder, make_node, make_pod

@@ -14,11 +14,11 @@ from ksched.cache.columns import NodeTable
 from ksched.cache.node_info import NodeInfo
 from ksched.cache.volumes import Volumes
 from ksched.client.recorder import ProfileRecorder
+from ksched.daemon.observation import gauges
 from ksched.errors import InvariantBroken
 from ksched.framework import SUCCESS
 from ksched.metrics import Metrics
 from ksched.mishaps import MAX_TEXT, Mishaps
-from ksched.observation import gauges
 from ksched.queue.places import Place
 from ksched.scheduling import binding_cycle, pod_status, scheduling_cycle
 from ksched.scheduling.binding_cycle import BindingCycle

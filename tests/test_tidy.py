@@ -23,7 +23,7 @@ MAX_FUNCTION_LINES = 70
 # one line do not know each other.
 LAYERS: list[set[str]] = [
     {"ksched.errors", "ksched.clock", "ksched.metrics", "ksched.redaction", "ksched.transport"},
-    {"ksched.logs", "ksched.mishaps"},
+    {"ksched.mishaps"},
     {"ksched.api"},
     {"ksched.configuration"},
     {"ksched.cache", "ksched.apiserver"},
@@ -33,7 +33,7 @@ LAYERS: list[set[str]] = [
     {"ksched.extenders"},
     {"ksched.scheduling"},
     {"ksched"},  # the public names
-    {"ksched.web", "ksched.observation", "ksched.inspection", "ksched.watchdog"},
+    {"ksched.web"},
     {"ksched.daemon"},
     {"ksched.testing"},
     {"ksched.demo", "ksched.benchmark"},

@@ -5,9 +5,9 @@ from __future__ import annotations
 import argparse
 import logging
 
-from ksched import logs
 from ksched.commands import Subparsers
 from ksched.configuration.flags import add_run_flags, run_options
+from ksched.daemon import logs
 from ksched.errors import KschedError
 
 DESCRIPTION = """\
@@ -49,11 +49,11 @@ def execute(arguments: argparse.Namespace) -> int:
         return 0
     import uvloop
 
-    from ksched import daemon
+    from ksched.daemon import process
 
     logs.configure(options.verbosity, options.logging_format)
     try:
-        uvloop.run(daemon.run(options))
+        uvloop.run(process.run(options))
     except KschedError:
         raise
     except Exception:

@@ -17,7 +17,7 @@ from ksched.apiserver.server import ApiServer, Audit
 from ksched.configuration import SchedulerConfiguration
 from ksched.configuration.flags import RunOptions
 from ksched.configuration.model import ClientConnection, LeaderElection
-from ksched.daemon import Daemon
+from ksched.daemon.process import Daemon
 from ksched.errors import LeaseLost
 from ksched.metrics import Metrics
 from ksched.testing.builders import NodeBuilder, PodBuilder, make_node, make_pod

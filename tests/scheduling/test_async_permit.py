@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
+from ksched.daemon.observation import Observation
 from ksched.framework import SUCCESS, PermitResult, Status, unschedulable, wait
 from ksched.framework.runtime.permit_calls import PermitCalls
 from ksched.framework.runtime.waiting_pods import MAX_WAIT_SECONDS
 from ksched.metrics import Metrics
-from ksched.observation import Observation
 from ksched.queue.places import Place
 from ksched.testing import After, Call, Checkers, Cluster, FakePlugin, cluster, make_pod
 

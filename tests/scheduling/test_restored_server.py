@@ -14,8 +14,8 @@ import pytest
 from ksched.apiserver.faults import Fault, Rule, StreamEnd
 from ksched.apiserver.request import Request
 from ksched.apiserver.store import StoreCopy
+from ksched.daemon.inspection import compare_with_api_server
 from ksched.framework import unschedulable
-from ksched.inspection import compare_with_api_server
 from ksched.testing import Checkers, Cluster, FakePlugin, cluster, make_node, make_pod
 from ksched.testing.storage_builders import make_claim, make_storage_class, make_volume
 

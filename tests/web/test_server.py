@@ -12,8 +12,8 @@ import trustme
 from prometheus_client.exposition import choose_encoder
 from prometheus_client.registry import CollectorRegistry
 
+from ksched.daemon.observation import Observation
 from ksched.metrics import Metrics
-from ksched.observation import Observation
 from ksched.testing.builders import make_pod
 from ksched.testing.harness import cluster
 from ksched.web.server import WebServer

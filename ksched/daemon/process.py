@@ -32,14 +32,14 @@ from ksched.client.observed_transport import ObservedTransport
 from ksched.client.rest import ApiClient
 from ksched.clock import Clock, LoopClock
 from ksched.configuration.flags import RunOptions
+from ksched.daemon.inspection import compare_with_api_server, log_queue
+from ksched.daemon.observation import Observation
+from ksched.daemon.watchdog import Watchdog, quarantine_by
 from ksched.election import Callbacks, Elector, WriteFence, make_identity, make_lock
 from ksched.errors import ConfigError, KschedError, LeaseLost
-from ksched.inspection import compare_with_api_server, log_queue
 from ksched.metrics import Metrics
-from ksched.observation import Observation
 from ksched.scheduling.scheduler import DRAIN_SECONDS, Scheduler
 from ksched.transport import Transport
-from ksched.watchdog import Watchdog, quarantine_by
 from ksched.web.health import Check
 from ksched.web.listener import raise_descriptor_limit
 from ksched.web.server import WebServer

@@ -10,9 +10,9 @@ import pytest
 from prometheus_client.exposition import generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
+from ksched.daemon.observation import LAG_PROBE_SECONDS, Observation
 from ksched.framework import PermitResult, wait
 from ksched.metrics import Metrics
-from ksched.observation import LAG_PROBE_SECONDS, Observation
 from ksched.testing.builders import make_node, make_pod
 from ksched.testing.harness import cluster
 
@@ -161,7 +161,7 @@ async def test_time_at_permit_is_measured():
 
 async def test_probe_measures_how_long_the_loop_was_kept(monkeypatch):
     at = 0.0
-    monkeypatch.setattr("ksched.observation.stopwatch", lambda: at)
+    monkeypatch.setattr("ksched.daemon.observation.stopwatch", lambda: at)
     observation = Observation(Metrics())
     lag = observation.metrics.event_loop_lag.of()
 

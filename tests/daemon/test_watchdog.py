@@ -8,9 +8,10 @@ from typing import Any
 
 import pytest
 
-from ksched import watchdog
 from ksched.cache.interning import ResourceAxis
 from ksched.cache.pod_info import PodInfo, TemplateRegistry
+from ksched.daemon import watchdog
+from ksched.daemon.watchdog import LOOKS, Watchdog, whereabouts
 from ksched.framework import (
     SUCCESS,
     Action,
@@ -21,7 +22,6 @@ from ksched.framework import (
     unschedulable,
 )
 from ksched.testing import FakePlugin, cluster, make_node, make_pod
-from ksched.watchdog import LOOKS, Watchdog, whereabouts
 
 LIMIT_SECONDS = 10.0
 STEP_SECONDS = LIMIT_SECONDS / LOOKS

@@ -8,7 +8,7 @@ import logging
 import pytest
 
 from ksched.apiserver.faults import Fault, Rule
-from ksched.inspection import SETTLE_SECONDS, compare_with_api_server, log_queue
+from ksched.daemon.inspection import SETTLE_SECONDS, compare_with_api_server, log_queue
 from ksched.testing.builders import make_node, make_pod
 from ksched.testing.harness import cluster
 

@@ -9,7 +9,7 @@ import re
 
 import pytest
 
-from ksched import logs
+from ksched.daemon import logs
 
 
 @pytest.fixture

@@ -13,8 +13,8 @@ from ksched.api.decoding import decode_node, decode_pod
 from ksched.cache.compare import Differences, compare
 from ksched.client.resources import NODES, PODS, Resource
 from ksched.client.rest import EVERYTHING, Selection
+from ksched.daemon.logs import DAEMON
 from ksched.errors import ApiError, InvalidObject
-from ksched.logs import DAEMON
 from ksched.queue.places import ABSENT
 from ksched.scheduling.scheduler import NOT_TERMINAL, Scheduler
 
