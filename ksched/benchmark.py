@@ -149,7 +149,7 @@ class _Bench:
             self.scheduler.waiting,
             self.scheduler.permit_calls,
             random.Random(seed),
-            self.scheduler.mishaps,
+            self.scheduler.unexpected_errors,
         )
         for number in range(nodes):
             self.scheduler.nodes.added(make_workload_node(number))

@@ -15,7 +15,7 @@ from msgspec import Struct
 
 from ksched.api.objects import Node, Pod
 from ksched.cache.cache import SchedulerCache
-from ksched.cache.listings import Listings
+from ksched.cache.listers import Listings
 from ksched.cache.pod_info import PodInfo
 from ksched.clock import Clock
 from ksched.configuration.model import SchedulerConfiguration
@@ -35,10 +35,10 @@ from ksched.framework.runtime.profiles import (
 from ksched.framework.runtime.registry import Registry, merge
 from ksched.framework.runtime.waiting_pods import WaitingPods
 from ksched.metrics import Metrics
-from ksched.mishaps import Mishaps
 from ksched.queue.nominator import Nominator
 from ksched.scheduling.scheduling_cycle import SchedulingCycle
 from ksched.testing.virtual_time import VirtualClock
+from ksched.unexpected_errors import UnexpectedErrors
 
 
 class Verdict(Struct, frozen=True):
@@ -116,7 +116,7 @@ class Decider:
             waiting,
             PermitCalls(surroundings.activate),
             rng,
-            Mishaps(metrics),
+            UnexpectedErrors(metrics),
         )
 
     def set_cluster(self, nodes: Iterable[Node], pods: Iterable[Pod] = ()) -> None:

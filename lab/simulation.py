@@ -16,8 +16,8 @@ from collections.abc import Awaitable, Callable
 
 from ksched.apiserver.faults import Fault, Rule, StreamEnd
 from ksched.apiserver.kubelet import RUN_SECONDS_ANNOTATION
-from ksched.apiserver.resources import JsonObject
-from ksched.apiserver.status import StatusError
+from ksched.apiserver.served_resources import JsonObject
+from ksched.apiserver.status_errors import StatusError
 from ksched.errors import ApiError
 from ksched.testing.builders import NodeBuilder, PodBuilder, make_node, make_pod
 from ksched.testing.checkers import PATIENCE_SECONDS, Checkers

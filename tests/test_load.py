@@ -15,9 +15,9 @@ import msgspec
 import pytest
 
 from ksched.api.quantity import milli_value, value
+from ksched.apiserver.api_server import ApiServer
+from ksched.apiserver.http_listener import listening, write_kubeconfig
 from ksched.apiserver.in_process import InProcessTransport
-from ksched.apiserver.listener import listening, write_kubeconfig
-from ksched.apiserver.server import ApiServer
 from ksched.apiserver.serving import running_cluster
 from ksched.clock import LoopClock
 from ksched.testing import make_node, make_pod

@@ -15,7 +15,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
-from ksched.cache.listings import Listings
+from ksched.cache.listers import Listings
 from ksched.clock import LoopClock
 from ksched.configuration.defaults import DEFAULT_MULTI_POINT
 from ksched.configuration.plugin_args import ARGS

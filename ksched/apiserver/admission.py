@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from ksched.apiserver.defaults import containers
-from ksched.apiserver.resources import (
+from ksched.apiserver.object_defaults import containers
+from ksched.apiserver.object_store import Store
+from ksched.apiserver.served_resources import (
     DISRUPTION_BUDGETS,
     NAMESPACES,
     PODS,
@@ -17,8 +18,7 @@ from ksched.apiserver.resources import (
     JsonObject,
     Resource,
 )
-from ksched.apiserver.status import forbidden, not_found
-from ksched.apiserver.store import Store
+from ksched.apiserver.status_errors import forbidden, not_found
 from ksched.clock import rfc3339
 
 PREEMPT_LOWER_PRIORITY = "PreemptLowerPriority"

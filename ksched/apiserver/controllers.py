@@ -15,9 +15,9 @@ from contextlib import suppress
 import msgspec
 
 from ksched.apiserver.object_cache import ObjectCache, key_of
-from ksched.apiserver.resources import RESOURCES, JsonObject, Resource
 from ksched.apiserver.selection import label_selector_predicate
-from ksched.apiserver.workloads import (
+from ksched.apiserver.served_resources import RESOURCES, JsonObject, Resource
+from ksched.apiserver.workload_controllers import (
     budget_status,
     controller_uid,
     deployment_status,

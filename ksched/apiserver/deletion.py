@@ -9,16 +9,16 @@ from __future__ import annotations
 from datetime import datetime
 from typing import NamedTuple
 
-from ksched.apiserver.registry import Registry
-from ksched.apiserver.resources import NAMESPACES, PODS, RESOURCES, JsonObject, Resource
-from ksched.apiserver.status import (
+from ksched.apiserver.object_store import Entry
+from ksched.apiserver.resource_registry import Registry
+from ksched.apiserver.served_resources import NAMESPACES, PODS, RESOURCES, JsonObject, Resource
+from ksched.apiserver.status_errors import (
     GroupResource,
     conflict,
     forbidden,
     invalid,
     not_supported,
 )
-from ksched.apiserver.store import Entry
 from ksched.clock import rfc3339
 
 ORPHAN = "Orphan"

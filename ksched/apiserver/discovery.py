@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from ksched.apiserver.resources import PODS, RESOURCES, JsonObject, Resource
+from ksched.apiserver.served_resources import PODS, RESOURCES, JsonObject, Resource
 
 VERSION = "v1.36.0"
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ksched.apiserver.resources import EVENTS, NEW_EVENTS, JsonObject
+from ksched.apiserver.served_resources import EVENTS, NEW_EVENTS, JsonObject
 
 _RENAMED = {
     "regarding": "involvedObject",

@@ -15,9 +15,9 @@ from enum import Enum
 
 import msgspec
 
+from ksched.apiserver.object_store import watch_line
 from ksched.apiserver.request import Request, verb_and_resource
-from ksched.apiserver.status import StatusError, expired
-from ksched.apiserver.store import watch_line
+from ksched.apiserver.status_errors import StatusError, expired
 from ksched.errors import Unavailable
 
 _FIRED_LENGTH = 10_000

@@ -6,9 +6,9 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
+from ksched.apiserver.api_server import ApiServer, failure
 from ksched.apiserver.faults import Fault, Faults, connection_reset, faulty_lines
 from ksched.apiserver.request import Request
-from ksched.apiserver.server import ApiServer, failure
 from ksched.apiserver.watching import Watch
 from ksched.errors import Unavailable
 from ksched.transport import JSON, SILENT, Response, StreamResponse

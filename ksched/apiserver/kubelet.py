@@ -14,7 +14,7 @@ from typing import NamedTuple
 import msgspec
 
 from ksched.apiserver.object_cache import ObjectCache, key_of
-from ksched.apiserver.resources import JsonObject
+from ksched.apiserver.served_resources import JsonObject
 from ksched.clock import Clock, rfc3339
 from ksched.errors import Unavailable
 from ksched.transport import STRATEGIC_MERGE_PATCH, Transport

@@ -10,7 +10,7 @@ from contextlib import suppress
 
 import msgspec
 
-from ksched.apiserver.resources import JsonObject
+from ksched.apiserver.served_resources import JsonObject
 from ksched.apiserver.watching import INITIAL_EVENTS_END
 from ksched.clock import Clock
 from ksched.errors import Unavailable

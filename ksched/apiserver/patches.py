@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from ksched.apiserver.resources import JsonObject
-from ksched.apiserver.status import bad_request, unprocessable
+from ksched.apiserver.served_resources import JsonObject
+from ksched.apiserver.status_errors import bad_request, unprocessable
 
 
 def merge_patch(target: Any, patch: Any) -> Any:

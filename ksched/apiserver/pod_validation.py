@@ -9,8 +9,8 @@ from typing import Any
 from ksched.api.label_syntax import label_value_problems, qualified_name_problems
 from ksched.api.quantity import NANOS, to_nanos
 from ksched.apiserver.admission import qos_class
-from ksched.apiserver.resources import JsonObject
-from ksched.apiserver.status import (
+from ksched.apiserver.served_resources import JsonObject
+from ksched.apiserver.status_errors import (
     FieldError,
     duplicate,
     forbidden_field,

@@ -12,8 +12,8 @@ from functools import cache
 from importlib.resources import files
 from typing import Any, NamedTuple
 
-from ksched.apiserver.resources import JsonObject
-from ksched.apiserver.status import bad_request
+from ksched.apiserver.served_resources import JsonObject
+from ksched.apiserver.status_errors import bad_request
 from ksched.clock import rfc3339, rfc3339_micro
 
 MEDIA_TYPE = "application/vnd.kubernetes.protobuf"

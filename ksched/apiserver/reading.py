@@ -10,11 +10,12 @@ from typing import NamedTuple
 import msgspec
 
 from ksched.apiserver import event_versions
-from ksched.apiserver.registry import Registry
+from ksched.apiserver.object_store import Entry, check_known_version
 from ksched.apiserver.request import Call
-from ksched.apiserver.resources import NEW_EVENTS, Resource
+from ksched.apiserver.resource_registry import Registry
 from ksched.apiserver.selection import parse_field_selector, parse_label_selector
-from ksched.apiserver.status import (
+from ksched.apiserver.served_resources import NEW_EVENTS, Resource
+from ksched.apiserver.status_errors import (
     FieldError,
     GroupResource,
     StatusError,
@@ -24,7 +25,6 @@ from ksched.apiserver.status import (
     invalid,
     not_supported,
 )
-from ksched.apiserver.store import Entry, check_known_version
 from ksched.apiserver.tables import TableOptions, table, wants_table
 from ksched.apiserver.watching import Selection, Watch, WatchOptions
 from ksched.transport import JSON, Response

@@ -11,8 +11,8 @@ import msgspec
 import yaml
 
 from ksched.apiserver import protobuf
-from ksched.apiserver.resources import BY_PATH, JsonObject, Resource
-from ksched.apiserver.status import StatusError, bad_request, invalid_value
+from ksched.apiserver.served_resources import BY_PATH, JsonObject, Resource
+from ksched.apiserver.status_errors import StatusError, bad_request, invalid_value
 from ksched.transport import JSON
 
 

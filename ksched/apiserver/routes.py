@@ -8,13 +8,22 @@ import msgspec
 
 from ksched.apiserver import event_versions
 from ksched.apiserver.deletion import DeleteOptions, delete, finalize_namespace
+from ksched.apiserver.object_store import Entry
+from ksched.apiserver.object_validation import validate_new_event
 from ksched.apiserver.patches import json_patch, merge_patch
 from ksched.apiserver.protobuf import MEDIA_TYPE
 from ksched.apiserver.reading import Page, Reader, encode_list, shaped
-from ksched.apiserver.registry import Edit, Registry
 from ksched.apiserver.request import Call, decode_body, no_such_path
-from ksched.apiserver.resources import EVENTS, NAMESPACES, NEW_EVENTS, PODS, JsonObject, Resource
-from ksched.apiserver.status import (
+from ksched.apiserver.resource_registry import Edit, Registry
+from ksched.apiserver.served_resources import (
+    EVENTS,
+    NAMESPACES,
+    NEW_EVENTS,
+    PODS,
+    JsonObject,
+    Resource,
+)
+from ksched.apiserver.status_errors import (
     GroupResource,
     StatusError,
     bad_request,
@@ -24,10 +33,8 @@ from ksched.apiserver.status import (
     success,
     unsupported_media_type,
 )
-from ksched.apiserver.store import Entry
 from ksched.apiserver.strategic import strategic_merge
 from ksched.apiserver.subresources import bind, evict, get_scale, set_scale
-from ksched.apiserver.validation import validate_new_event
 from ksched.apiserver.watching import Watch
 from ksched.transport import JSON, MERGE_PATCH, STRATEGIC_MERGE_PATCH, Response
 

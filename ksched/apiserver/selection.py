@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any, TypeAlias
 
-from ksched.apiserver.status import StatusError, bad_request, invalid_value
+from ksched.apiserver.status_errors import StatusError, bad_request, invalid_value
 
 Predicate: TypeAlias = Callable[[Mapping[str, str]], bool]
 

@@ -9,12 +9,12 @@ from pathlib import Path
 
 import msgspec
 
+from ksched.apiserver.api_server import ApiServer
 from ksched.apiserver.controllers import Controllers
+from ksched.apiserver.http_listener import LOOPBACK, listening, write_kubeconfig
 from ksched.apiserver.in_process import InProcessTransport
 from ksched.apiserver.kubelet import Kubelet
-from ksched.apiserver.listener import LOOPBACK, listening, write_kubeconfig
-from ksched.apiserver.resources import JsonObject
-from ksched.apiserver.server import ApiServer
+from ksched.apiserver.served_resources import JsonObject
 from ksched.clock import Clock, LoopClock, rfc3339
 from ksched.errors import ApiError
 from ksched.transport import Transport

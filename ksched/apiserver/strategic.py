@@ -10,8 +10,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from ksched.apiserver.resources import JsonObject
-from ksched.apiserver.status import StatusError, bad_request
+from ksched.apiserver.served_resources import JsonObject
+from ksched.apiserver.status_errors import StatusError, bad_request
 
 _MERGE_KEYS = {
     "conditions": "type",

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from ksched.apiserver.admission import condition, set_condition
 from ksched.apiserver.deletion import DeleteOptions, check_preconditions, delete
-from ksched.apiserver.registry import Registry, failed_precondition
-from ksched.apiserver.resources import DISRUPTION_BUDGETS, PODS, JsonObject, Resource
+from ksched.apiserver.resource_registry import Registry, failed_precondition
 from ksched.apiserver.selection import label_selector_predicate
-from ksched.apiserver.status import (
+from ksched.apiserver.served_resources import DISRUPTION_BUDGETS, PODS, JsonObject, Resource
+from ksched.apiserver.status_errors import (
     GroupResource,
     StatusError,
     bad_request,

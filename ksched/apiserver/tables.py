@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from ksched.apiserver.columns import GENERIC, KINDS
-from ksched.apiserver.resources import JsonObject, Resource
+from ksched.apiserver.served_resources import JsonObject, Resource
+from ksched.apiserver.table_columns import GENERIC, KINDS
 
 _GROUP = "meta.k8s.io"
 

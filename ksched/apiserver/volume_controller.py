@@ -14,7 +14,7 @@ import msgspec
 
 from ksched.api.quantity import to_nanos
 from ksched.apiserver.object_cache import ObjectCache, key_of
-from ksched.apiserver.resources import JsonObject
+from ksched.apiserver.served_resources import JsonObject
 from ksched.clock import Clock
 from ksched.errors import Unavailable
 from ksched.transport import JSON, MERGE_PATCH, Transport

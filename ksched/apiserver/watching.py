@@ -9,10 +9,18 @@ from typing import NamedTuple
 
 import msgspec
 
-from ksched.apiserver.resources import Resource
+from ksched.apiserver.object_store import (
+    ADDED,
+    DELETED,
+    MODIFIED,
+    Change,
+    Collection,
+    Entry,
+    watch_line,
+)
 from ksched.apiserver.selection import Predicate
-from ksched.apiserver.status import StatusError
-from ksched.apiserver.store import ADDED, DELETED, MODIFIED, Change, Collection, Entry, watch_line
+from ksched.apiserver.served_resources import Resource
+from ksched.apiserver.status_errors import StatusError
 from ksched.clock import Clock
 
 BOOKMARK_SECONDS = 60.0

@@ -9,7 +9,7 @@ from ksched.cache.interning import InternedColumn
 from ksched.cache.recently_used import RecentlyUsed
 
 if TYPE_CHECKING:
-    from ksched.cache.columns import NodeTable
+    from ksched.cache.node_table import NodeTable
 
 KEPT_BYTES = 16 << 20
 """Memory for the numbers of all label columns of a table."""

@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from ksched.cache.columns import NodeTable
 from ksched.cache.interning import ResourceAxis
 from ksched.cache.node_info import NodeInfo
 from ksched.cache.node_order import NodeTree
+from ksched.cache.node_table import NodeTable
 from ksched.cache.pod_info import PodInfo
 
 

@@ -11,9 +11,9 @@ from __future__ import annotations
 from typing import Any, Final
 
 from ksched.api.decoding import ListPage
-from ksched.client.resources import Resource
 from ksched.client.rest import ApiClient, Selection
-from ksched.client.store import Fact, Store, identify, is_older
+from ksched.client.watch_store import Fact, Store, identify, is_older
+from ksched.client.watched_resources import Resource
 from ksched.errors import ApiError, Gone
 
 FEW: Final = 100

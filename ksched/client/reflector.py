@@ -36,13 +36,13 @@ from ksched.api.decoding import (
     WatchEvent,
     decode_watch_event,
 )
+from ksched.client.api_status import error_from_status
 from ksched.client.history import History, HistoryLost, is_history_lost
-from ksched.client.resources import Resource
 from ksched.client.rest import EVERYTHING, PAGE_LIMIT, ApiClient, Selection
 from ksched.client.retry import Backoff
-from ksched.client.status import error_from_status
-from ksched.client.store import Handler, Store, T, identify, is_older
 from ksched.client.watch_health import STALE_SECONDS, WatchState
+from ksched.client.watch_store import Handler, Store, T, identify, is_older
+from ksched.client.watched_resources import Resource
 from ksched.clock import Clock
 from ksched.errors import ApiError, Gone, InvalidObject, TooManyRequests, Unavailable
 from ksched.transport import NOT_SENT, SILENT

@@ -12,14 +12,8 @@ from urllib.parse import quote, urlencode
 import msgspec
 
 from ksched.api.decoding import ListPage, decode_list
+from ksched.client.api_status import error_from_response
 from ksched.client.rate_limit import RateLimiter
-from ksched.client.resources import (
-    EVENTS,
-    PERSISTENT_VOLUME_CLAIMS,
-    PERSISTENT_VOLUMES,
-    PODS,
-    Resource,
-)
 from ksched.client.retry import (
     NO_RETRY,
     REPEATABLE,
@@ -27,7 +21,13 @@ from ksched.client.retry import (
     UNREPEATABLE,
     RetryPolicy,
 )
-from ksched.client.status import error_from_response
+from ksched.client.watched_resources import (
+    EVENTS,
+    PERSISTENT_VOLUME_CLAIMS,
+    PERSISTENT_VOLUMES,
+    PODS,
+    Resource,
+)
 from ksched.clock import Clock
 from ksched.errors import InvalidObject, Unavailable
 from ksched.transport import JSON, STRATEGIC_MERGE_PATCH, Response, Transport

@@ -10,7 +10,7 @@ import logging
 from collections.abc import Sequence
 from typing import Final, Protocol
 
-from ksched.client.resources import Resource
+from ksched.client.watched_resources import Resource
 from ksched.clock import Clock, rfc3339
 
 log = logging.getLogger(__name__)

@@ -11,8 +11,8 @@ from msgspec import Raw
 
 from ksched.api.decoding import decode_node, decode_pod
 from ksched.cache.compare import Differences, compare
-from ksched.client.resources import NODES, PODS, Resource
 from ksched.client.rest import EVERYTHING, Selection
+from ksched.client.watched_resources import NODES, PODS, Resource
 from ksched.daemon.logs import DAEMON
 from ksched.errors import ApiError, InvalidObject
 from ksched.queue.places import ABSENT

@@ -42,7 +42,7 @@ from ksched.scheduling.scheduler import DRAIN_SECONDS, Scheduler
 from ksched.transport import Transport
 from ksched.web.health import Check
 from ksched.web.listener import raise_descriptor_limit
-from ksched.web.server import WebServer
+from ksched.web.web_server import WebServer
 
 log = logging.getLogger(__name__)
 

@@ -18,9 +18,9 @@ from msgspec import Struct
 from rich.console import Console
 
 from ksched.apiserver.controllers import Controllers
+from ksched.apiserver.http_listener import listening, write_kubeconfig
 from ksched.apiserver.in_process import InProcessTransport
 from ksched.apiserver.kubelet import RUN_SECONDS_ANNOTATION
-from ksched.apiserver.listener import listening, write_kubeconfig
 from ksched.clock import LoopClock
 from ksched.demo.gang_permit import GangPermit
 from ksched.demo.keyboard import keys

@@ -17,8 +17,7 @@ from typing import Any, Final
 import msgspec
 
 from ksched.demo import fleet
-from ksched.demo.gang_permit import FABRIC_SECONDS, GANG, SIZE
-from ksched.demo.workloads import (
+from ksched.demo.demo_workloads import (
     BULK,
     CRITICAL,
     NAMESPACES,
@@ -33,6 +32,7 @@ from ksched.demo.workloads import (
     runs_for,
     with_priority,
 )
+from ksched.demo.gang_permit import FABRIC_SECONDS, GANG, SIZE
 from ksched.errors import ApiError
 from ksched.testing.harness import Cluster
 from ksched.transport import MERGE_PATCH

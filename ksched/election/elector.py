@@ -30,7 +30,7 @@ import anyio
 from msgspec import structs
 
 from ksched.client.retry import Backoff
-from ksched.client.store import is_older
+from ksched.client.watch_store import is_older
 from ksched.clock import Clock, rfc3339_micro
 from ksched.configuration.model import LeaderElection
 from ksched.election.locks import ResourceLock

@@ -15,10 +15,10 @@ from typing import Any, Final, Protocol
 import msgspec
 
 from ksched.api.decoding import ADDED, ERROR, MODIFIED, decode_watch_event
-from ksched.client.resources import CONFIG_MAPS, ENDPOINTS, LEASES, Resource
+from ksched.client.api_status import error_from_status
 from ksched.client.rest import ApiClient, Selection
 from ksched.client.retry import NO_RETRY
-from ksched.client.status import error_from_status
+from ksched.client.watched_resources import CONFIG_MAPS, ENDPOINTS, LEASES, Resource
 from ksched.clock import Clock, rfc3339
 from ksched.configuration.model import LeaderElection
 from ksched.election.record import (

@@ -19,8 +19,8 @@ from msgspec.structs import replace
 from ksched.api.decoding import decode_node, decode_pod
 from ksched.api.objects import Node, Pod
 from ksched.api.whole_objects import decode_whole_node, whole_pod_decoder
-from ksched.cache.columns import NodeTable
 from ksched.cache.node_info import NodeInfo
+from ksched.cache.node_table import NodeTable
 from ksched.cache.pod_info import PodInfo
 from ksched.cache.snapshot import Snapshot
 from ksched.clock import Clock

@@ -6,8 +6,8 @@ how plugins are called (``ksched.framework.runtime``) and the in-tree plugins th
 (``ksched.framework.plugins``).
 """
 
-from ksched.cache.columns import ClassColumn, NodeRows
 from ksched.cache.node_info import NodeInfo
+from ksched.cache.node_table import ClassColumn, NodeRows
 from ksched.cache.pod_info import PodInfo, PodTemplate, template_fact
 from ksched.cache.snapshot import Snapshot
 from ksched.framework.cluster_events import (

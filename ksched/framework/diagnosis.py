@@ -10,7 +10,7 @@ import numpy as np
 from msgspec import Struct
 from numpy.typing import NDArray
 
-from ksched.cache.columns import NodeTable
+from ksched.cache.node_table import NodeTable
 from ksched.framework.status import SUCCESS, Code, Status, joined
 
 NO_NODES_AVAILABLE = "no nodes available to schedule pods"

@@ -10,8 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ksched.api.objects import Node
-from ksched.cache.excerpt import Excerpt
-from ksched.cache.listings import Listings
+from ksched.cache.dry_run_table import Excerpt
+from ksched.cache.listers import Listings
 from ksched.cache.node_info import NodeInfo
 from ksched.cache.pod_info import PodInfo
 from ksched.cache.snapshot import Snapshot

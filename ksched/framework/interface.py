@@ -37,8 +37,8 @@ import numpy as np
 from msgspec import Struct
 from numpy.typing import NDArray
 
-from ksched.cache.columns import NodeRows
 from ksched.cache.node_info import NodeInfo
+from ksched.cache.node_table import NodeRows
 from ksched.cache.pod_info import PodInfo
 from ksched.framework.cluster_events import ClusterEventWithHint
 from ksched.framework.cycle_state import CycleState

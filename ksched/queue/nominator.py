@@ -6,7 +6,7 @@ from collections import Counter, OrderedDict
 from collections.abc import Iterable, Mapping
 from functools import cached_property
 
-from ksched.cache.excerpt import amounts_of
+from ksched.cache.dry_run_table import amounts_of
 from ksched.cache.pod_info import PodInfo
 
 PRIORITIES_KEPT = 16

@@ -30,7 +30,6 @@ from ksched.framework.runtime.lifecycle import (
 from ksched.framework.runtime.pre_binding import PreBindingPods
 from ksched.framework.runtime.waiting_pods import WaitingPod, WaitingPods
 from ksched.framework.status import SUCCESS, Status, error
-from ksched.mishaps import Mishaps
 from ksched.queue.scheduling_queue import SchedulingQueue
 from ksched.scheduling.failure_handler import FailureHandler
 from ksched.scheduling.pod_status import PodStatusUpdater, Wish
@@ -40,6 +39,7 @@ from ksched.scheduling.scheduling_cycle import (
     one_node_diagnosis,
     unreserve_and_forget,
 )
+from ksched.unexpected_errors import UnexpectedErrors
 
 log = logging.getLogger(__name__)
 
@@ -73,7 +73,7 @@ class BindingCycle:
         status: PodStatusUpdater,
         clock: Clock,
         read_pod: ReadPod,
-        mishaps: Mishaps,
+        unexpected_errors: UnexpectedErrors,
         extenders: Extenders = NO_EXTENDERS,
     ) -> None:
         self._cache = cache
@@ -85,7 +85,7 @@ class BindingCycle:
         self._status = status
         self._clock = clock
         self._read_pod = read_pod
-        self._mishaps = mishaps
+        self._mishaps = unexpected_errors
         self._extenders = extenders
         self._slots = asyncio.Semaphore(MAX_CONCURRENT_BINDS)
         self._unannounced: Deadlines[WaitingPod] = Deadlines(NOMINATE_AFTER_SECONDS, self._announce)

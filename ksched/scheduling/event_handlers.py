@@ -23,7 +23,7 @@ from ksched.api.storage import (
 )
 from ksched.api.whole_objects import WholeNode
 from ksched.cache.cache import SchedulerCache
-from ksched.cache.listings import HasMetadata, Listing
+from ksched.cache.listers import HasMetadata, Listing
 from ksched.cache.pod_info import PodInfo
 from ksched.clock import Clock
 from ksched.errors import InvalidObject

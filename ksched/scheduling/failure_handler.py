@@ -8,10 +8,10 @@ from collections.abc import Callable
 from ksched.cache.pod_info import PodInfo
 from ksched.framework.handle import EventRecorder
 from ksched.framework.queued_pod import QueuedPodInfo
-from ksched.mishaps import Mishaps
 from ksched.queue.scheduling_queue import SchedulingQueue
 from ksched.scheduling.pod_status import PodStatusUpdater, Wish
 from ksched.scheduling.scheduling_cycle import Rejected
+from ksched.unexpected_errors import UnexpectedErrors
 
 log = logging.getLogger(__name__)
 
@@ -28,13 +28,13 @@ class FailureHandler:
         latest: Callable[[str], PodInfo | None],
         recorder: EventRecorder,
         status: PodStatusUpdater,
-        mishaps: Mishaps,
+        unexpected_errors: UnexpectedErrors,
     ) -> None:
         self._queue = queue
         self._latest = latest
         self._recorder = recorder
         self._status = status
-        self._mishaps = mishaps
+        self._mishaps = unexpected_errors
 
     def handle_scheduling_failure(self, rejected: Rejected) -> None:
         """Requeue the pod unless it is gone or bound, and tell the user why it waits.

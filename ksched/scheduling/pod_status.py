@@ -18,7 +18,7 @@ from ksched.api.objects import ObjectMeta, Pod, PodSpec, PodStatus
 from ksched.cache.pod_info import PodInfo
 from ksched.clock import Clock, rfc3339
 from ksched.errors import ApiError, NotFound
-from ksched.mishaps import Mishaps
+from ksched.unexpected_errors import UnexpectedErrors
 
 log = logging.getLogger(__name__)
 
@@ -58,10 +58,12 @@ NOTHING = Wish()
 class PodStatusUpdater:
     """Sends status patches, a few at a time; the single writer of what ksched says about pods."""
 
-    def __init__(self, client: StatusClient, clock: Clock, mishaps: Mishaps) -> None:
+    def __init__(
+        self, client: StatusClient, clock: Clock, unexpected_errors: UnexpectedErrors
+    ) -> None:
         self._client = client
         self._clock = clock
-        self._mishaps = mishaps
+        self._mishaps = unexpected_errors
         self._wishes: dict[str, tuple[PodInfo, Wish]] = {}
         self._sent: dict[str, Wish] = {}
         self._nominated: dict[str, tuple[str, ...]] = {}

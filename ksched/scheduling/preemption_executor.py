@@ -32,9 +32,9 @@ from ksched.framework.handle import EventRecorder
 from ksched.framework.runtime.pre_binding import PreBindingPods
 from ksched.framework.runtime.waiting_pods import WaitingPods
 from ksched.metrics import Metrics
-from ksched.mishaps import Mishaps
 from ksched.queue.nominator import Nominator
 from ksched.scheduling.pod_status import PodStatusUpdater, Wish
+from ksched.unexpected_errors import UnexpectedErrors
 
 log = logging.getLogger(__name__)
 
@@ -118,7 +118,7 @@ class PreemptionExecutor:
         metrics: Metrics,
         activate: Callable[[Iterable[PodInfo]], None],
         preemptors: Preemptors,
-        mishaps: Mishaps,
+        unexpected_errors: UnexpectedErrors,
         parallelism: int = 16,
     ) -> None:
         self._client = client
@@ -131,7 +131,7 @@ class PreemptionExecutor:
         self._metrics = metrics
         self._activate = activate
         self._preemptors = preemptors
-        self._mishaps = mishaps
+        self._mishaps = unexpected_errors
         self._slots = asyncio.Semaphore(parallelism)
         self._todo: deque[Preemption] = deque()
         self._wake = asyncio.Event()

@@ -24,13 +24,13 @@ from msgspec import Raw
 from ksched.api.decoding import decode_pod, decoder
 from ksched.api.objects import Pod
 from ksched.cache.cache import SchedulerCache
-from ksched.cache.listings import Listings
+from ksched.cache.listers import Listings
 from ksched.cache.pod_info import PodInfo
-from ksched.cache.volumes import Volumes
+from ksched.cache.storage.volumes import Volumes
 from ksched.client.rate_limit import RateLimiter
 from ksched.client.recorder import EventRecorder, ProfileRecorder
-from ksched.client.resources import NODES, PODS, RESOURCES
 from ksched.client.rest import ApiClient, Selection
+from ksched.client.watched_resources import NODES, PODS, RESOURCES
 from ksched.clock import Clock, LoopClock, stopwatch
 from ksched.configuration.merging import ignore_extender_resources
 from ksched.configuration.model import SchedulerConfiguration
@@ -55,7 +55,6 @@ from ksched.framework.runtime.queue_sort import rank, sort_key
 from ksched.framework.runtime.waiting_pods import WaitingPods
 from ksched.framework.status import Status
 from ksched.metrics import Metrics
-from ksched.mishaps import Mishaps
 from ksched.queue.hints import Registration, registrations, registrations_without_hints
 from ksched.queue.nominator import Nominator
 from ksched.queue.places import Observer
@@ -81,6 +80,7 @@ from ksched.scheduling.scheduling_cycle import Placed, Rejected, SchedulingCycle
 from ksched.scheduling.sweeping import Sweeper
 from ksched.scheduling.watches import Watches
 from ksched.transport import Transport
+from ksched.unexpected_errors import UnexpectedErrors
 
 log = logging.getLogger(__name__)
 
@@ -128,8 +128,8 @@ class Scheduler:
         self.decisions = DecisionLog()
         self.extenders = build_extenders(configuration.extenders, self.clock, guard)
         metrics = metrics or Metrics()
-        self.mishaps = Mishaps(metrics)
-        self.pod_status = PodStatusUpdater(self.client, self.clock, self.mishaps)
+        self.unexpected_errors = UnexpectedErrors(metrics)
+        self.pod_status = PodStatusUpdater(self.client, self.clock, self.unexpected_errors)
         pre_binding = PreBindingPods()
         self.preemption = self._make_preemption(pre_binding, metrics)
         # Its own generator: what the network did must not change the choices.
@@ -142,7 +142,7 @@ class Scheduler:
         self.nodes = NodeHandler(self.cache, self.queue)
         self.watches = self._make_watches(rng)
         failures = FailureHandler(
-            self.queue, self.pods.latest, recorder, self.pod_status, self.mishaps
+            self.queue, self.pods.latest, recorder, self.pod_status, self.unexpected_errors
         )
         self._failures, self._profile_recorder = failures, recorder
         self._cycle = self._make_cycle(choices)
@@ -156,7 +156,7 @@ class Scheduler:
             self.pod_status,
             self.clock,
             self._read_pod,
-            self.mishaps,
+            self.unexpected_errors,
             self.extenders,
         )
         self._expires_assumed = assume_ttl_seconds > 0
@@ -185,7 +185,7 @@ class Scheduler:
             self.waiting,
             self.permit_calls,
             choices,
-            self.mishaps,
+            self.unexpected_errors,
             self.extenders,
         )
 
@@ -201,7 +201,7 @@ class Scheduler:
             metrics,
             self._activate,
             Preemptors(self._latest, self._read_pod),
-            self.mishaps,
+            self.unexpected_errors,
             self.configuration.parallelism,
         )
 
@@ -229,7 +229,9 @@ class Scheduler:
         )
 
     def _make_watches(self, rng: random.Random) -> Watches:
-        watches = Watches(self.client, self.clock, rng, self.mishaps, self._history_was_lost)
+        watches = Watches(
+            self.client, self.clock, rng, self.unexpected_errors, self._history_was_lost
+        )
         watches.add(NODES, self.extenders.node_decoder(), self.nodes)
         self.pod_reflector = watches.add(
             PODS,

@@ -46,8 +46,8 @@ from ksched.framework.status import (
     unresolvable,
     unschedulable,
 )
-from ksched.mishaps import Mishaps
 from ksched.queue.nominator import ExpectedPods, Nominator
+from ksched.unexpected_errors import UnexpectedErrors
 
 log = logging.getLogger(__name__)
 
@@ -97,7 +97,7 @@ class SchedulingCycle:
         waiting: WaitingPods,
         permit_calls: PermitCalls,
         rng: random.Random,
-        mishaps: Mishaps,
+        unexpected_errors: UnexpectedErrors,
         extenders: Extenders = NO_EXTENDERS,
     ) -> None:
         self._cache = cache
@@ -106,7 +106,7 @@ class SchedulingCycle:
         self._waiting = waiting
         self._permit_calls = permit_calls
         self._rng = rng
-        self._mishaps = mishaps
+        self._mishaps = unexpected_errors
         self._extenders = extenders
         self.is_running = False
         """Whether a decision is being made; what it looks at must not change meanwhile."""

@@ -11,12 +11,12 @@ import anyio
 import msgspec
 
 from ksched.client.reflector import OnList, Reflector
-from ksched.client.resources import Resource
 from ksched.client.rest import EVERYTHING, ApiClient, Selection
-from ksched.client.store import Handler, T
 from ksched.client.watch_health import WatchHealth
+from ksched.client.watch_store import Handler, T
+from ksched.client.watched_resources import Resource
 from ksched.clock import Clock
-from ksched.mishaps import Mishaps
+from ksched.unexpected_errors import UnexpectedErrors
 
 log = logging.getLogger(__name__)
 
@@ -24,10 +24,10 @@ log = logging.getLogger(__name__)
 class OneByOne(Generic[T]):
     """Passes changes on; what goes wrong with one object concerns no other."""
 
-    def __init__(self, kind: str, handler: Handler[T], mishaps: Mishaps) -> None:
+    def __init__(self, kind: str, handler: Handler[T], unexpected_errors: UnexpectedErrors) -> None:
         self._activity = f"watch {kind}"
         self._handler = handler
-        self._mishaps = mishaps
+        self._mishaps = unexpected_errors
 
     def synced(self) -> None:
         self._handler.synced()
@@ -63,11 +63,11 @@ class Watches:
         client: ApiClient,
         clock: Clock,
         rng: random.Random,
-        mishaps: Mishaps,
+        unexpected_errors: UnexpectedErrors,
         on_history_lost: Callable[[], None],
     ) -> None:
         self._client, self._clock, self._rng = client, clock, rng
-        self._mishaps = mishaps
+        self._mishaps = unexpected_errors
         self._on_history_lost = on_history_lost
         self._reflectors: list[Reflector[Any]] = []
         self.health = WatchHealth(self._reflectors, clock)

@@ -16,8 +16,8 @@ from msgspec.json import encode
 from ksched.api.decoding import decode_node, decode_pod
 from ksched.api.objects import Node, Pod
 from ksched.api.pod_resources import amounts, pod_requests_with_status
-from ksched.apiserver import resources
-from ksched.apiserver.store import DELETED, Change, Entry
+from ksched.apiserver import served_resources as resources
+from ksched.apiserver.object_store import DELETED, Change, Entry
 from ksched.queue.places import Place
 
 if TYPE_CHECKING:

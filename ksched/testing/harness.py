@@ -22,15 +22,15 @@ import anyio
 import msgspec
 
 from ksched.api.objects import Node, Pod
-from ksched.apiserver import resources
+from ksched.apiserver import served_resources as resources
+from ksched.apiserver.api_server import ApiServer, Audit
 from ksched.apiserver.faults import Faults
 from ksched.apiserver.in_process import InProcessTransport
 from ksched.apiserver.kubelet import Kubelet
-from ksched.apiserver.resources import JsonObject
-from ksched.apiserver.server import ApiServer, Audit
+from ksched.apiserver.served_resources import JsonObject
 from ksched.apiserver.volume_controller import VolumeController
-from ksched.client.resources import Resource
 from ksched.client.rest import ApiClient
+from ksched.client.watched_resources import Resource
 from ksched.clock import Clock, LoopClock
 from ksched.configuration import SchedulerConfiguration, load_config
 from ksched.configuration.model import ClientConnection, Profile

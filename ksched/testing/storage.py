@@ -8,7 +8,7 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any, cast
 
-from ksched.cache.listings import Listings
+from ksched.cache.listers import Listings
 from ksched.framework import Handle, Snapshot
 from ksched.metrics import Metrics
 from ksched.testing.builders import Builder

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from zlib import crc32
 
-from ksched.apiserver.resources import JsonObject
+from ksched.apiserver.served_resources import JsonObject
 from lab.fuzz.values import (
     COUNTS,
     EFFECTS,

@@ -9,8 +9,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from unittest.mock import patch
 
+from ksched.apiserver.api_server import ApiServer
 from ksched.apiserver.request import Request
-from ksched.apiserver.server import ApiServer
 from ksched.apiserver.watching import Watch
 from ksched.testing.virtual_time import VirtualLoop
 from ksched.transport import Response

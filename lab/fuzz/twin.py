@@ -10,7 +10,7 @@ from msgspec import Raw, Struct
 from ksched.api.decoding import decode_node, decode_pod, decoder
 from ksched.api.objects import Namespace, Node, Pod
 from ksched.api.storage import CSINode, PersistentVolume, PersistentVolumeClaim, StorageClass
-from ksched.apiserver import resources
+from ksched.apiserver import served_resources as resources
 from ksched.framework.status import joined
 from ksched.testing.harness import Cluster
 from lab.reference import DEFAULT_PROFILE, Decision, OtherObjects, decide

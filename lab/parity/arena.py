@@ -17,9 +17,9 @@ from ksched.api.objects import Pod
 from ksched.client.http_transport import HttpTransport
 from ksched.client.kubeconfig import load_client_config
 from ksched.client.reflector import Reflector
-from ksched.client.resources import NODES, PODS, Resource
 from ksched.client.rest import ApiClient
 from ksched.client.retry import REPEATABLE
+from ksched.client.watched_resources import NODES, PODS, Resource
 from ksched.clock import LoopClock
 from ksched.configuration import load_config
 from ksched.errors import KschedError, NotFound
@@ -108,7 +108,7 @@ class Arena:
             scheduler.waiting,
             scheduler.permit_calls,
             random.Random(0),
-            scheduler.mishaps,
+            scheduler.unexpected_errors,
             scheduler.extenders,
         )
         self._influences = Influences(self._cycle, scheduler.cache, scheduler.profiles, PLUGINS)

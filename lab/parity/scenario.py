@@ -7,7 +7,14 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from random import Random
 
-from ksched.client.resources import NAMESPACES, NODES, PODS, REPLICA_SETS, SERVICES, Resource
+from ksched.client.watched_resources import (
+    NAMESPACES,
+    NODES,
+    PODS,
+    REPLICA_SETS,
+    SERVICES,
+    Resource,
+)
 from ksched.errors import Conflict
 from lab.parity.arena import Arena
 from lab.parity.manifests import NEVER_PREEMPTING, Json, RandomManifests

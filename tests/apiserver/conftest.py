@@ -9,8 +9,8 @@ from typing import Any
 import msgspec
 import pytest
 
+from ksched.apiserver.api_server import ApiServer
 from ksched.apiserver.in_process import InProcessTransport
-from ksched.apiserver.server import ApiServer
 from ksched.testing.virtual_time import VirtualClock
 from ksched.transport import JSON, Response, Transport
 

@@ -9,7 +9,7 @@ import pytest
 
 from ksched.apiserver.faults import Fault, Faults, Rule, StreamEnd
 from ksched.apiserver.in_process import InProcessTransport
-from ksched.apiserver.status import StatusError, too_many_requests
+from ksched.apiserver.status_errors import StatusError, too_many_requests
 from ksched.errors import Unavailable
 
 PODS = "/api/v1/namespaces/default/pods"

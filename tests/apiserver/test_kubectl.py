@@ -10,9 +10,9 @@ import msgspec
 import pytest
 import yaml
 
-from ksched.apiserver.listener import listening, write_kubeconfig
+from ksched.apiserver.api_server import ApiServer
+from ksched.apiserver.http_listener import listening, write_kubeconfig
 from ksched.apiserver.request import Request
-from ksched.apiserver.server import ApiServer
 from ksched.apiserver.serving import create_nodes, running_cluster
 from ksched.clock import LoopClock
 

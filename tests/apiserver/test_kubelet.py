@@ -10,7 +10,7 @@ import pytest
 from ksched.apiserver.faults import Fault, Faults, Rule, StreamEnd
 from ksched.apiserver.in_process import InProcessTransport
 from ksched.apiserver.kubelet import RUN_SECONDS_ANNOTATION, Kubelet
-from ksched.apiserver.status import StatusError
+from ksched.apiserver.status_errors import StatusError
 from ksched.testing.virtual_time import VirtualClock
 
 PODS = "/api/v1/namespaces/default/pods"

@@ -7,7 +7,7 @@ from copy import deepcopy
 import pytest
 
 from ksched.apiserver.patches import json_patch, merge_patch
-from ksched.apiserver.status import StatusError
+from ksched.apiserver.status_errors import StatusError
 from ksched.apiserver.strategic import strategic_merge
 
 PODS = "/api/v1/namespaces/default/pods"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from ksched.apiserver.protobuf import decode_protobuf
-from ksched.apiserver.status import StatusError
+from ksched.apiserver.status_errors import StatusError
 
 PODS = "/api/v1/namespaces/default/pods"
 PROTOBUF = "application/vnd.kubernetes.protobuf"

@@ -7,9 +7,9 @@ import asyncio
 import msgspec
 import pytest
 
-from ksched.apiserver.columns import human_duration, pod_status
 from ksched.apiserver.request import Request
-from ksched.apiserver.resources import RESOURCES
+from ksched.apiserver.served_resources import RESOURCES
+from ksched.apiserver.table_columns import human_duration, pod_status
 from ksched.apiserver.tables import wants_table
 
 PODS = "/api/v1/namespaces/default/pods"

@@ -6,8 +6,8 @@ import asyncio
 
 import pytest
 
+from ksched.apiserver.api_server import ApiServer
 from ksched.apiserver.in_process import InProcessTransport
-from ksched.apiserver.server import ApiServer
 from ksched.errors import Unavailable
 from ksched.testing.virtual_time import VirtualClock
 

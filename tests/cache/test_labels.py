@@ -9,8 +9,8 @@ import pytest
 
 from ksched.cache import labels
 from ksched.cache.cache import SchedulerCache
-from ksched.cache.columns import NodeTable
 from ksched.cache.interning import InternedColumn
+from ksched.cache.node_table import NodeTable
 from ksched.testing import make_node
 
 

@@ -18,8 +18,8 @@ import pytest
 
 from ksched.api.objects import Object, ObjectMeta
 from ksched.client.reflector import Reflector
-from ksched.client.resources import Resource
 from ksched.client.rest import ApiClient
+from ksched.client.watched_resources import Resource
 from ksched.errors import Unavailable
 from ksched.testing.virtual_time import VirtualClock
 from ksched.transport import SILENT, Response, StreamResponse

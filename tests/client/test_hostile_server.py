@@ -15,8 +15,8 @@ from ksched.api.decoding import decode_pod
 from ksched.client.http_transport import ClientConfig, HttpTransport
 from ksched.client.rate_limit import RateLimiter
 from ksched.client.reflector import Reflector
-from ksched.client.resources import PODS
 from ksched.client.rest import ApiClient
+from ksched.client.watched_resources import PODS
 from ksched.clock import LoopClock
 from ksched.errors import Conflict, Unavailable
 

@@ -9,8 +9,8 @@ import pytest
 
 from ksched.api.objects import Object, ObjectMeta
 from ksched.client.reflector import Reflector
-from ksched.client.resources import Resource
 from ksched.client.rest import ApiClient
+from ksched.client.watched_resources import Resource
 from ksched.testing.virtual_time import VirtualClock
 
 WIDGETS = Resource("example.io", "v1", "widgets", "Widget")

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from ksched.api.objects import Object, ObjectMeta
 from ksched.client.reflector import Reflector
-from ksched.client.resources import Resource
 from ksched.client.rest import ApiClient
+from ksched.client.watched_resources import Resource
 from ksched.errors import Unavailable
 from ksched.testing.virtual_time import VirtualClock, run
 from ksched.transport import NOT_SENT, Response

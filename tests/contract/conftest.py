@@ -16,13 +16,13 @@ from typing import Any
 import msgspec
 import pytest
 
-from ksched.apiserver.listener import listening
-from ksched.apiserver.server import ApiServer
+from ksched.apiserver.api_server import ApiServer
+from ksched.apiserver.http_listener import listening
 from ksched.client.http_transport import ClientConfig, HttpTransport
 from ksched.client.kubeconfig import load_client_config
-from ksched.client.resources import NAMESPACES, NODES, PODS, Resource
 from ksched.client.rest import ApiClient, Selection
 from ksched.client.retry import NO_RETRY
+from ksched.client.watched_resources import NAMESPACES, NODES, PODS, Resource
 from ksched.clock import LoopClock
 from ksched.transport import JSON, STRATEGIC_MERGE_PATCH, Transport
 from lab.control_plane import ControlPlane

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ksched.client.resources import POD_DISRUPTION_BUDGETS, PODS
+from ksched.client.watched_resources import POD_DISRUPTION_BUDGETS, PODS
 from ksched.errors import ApiError, Conflict, NotFound, TooManyRequests
 
 pytestmark = pytest.mark.real_time

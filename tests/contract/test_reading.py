@@ -5,8 +5,8 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from ksched.client.resources import EVENTS, NODES, POD_GROUPS, PODS, Resource
 from ksched.client.rest import Selection
+from ksched.client.watched_resources import EVENTS, NODES, POD_GROUPS, PODS, Resource
 from ksched.errors import ApiError, Gone, NotFound, Unavailable
 
 pytestmark = pytest.mark.real_time

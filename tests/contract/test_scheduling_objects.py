@@ -9,7 +9,7 @@ import pytest
 
 from ksched.api.decoding import decode_pod
 from ksched.client.recorder import EventRecorder, pod_reference
-from ksched.client.resources import EVENTS, LEASES, PODS, Resource
+from ksched.client.watched_resources import EVENTS, LEASES, PODS, Resource
 from ksched.configuration.model import LeaderElection
 from ksched.election.locks import make_lock
 from ksched.election.record import LeaderElectionRecord

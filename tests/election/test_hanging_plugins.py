@@ -12,9 +12,9 @@ from typing import Any
 import msgspec
 import pytest
 
+from ksched.apiserver.api_server import ApiServer
+from ksched.apiserver.http_listener import listening, write_kubeconfig
 from ksched.apiserver.in_process import InProcessTransport
-from ksched.apiserver.listener import listening, write_kubeconfig
-from ksched.apiserver.server import ApiServer
 from ksched.clock import LoopClock
 from ksched.testing.builders import NodeBuilder, PodBuilder, make_node, make_pod
 from lab.child_process import ChildProcess

@@ -7,8 +7,8 @@ from typing import Any
 import msgspec
 import pytest
 
+from ksched.apiserver.api_server import ApiServer
 from ksched.apiserver.in_process import InProcessTransport
-from ksched.apiserver.server import ApiServer
 from ksched.client.rest import ApiClient
 from ksched.configuration.model import LeaderElection
 from ksched.configuration.validation import RESOURCE_LOCKS

@@ -11,9 +11,9 @@ from typing import Any
 import msgspec
 import pytest
 
+from ksched.apiserver.api_server import ApiServer, Audit
 from ksched.apiserver.faults import Fault, Faults, Rule, StreamEnd
 from ksched.apiserver.in_process import InProcessTransport
-from ksched.apiserver.server import ApiServer, Audit
 from ksched.configuration import SchedulerConfiguration
 from ksched.configuration.flags import RunOptions
 from ksched.configuration.model import ClientConnection, LeaderElection

@@ -16,12 +16,12 @@ from typing import Any
 import msgspec
 import pytest
 
+from ksched.apiserver.api_server import ApiServer
 from ksched.apiserver.faults import Fault, Faults, Rule
 from ksched.apiserver.in_process import InProcessTransport
-from ksched.apiserver.server import ApiServer
-from ksched.apiserver.status import GroupResource, StatusError, conflict, forbidden
-from ksched.client.resources import CONFIG_MAPS, ENDPOINTS, LEASES, Resource
+from ksched.apiserver.status_errors import GroupResource, StatusError, conflict, forbidden
 from ksched.client.rest import ApiClient
+from ksched.client.watched_resources import CONFIG_MAPS, ENDPOINTS, LEASES, Resource
 from ksched.configuration.model import LeaderElection
 from ksched.election import Callbacks, Elector, make_lock
 from ksched.election.locks import ANNOTATION

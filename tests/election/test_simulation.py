@@ -15,14 +15,14 @@ from itertools import pairwise
 import msgspec
 import pytest
 
+from ksched.apiserver.api_server import ApiServer
 from ksched.apiserver.faults import Fault, Faults, Rule
 from ksched.apiserver.in_process import InProcessTransport
 from ksched.apiserver.request import Request
-from ksched.apiserver.resources import LEASES
-from ksched.apiserver.server import ApiServer
-from ksched.apiserver.status import StatusError
-from ksched.client.resources import CONFIG_MAPS
+from ksched.apiserver.served_resources import LEASES
+from ksched.apiserver.status_errors import StatusError
 from ksched.client.rest import ApiClient
+from ksched.client.watched_resources import CONFIG_MAPS
 from ksched.configuration.model import LeaderElection
 from ksched.election import Callbacks, Elector, WriteFence, make_lock
 from ksched.errors import ApiError, LeaseLost

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import trustme
 
-from ksched.apiserver.listener import listening
+from ksched.apiserver.http_listener import listening
 from ksched.testing import cluster, make_node, make_pod
 from ksched.testing.harness import Cluster
 from lab.control_plane import free_ports

@@ -18,8 +18,8 @@ import pytest
 from ksched.api.objects import Pod
 from ksched.client.http_transport import HttpTransport
 from ksched.client.kubeconfig import load_client_config
-from ksched.client.resources import NODES, POD_DISRUPTION_BUDGETS, PODS, Resource
 from ksched.client.rest import ApiClient
+from ksched.client.watched_resources import NODES, POD_DISRUPTION_BUDGETS, PODS, Resource
 from ksched.clock import LoopClock
 from ksched.errors import Conflict
 from ksched.testing.builders import PodBuilder, make_pod

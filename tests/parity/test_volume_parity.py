@@ -27,7 +27,7 @@ from ksched.api.storage import (
     StorageClass,
     VolumeAttachment,
 )
-from ksched.client.resources import NODES, PODS, RESOURCES, Resource
+from ksched.client.watched_resources import NODES, PODS, RESOURCES, Resource
 from ksched.configuration.model import SchedulerConfiguration
 from lab.control_plane import ControlPlane
 from lab.decider import Decider

@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from ksched.cache.excerpt import amounts_of
+from ksched.cache.dry_run_table import amounts_of
 from ksched.cache.interning import ResourceAxis
 from ksched.cache.pod_info import PodInfo, TemplateRegistry
 from ksched.queue import nominator

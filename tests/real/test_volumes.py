@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from ksched.client.resources import (
+from ksched.client.watched_resources import (
     NODES,
     PERSISTENT_VOLUME_CLAIMS,
     PERSISTENT_VOLUMES,

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from ksched.apiserver.faults import Fault, Faults, Rule
-from ksched.apiserver.status import StatusError
+from ksched.apiserver.status_errors import StatusError
 from ksched.framework import SKIP, SUCCESS, error, unschedulable
 from ksched.queue.places import Place
 from ksched.scheduling.binding_cycle import MAX_CONCURRENT_BINDS

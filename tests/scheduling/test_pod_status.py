@@ -13,11 +13,11 @@ import pytest
 from ksched.cache.pod_info import PodInfo
 from ksched.errors import ApiError, NotFound, Unavailable
 from ksched.metrics import Metrics
-from ksched.mishaps import Mishaps
 from ksched.scheduling.pod_status import NOTHING, WORKERS, PodStatusUpdater, Wish, patch_body
 from ksched.testing import PodBuilder, make_pod
 from ksched.testing.plugin_runner import PluginBench
 from ksched.testing.virtual_time import VirtualClock
+from ksched.unexpected_errors import UnexpectedErrors
 
 BENCH = PluginBench(nodes=[])
 REFUSED = Wish("Unschedulable", "0/1 nodes are available: 1 Insufficient cpu.")
@@ -63,7 +63,7 @@ class FakeClient:
 
 @asynccontextmanager
 async def updater(client: FakeClient) -> AsyncIterator[PodStatusUpdater]:
-    status = PodStatusUpdater(client, VirtualClock(), Mishaps(Metrics()))
+    status = PodStatusUpdater(client, VirtualClock(), UnexpectedErrors(Metrics()))
     async with asyncio.TaskGroup() as tasks:
         running = tasks.create_task(status.run())
         yield status
@@ -223,7 +223,7 @@ async def test_a_patch_that_fails_is_tried_again_with_the_next_wish(answer: ApiE
 
 async def test_a_patch_that_was_cut_short_is_sent_by_the_next_leader() -> None:
     client = FakeClient()
-    status = PodStatusUpdater(client, VirtualClock(), Mishaps(Metrics()))
+    status = PodStatusUpdater(client, VirtualClock(), UnexpectedErrors(Metrics()))
     for _ in range(2):
         status.set(info(make_pod("web")), REFUSED)
         with pytest.raises(TimeoutError):

@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from ksched.apiserver import resources
+from ksched.apiserver import served_resources as resources
 from ksched.apiserver.faults import Fault, Faults, Rule
-from ksched.apiserver.resources import JsonObject
-from ksched.apiserver.status import StatusError
-from ksched.apiserver.store import Entry
+from ksched.apiserver.object_store import Entry
+from ksched.apiserver.served_resources import JsonObject
+from ksched.apiserver.status_errors import StatusError
 from ksched.framework import SUCCESS, PermitResult, Status, wait
 from ksched.metrics import Metrics
 from ksched.queue.places import Place

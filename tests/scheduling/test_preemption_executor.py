@@ -18,12 +18,12 @@ from ksched.framework import SUCCESS, Status
 from ksched.framework.runtime.pre_binding import PreBindingPods
 from ksched.framework.runtime.waiting_pods import WaitingPods
 from ksched.metrics import Metrics
-from ksched.mishaps import Mishaps
 from ksched.queue.nominator import Nominator
 from ksched.scheduling.pod_status import PodStatusUpdater
 from ksched.scheduling.preemption_executor import PreemptionExecutor, Preemptors, disruption_patch
 from ksched.testing import PodBuilder, make_node, make_pod
 from ksched.testing.virtual_time import EPOCH, VirtualClock
+from ksched.unexpected_errors import UnexpectedErrors
 
 MESSAGE = "default-scheduler: preempting to accommodate a higher priority pod"
 
@@ -75,7 +75,7 @@ class Bench:
         self.cache.add_node(make_node("n1").obj())
         self.nominator = Nominator()
         self.waiting, self.pre_binding = WaitingPods(), PreBindingPods()
-        self.status = PodStatusUpdater(self.server, clock, Mishaps(self.metrics))
+        self.status = PodStatusUpdater(self.server, clock, UnexpectedErrors(self.metrics))
         self.activated: list[str] = []
         self.pod = self.info(make_pod("high").priority(100))
         self.known: PodInfo | None = self.pod
@@ -94,7 +94,7 @@ class Bench:
             self.metrics,
             self._activate,
             Preemptors(self._latest, self._read_pod),
-            Mishaps(self.metrics),
+            UnexpectedErrors(self.metrics),
             parallelism,
         )
 

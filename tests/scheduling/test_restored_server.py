@@ -12,8 +12,8 @@ from collections.abc import Iterator
 import pytest
 
 from ksched.apiserver.faults import Fault, Rule, StreamEnd
+from ksched.apiserver.object_store import StoreCopy
 from ksched.apiserver.request import Request
-from ksched.apiserver.store import StoreCopy
 from ksched.daemon.inspection import compare_with_api_server
 from ksched.framework import unschedulable
 from ksched.testing import Checkers, Cluster, FakePlugin, cluster, make_node, make_pod

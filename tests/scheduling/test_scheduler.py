@@ -10,10 +10,10 @@ from typing import Any
 import anyio
 import pytest
 
+from ksched.apiserver.api_server import ApiServer
 from ksched.apiserver.faults import Fault, Faults, Rule
 from ksched.apiserver.in_process import InProcessTransport
-from ksched.apiserver.server import ApiServer
-from ksched.apiserver.status import StatusError
+from ksched.apiserver.status_errors import StatusError
 from ksched.errors import ConfigError
 from ksched.framework import SUCCESS, Status, unschedulable
 from ksched.queue.places import Place

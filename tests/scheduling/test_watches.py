@@ -8,8 +8,8 @@ import logging
 import pytest
 
 from ksched.apiserver.faults import Fault, Rule
-from ksched.apiserver.status import StatusError
-from ksched.client.resources import PERSISTENT_VOLUMES
+from ksched.apiserver.status_errors import StatusError
+from ksched.client.watched_resources import PERSISTENT_VOLUMES
 from ksched.errors import Unavailable
 from ksched.testing import Cluster, cluster
 

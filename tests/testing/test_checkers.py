@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from ksched.apiserver import resources
+from ksched.apiserver import served_resources as resources
 from ksched.testing import Checkers, PermitGate, cluster, make_node, make_pod
 from ksched.testing.harness import Cluster
 from lab.reference import would_take

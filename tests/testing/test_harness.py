@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from ksched.apiserver.faults import Fault, Faults, Rule
-from ksched.apiserver.status import StatusError
+from ksched.apiserver.status_errors import StatusError
 from ksched.errors import NotFound
 from ksched.framework import unschedulable
 from ksched.queue.places import Place

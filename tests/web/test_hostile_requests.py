@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from ksched.metrics import Metrics
 from ksched.testing.harness import cluster
 from ksched.web import listener
-from ksched.web.server import WebServer
+from ksched.web.web_server import WebServer
 
 LOOPBACK = "127.0.0.1"
 EXAMPLES_AT_A_TIME = 25

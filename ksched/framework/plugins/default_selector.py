@@ -18,7 +18,7 @@ from ksched.api.objects import (
     Service,
     StatefulSet,
 )
-from ksched.cache.listings import Listings
+from ksched.cache.listers import Listings
 from ksched.framework import PodTemplate
 
 

@@ -8,8 +8,8 @@ from itertools import count
 import numpy as np
 from numpy.typing import NDArray
 
-from ksched.cache.domain_counts import DomainCounts
-from ksched.cache.topology_domains import ABSENT, Ids, TopologyDomains
+from ksched.cache.counters.domain_counts import DomainCounts
+from ksched.cache.counters.topology_domains import ABSENT, Ids, TopologyDomains
 from ksched.framework import ChangedVerdicts, Status
 
 Codes = NDArray[np.int16]

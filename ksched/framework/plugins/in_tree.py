@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Any, Final
 
-from ksched.cache.listings import Listings
+from ksched.cache.listers import Listings
 from ksched.framework.handle import Handle, PluginFactory
 from ksched.framework.plugins import names
 from ksched.framework.plugins.default_binder import DefaultBinder
@@ -28,15 +28,15 @@ from ksched.framework.plugins.priority_sort import PrioritySort
 from ksched.framework.plugins.scheduling_gates import SchedulingGates
 from ksched.framework.plugins.selector_spread import SelectorSpread
 from ksched.framework.plugins.taint_toleration import TaintToleration
-from ksched.framework.plugins.volumes.binding import VolumeBinding
 from ksched.framework.plugins.volumes.legacy_limits import (
     AzureDiskLimits,
     EBSLimits,
     GCEPDLimits,
 )
-from ksched.framework.plugins.volumes.limits import NodeVolumeLimits
-from ksched.framework.plugins.volumes.restrictions import VolumeRestrictions
-from ksched.framework.plugins.volumes.zone import VolumeZone
+from ksched.framework.plugins.volumes.node_volume_limits import NodeVolumeLimits
+from ksched.framework.plugins.volumes.volume_binding import VolumeBinding
+from ksched.framework.plugins.volumes.volume_restrictions import VolumeRestrictions
+from ksched.framework.plugins.volumes.volume_zone import VolumeZone
 
 
 def _plain(build: Callable[[], Any]) -> PluginFactory:

@@ -22,7 +22,7 @@ from ksched.api.node_selectors import (
     compile_term,
 )
 from ksched.api.objects import Node, NodeAffinity, NodeSelectorTerm
-from ksched.cache.columns import NodeTable
+from ksched.cache.node_table import NodeTable
 from ksched.framework import NodeRows, PodTemplate, template_fact
 from ksched.framework.plugins.node_matching import (
     Bools,

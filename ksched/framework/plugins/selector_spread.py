@@ -7,11 +7,11 @@ from typing import ClassVar, NamedTuple
 import numpy as np
 
 from ksched.api.label_selectors import Selector
-from ksched.cache.listings import Listings
+from ksched.cache.counters.per_template import PerTemplate
+from ksched.cache.counters.pod_counts import PodCounts, PodLedger
+from ksched.cache.counters.topology_domains import Ids, Ints
+from ksched.cache.listers import Listings
 from ksched.cache.node_order import REGION_KEYS, ZONE_KEYS, zone_of
-from ksched.cache.per_template import PerTemplate
-from ksched.cache.pod_counts import PodCounts, PodLedger
-from ksched.cache.topology_domains import Ids, Ints
 from ksched.framework import (
     MAX_NODE_SCORE,
     SKIP,

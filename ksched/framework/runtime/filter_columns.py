@@ -12,8 +12,8 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from ksched.cache.columns import NodeRows, NodeTable
 from ksched.cache.node_info import Amounts
+from ksched.cache.node_table import NodeRows, NodeTable
 from ksched.cache.pod_info import PodInfo
 from ksched.framework.cycle_state import CycleState
 from ksched.framework.diagnosis import Diagnosis

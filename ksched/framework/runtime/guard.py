@@ -2,8 +2,8 @@
 
 Where foreign code is called everything is caught: here during attempts, in ``registry`` when a
 package is loaded, in ``queue.pre_enqueue`` and ``queue.hints`` outside of attempts. Faults of our
-own that concern one object are contained by ``mishaps``. The last resort is ``commands.run``, which
-logs what ends the process.
+own that concern one object are contained by ``unexpected_errors``. The last resort is
+``commands.run``, which logs what ends the process.
 
 Everything is more than ``Exception``: a synchronous method cannot be cancelled, and ending the
 process is not its business, so its CancelledError, SystemExit or GeneratorExit is a fault like any

@@ -13,21 +13,21 @@ from types import CoroutineType
 import numpy as np
 from msgspec import Struct
 
-from ksched.cache.columns import NodeRows, NodeTable
-from ksched.cache.excerpt import Excerpt
+from ksched.cache.dry_run_table import Excerpt
+from ksched.cache.node_table import NodeRows, NodeTable
 from ksched.cache.pod_info import PodInfo
 from ksched.cache.snapshot import Snapshot
 from ksched.framework.cycle_state import CycleState
 from ksched.framework.diagnosis import Diagnosis, NodeStatuses, count_reasons, rejectors
 from ksched.framework.interface import PreFilterResult
+from ksched.framework.runtime.answer_cache import Kept, KeptColumns
 from ksched.framework.runtime.codes import CodeBook, Codes
+from ksched.framework.runtime.dry_run_filters import WhatIf, refused
 from ksched.framework.runtime.filter_columns import NO_ROWS, FilterEntry, Rows, Work
 from ksched.framework.runtime.framework import Framework
 from ksched.framework.runtime.guard import Hook, PluginFailure
-from ksched.framework.runtime.kept import Kept, KeptColumns
 from ksched.framework.runtime.profile_metrics import ProfileMetrics
 from ksched.framework.runtime.score_columns import MAX_RAW_SCORE, ScoreEntry, Scores
-from ksched.framework.runtime.what_if import WhatIf, refused
 from ksched.framework.status import (
     PASS_TEMPLATE,
     SKIP,

@@ -11,8 +11,8 @@ from msgspec import Struct
 
 from ksched.api.objects import Node
 from ksched.cache.cache import SchedulerCache
-from ksched.cache.excerpt import Excerpt
-from ksched.cache.listings import Listings
+from ksched.cache.dry_run_table import Excerpt
+from ksched.cache.listers import Listings
 from ksched.cache.node_info import NodeInfo
 from ksched.cache.pod_info import PodInfo
 from ksched.clock import Clock
@@ -21,13 +21,13 @@ from ksched.errors import ConfigError
 from ksched.framework.cycle_state import CycleState
 from ksched.framework.foreign import is_text, shown
 from ksched.framework.handle import EventRecorder, PodClient
+from ksched.framework.runtime.dry_run_filters import AmountFilters, WhatIf
 from ksched.framework.runtime.framework import Framework
 from ksched.framework.runtime.guard import PluginFailure
 from ksched.framework.runtime.pipeline import Pipeline
 from ksched.framework.runtime.profile_metrics import ProfileMetrics
 from ksched.framework.runtime.registry import Registry
 from ksched.framework.runtime.waiting_pods import WaitingPod, WaitingPods
-from ksched.framework.runtime.what_if import AmountFilters, WhatIf
 from ksched.framework.status import SUCCESS, Status
 from ksched.framework.victims import SupportsPreemption, Victims
 from ksched.metrics import Metrics

@@ -12,8 +12,8 @@ from typing import Any, TypeGuard
 import numpy as np
 from numpy.typing import NDArray
 
-from ksched.cache.columns import NodeRows
 from ksched.cache.node_info import Amounts
+from ksched.cache.node_table import NodeRows
 from ksched.cache.pod_info import PodInfo
 from ksched.cache.snapshot import Snapshot
 from ksched.framework.cycle_state import CycleState

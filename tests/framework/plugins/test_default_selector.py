@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from ksched.api.objects import ReplicaSet, ReplicationController, Service, StatefulSet
-from ksched.cache.listings import Listings
+from ksched.cache.listers import Listings
 from ksched.framework.plugins.default_selector import DefaultSelectors
 from ksched.testing.builders import PodBuilder, make_pod
 from ksched.testing.plugin_runner import PluginBench

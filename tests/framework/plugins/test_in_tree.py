@@ -17,7 +17,7 @@ from ksched.api.storage import (
     StorageClass,
     VolumeAttachment,
 )
-from ksched.cache.listings import Listings
+from ksched.cache.listers import Listings
 from ksched.clock import LoopClock
 from ksched.configuration.plugin_args import ARGS
 from ksched.framework import Handle, PodInfo, QueueingHint, Resource

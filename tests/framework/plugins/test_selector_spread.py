@@ -7,7 +7,7 @@ from collections.abc import Iterable
 import pytest
 
 from ksched.api.objects import ObjectMeta, Service, ServiceSpec
-from ksched.cache.listings import Listings
+from ksched.cache.listers import Listings
 from ksched.framework.plugins.selector_spread import SelectorSpread
 from ksched.testing.builders import NodeBuilder, PodBuilder, make_node, make_pod
 from ksched.testing.plugin_runner import PluginBench

@@ -7,7 +7,7 @@ from weakref import WeakKeyDictionary
 
 from ksched.api.label_selectors import InvalidSelector, Selector, compile_selector
 from ksched.api.objects import PodDisruptionBudget
-from ksched.cache.listings import Listing
+from ksched.cache.listers import Listing
 from ksched.framework import PodInfo, PodTemplate
 
 

@@ -16,7 +16,7 @@ import numpy as np
 from msgspec import Struct
 from numpy.typing import NDArray
 
-from ksched.cache.excerpt import POD_COUNT, Excerpt
+from ksched.cache.dry_run_table import POD_COUNT, Excerpt
 from ksched.framework import (
     Code,
     CycleState,

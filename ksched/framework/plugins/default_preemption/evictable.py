@@ -8,8 +8,8 @@ from typing import NamedTuple
 import numpy as np
 
 from ksched.api.quantity import clamp_to_int64
-from ksched.cache.columns import Ints, NodeTable
-from ksched.cache.excerpt import REQUESTED, amounts_of
+from ksched.cache.dry_run_table import REQUESTED, amounts_of
+from ksched.cache.node_table import Ints, NodeTable
 from ksched.cache.recently_used import RecentlyUsed
 from ksched.framework import NodeInfo, PodInfo
 from ksched.framework.plugins.default_preemption.budgets import DisruptionBudgets

@@ -8,11 +8,11 @@ from typing import NamedTuple, TypeVar
 import numpy as np
 
 from ksched.api.objects import Labels, Namespace
-from ksched.cache.domain_counts import DomainCounts
+from ksched.cache.counters.domain_counts import DomainCounts
+from ksched.cache.counters.pod_counts import WEIGHTS_KEPT, PodCounts, PodLedger
+from ksched.cache.counters.topology_domains import ABSENT, Ints, TopologyDomains
 from ksched.cache.labels import NodeLabels
-from ksched.cache.listings import Listing
-from ksched.cache.pod_counts import WEIGHTS_KEPT, PodCounts, PodLedger
-from ksched.cache.topology_domains import ABSENT, Ints, TopologyDomains
+from ksched.cache.listers import Listing
 from ksched.framework import (
     SUCCESS,
     NodeInfo,

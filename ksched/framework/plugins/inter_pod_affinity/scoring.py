@@ -9,10 +9,10 @@ from weakref import WeakKeyDictionary
 import numpy as np
 
 from ksched.api.objects import Namespace
-from ksched.cache.domain_counts import DomainCounts
-from ksched.cache.listings import Listing
-from ksched.cache.pod_counts import PodLedger
-from ksched.cache.topology_domains import ABSENT, Ids, Ints, TopologyDomains
+from ksched.cache.counters.domain_counts import DomainCounts
+from ksched.cache.counters.pod_counts import PodLedger
+from ksched.cache.counters.topology_domains import ABSENT, Ids, Ints, TopologyDomains
+from ksched.cache.listers import Listing
 from ksched.framework import MAX_NODE_SCORE, ClassScores, NodeRows, PodTemplate
 from ksched.framework.plugins.inter_pod_affinity.filtering import pods_meant_by
 from ksched.framework.plugins.inter_pod_affinity.meant import MANY, counting, pods_meant_by_any

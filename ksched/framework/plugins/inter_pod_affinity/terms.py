@@ -8,8 +8,8 @@ from weakref import WeakValueDictionary
 
 from ksched.api.label_selectors import InvalidSelector, Selector, compile_selector
 from ksched.api.objects import Affinity, Labels, Namespace, PodAffinity, PodAffinityTerm
-from ksched.cache.listings import Listing
-from ksched.cache.pod_counts import PodLedger
+from ksched.cache.counters.pod_counts import PodLedger
+from ksched.cache.listers import Listing
 from ksched.framework import PodTemplate
 from ksched.framework.time_slices import Steps, at_once
 

@@ -10,9 +10,9 @@ import numpy as np
 from ksched.api.label_selectors import Selector, compile_selector
 from ksched.api.objects import Labels, Node, TopologySpreadConstraint
 from ksched.api.tolerations import Tolerations, find_untolerated
-from ksched.cache.domain_counts import DomainCounts
-from ksched.cache.pod_counts import PodLedger
-from ksched.cache.topology_domains import Bools
+from ksched.cache.counters.domain_counts import DomainCounts
+from ksched.cache.counters.pod_counts import PodLedger
+from ksched.cache.counters.topology_domains import Bools
 from ksched.framework import NodeRows, PodTemplate, template_fact
 from ksched.framework.plugins.node_demand import NodeDemand, node_demand
 

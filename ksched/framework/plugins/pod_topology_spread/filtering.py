@@ -6,8 +6,8 @@ from collections.abc import Hashable
 
 import numpy as np
 
-from ksched.cache.domain_counts import summarize
-from ksched.cache.topology_domains import ABSENT, Ids, Ints
+from ksched.cache.counters.domain_counts import summarize
+from ksched.cache.counters.topology_domains import ABSENT, Ids, Ints
 from ksched.framework import (
     SUCCESS,
     ChangedVerdicts,

@@ -8,11 +8,11 @@ from weakref import WeakValueDictionary
 
 from ksched.api.label_selectors import InvalidSelector
 from ksched.api.objects import Node, Pod
-from ksched.cache.columns import NodeTable
-from ksched.cache.listings import Listings
-from ksched.cache.per_template import PerTemplate
-from ksched.cache.pod_counts import PodLedger
-from ksched.cache.topology_domains import Ids, Ints
+from ksched.cache.counters.per_template import PerTemplate
+from ksched.cache.counters.pod_counts import PodLedger
+from ksched.cache.counters.topology_domains import Ids, Ints
+from ksched.cache.listers import Listings
+from ksched.cache.node_table import NodeTable
 from ksched.configuration.plugin_args import PodTopologySpreadArgs
 from ksched.framework import (
     SKIP,

@@ -7,7 +7,7 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
-from ksched.cache.topology_domains import ABSENT, Bools, Ints
+from ksched.cache.counters.topology_domains import ABSENT, Bools, Ints
 from ksched.framework import MAX_NODE_SCORE, ClassScores, NodeRows
 from ksched.framework.plugins.pod_topology_spread.constraints import HOSTNAME, TrackedConstraint
 

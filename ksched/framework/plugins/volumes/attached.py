@@ -14,8 +14,8 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from ksched.cache.columns import NodeTable
-from ksched.cache.listings import Listing
+from ksched.cache.listers import Listing
+from ksched.cache.node_table import NodeTable
 from ksched.framework import NodeInfo, PodInfo
 
 Ints = NDArray[np.int64]

@@ -23,9 +23,9 @@ from ksched.api.storage import (
     PersistentVolume,
     PersistentVolumeClaim,
 )
-from ksched.cache.columns import NodeTable
 from ksched.cache.interning import ResourceAxis
-from ksched.cache.volumes import NotAssumed
+from ksched.cache.node_table import NodeTable
+from ksched.cache.storage.volumes import NotAssumed
 from ksched.errors import ApiError, Conflict
 from ksched.framework import SUCCESS, Handle, NodeInfo, PodInfo, Status, error
 from ksched.framework.plugins.volumes.finding import Placement, VolumeFinder

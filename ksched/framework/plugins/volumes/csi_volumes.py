@@ -13,7 +13,7 @@ from ksched.api.storage import (
     StorageClass,
     VolumeAttachment,
 )
-from ksched.cache.listings import Listing, Listings
+from ksched.cache.listers import Listing, Listings
 from ksched.framework import NodeInfo, PodInfo
 from ksched.framework.plugins.volumes.attached import CannotCount, Lookup, Volumes
 from ksched.framework.plugins.volumes.claims import (

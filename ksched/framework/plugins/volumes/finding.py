@@ -24,9 +24,9 @@ from ksched.api.storage import (
     StorageClass,
     TopologySelectorTerm,
 )
-from ksched.cache.listings import Listings
-from ksched.cache.volume_shelves import compile_affinity
-from ksched.cache.volumes import Volumes
+from ksched.cache.listers import Listings
+from ksched.cache.storage.volume_index import compile_affinity
+from ksched.cache.storage.volumes import Volumes
 from ksched.framework import NodeInfo, NodeRows
 from ksched.framework.plugins.volumes.capacities import Capacities
 from ksched.framework.plugins.volumes.csi_migration import (

@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 
 from ksched.api.objects import Pod, Volume
 from ksched.api.storage import CSINode, PersistentVolumeClaim, PersistentVolumeSpec
-from ksched.cache.listings import Listings
+from ksched.cache.listers import Listings
 from ksched.framework import (
     Action,
     ClusterEvent,
@@ -24,7 +24,7 @@ from ksched.framework.plugins import names
 from ksched.framework.plugins.volumes.attached import Lookup, Volumes
 from ksched.framework.plugins.volumes.claims import claim_events, uses_claims
 from ksched.framework.plugins.volumes.csi_volumes import UNBOUND, StorageLookup, claim_use
-from ksched.framework.plugins.volumes.limits import VolumeLimits
+from ksched.framework.plugins.volumes.node_volume_limits import VolumeLimits
 
 INSTANCE_TYPE_LABELS = ("node.kubernetes.io/instance-type", "beta.kubernetes.io/instance-type")
 MAX_EBS_VOLUMES = 39

@@ -18,7 +18,13 @@ from ksched.api.node_selectors import NodeTerms
 from ksched.api.objects import Labels
 from ksched.api.quantity import to_nanos
 from ksched.api.storage import PersistentVolumeClaim
-from ksched.cache.volume_shelves import ClassVolumes, Ranked, Shelf, VolumeFacts, count_at_least
+from ksched.cache.storage.volume_index import (
+    ClassVolumes,
+    Ranked,
+    Shelf,
+    VolumeFacts,
+    count_at_least,
+)
 from ksched.framework import NodeRows
 from ksched.framework.plugins.node_matching import matches_terms
 

@@ -9,7 +9,7 @@ import pytest
 
 from ksched.api.objects import PodDisruptionBudget
 from ksched.cache.interning import ResourceAxis
-from ksched.cache.listings import Listing
+from ksched.cache.listers import Listing
 from ksched.cache.pod_info import PodInfo, TemplateRegistry
 from ksched.framework.plugins.default_preemption.budgets import DisruptionBudgets
 from ksched.testing import make_pod

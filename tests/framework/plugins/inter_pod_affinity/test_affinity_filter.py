@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from ksched.api.objects import Namespace, ObjectMeta
-from ksched.cache.listings import Listings
+from ksched.cache.listers import Listings
 from ksched.framework import SUCCESS, CycleState, Status, unresolvable, unschedulable
 from ksched.framework.plugins.inter_pod_affinity.plugin import InterPodAffinity
 from ksched.testing.builders import PodBuilder, make_node, make_pod

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from ksched.api.objects import Namespace, ObjectMeta
-from ksched.cache.listings import Listings
+from ksched.cache.listers import Listings
 from ksched.framework import Action, ClusterEvent, QueueingHint, Resource
 from ksched.framework.plugins.inter_pod_affinity.plugin import InterPodAffinity
 from ksched.testing.builders import NodeBuilder, PodBuilder, make_node, make_pod

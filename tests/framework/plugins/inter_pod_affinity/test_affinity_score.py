@@ -7,7 +7,7 @@ from collections.abc import Iterable
 import numpy as np
 import pytest
 
-from ksched.cache.listings import Listings
+from ksched.cache.listers import Listings
 from ksched.configuration.plugin_args import InterPodAffinityArgs
 from ksched.framework.plugins.inter_pod_affinity.plugin import InterPodAffinity
 from ksched.framework.plugins.inter_pod_affinity.scoring import normalize

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 import pytest
 
 from ksched.api.objects import ObjectMeta, Service, ServiceSpec, TopologySpreadConstraint
-from ksched.cache.listings import Listings
+from ksched.cache.listers import Listings
 from ksched.configuration.plugin_args import PodTopologySpreadArgs
 from ksched.framework import SUCCESS, CycleState, Status, unresolvable, unschedulable
 from ksched.framework.plugins.pod_topology_spread.plugin import PodTopologySpread

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ksched.cache.listings import Listings
+from ksched.cache.listers import Listings
 from ksched.framework import Action, ClusterEvent, QueueingHint, Resource
 from ksched.framework.plugins.pod_topology_spread.plugin import PodTopologySpread
 from ksched.testing.builders import NodeBuilder, PodBuilder, make_node, make_pod

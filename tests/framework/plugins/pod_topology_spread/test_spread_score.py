@@ -14,7 +14,7 @@ from ksched.api.objects import (
     ServiceSpec,
     TopologySpreadConstraint,
 )
-from ksched.cache.listings import Listings
+from ksched.cache.listers import Listings
 from ksched.configuration.plugin_args import PodTopologySpreadArgs
 from ksched.framework.plugins.pod_topology_spread.plugin import PodTopologySpread
 from ksched.framework.plugins.pod_topology_spread.scoring import rounded

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from ksched.client.resources import (
+from ksched.client.watched_resources import (
     CSI_NODES,
     CSI_STORAGE_CAPACITIES,
     PERSISTENT_VOLUME_CLAIMS,

@@ -27,7 +27,7 @@ from ksched.api.storage import (
 )
 from ksched.configuration.loading import load_config
 from ksched.framework import CycleState, PodInfo
-from ksched.framework.plugins.volumes.binding import VolumeBinding, _Attempt
+from ksched.framework.plugins.volumes.volume_binding import VolumeBinding, _Attempt
 from ksched.testing.virtual_time import run
 from lab.decider import Decider
 from lab.random_volumes import CLAIMS, NAMESPACES, RandomVolumes

@@ -1,0 +1,135 @@
+"""The API server: store, rules and routes put together, and a log of what was asked."""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import NamedTuple
+
+import msgspec
+
+from ksched.apiserver.admission import (
+    SYSTEM_NAMESPACES,
+    SYSTEM_PRIORITY_CLASSES,
+    system_priority_class,
+)
+from ksched.apiserver.discovery import discover
+from ksched.apiserver.object_store import Store
+from ksched.apiserver.reading import Reader
+from ksched.apiserver.request import (
+    Call,
+    Request,
+    Target,
+    describe,
+    no_such_path,
+    parse_query,
+    parse_target,
+)
+from ksched.apiserver.resource_registry import Registry
+from ksched.apiserver.routes import Routes
+from ksched.apiserver.served_resources import NAMESPACES, PODS, PRIORITY_CLASSES, RESOURCES
+from ksched.apiserver.status_errors import StatusError, bad_request
+from ksched.apiserver.watching import Watch
+from ksched.clock import Clock
+from ksched.transport import JSON, Response
+
+_HEALTH = ("/healthz", "/livez", "/readyz")
+
+
+class Audit(NamedTuple):
+    """One line of the request log; verb and resource as in Kubernetes' audit log."""
+
+    at: float
+    verb: str
+    resource: str
+    path: str
+    user: str
+    code: int
+
+
+class ApiServer:
+    """An API server in memory; ``handle`` is its only door and never waits."""
+
+    def __init__(
+        self,
+        clock: Clock,
+        *,
+        seed: int = 0,
+        history: int = 10_000,
+        watch_queue_limit: int = 10_000,
+        log_length: int = 10_000,
+    ) -> None:
+        self.clock, self.store = clock, Store(history)
+        self.requests: deque[Audit] = deque(maxlen=log_length)
+        self._registry = Registry(self.store, clock, seed)
+        self._routes = Routes(self._registry, Reader(self._registry, seed, watch_queue_limit))
+        self._is_bootstrapped = False
+
+    def handle(self, request: Request) -> Response | Watch:
+        """Answer one request; a watch is returned open and must be closed by whoever reads it."""
+        if not self._is_bootstrapped:
+            self._bootstrap()
+        path, _, query = request.path.partition("?")
+        target = parse_target(path)
+        try:
+            answer = self._answer(request, path, query, target)
+        except StatusError as error:
+            answer = failure(error)
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
+            # Objects are plain data here, so a body of the wrong shape (a list for a map, say) is
+            # noticed only where it is used. Without a body it cannot be the writer's fault.
+            if not request.body:
+                raise
+            message = f"the object provided is unrecognized (wrong shape): {error!r}"
+            answer = failure(bad_request(message))
+        code = 200 if isinstance(answer, Watch) else answer.status
+        verb, resource = describe(request.method, target, query)
+        line = Audit(self.clock.now(), verb, resource, request.path, request.user, code)
+        self.requests.append(line)
+        return answer
+
+    def drop_watches(self) -> None:
+        """End the open watches; their readers see the stream close in good order."""
+        for collection in self.store.collections():
+            for watch in tuple(collection.watches):
+                watch.close()
+
+    def _answer(
+        self, request: Request, path: str, query: str, target: Target | None
+    ) -> Response | Watch:
+        if target is not None:
+            return self._routes.handle(Call(request, target, parse_query(query)))
+        if request.method in ("GET", "HEAD"):
+            plain = path.rstrip("/") or "/"
+            if plain in _HEALTH:
+                return Response(200, {"Content-Type": "text/plain; charset=utf-8"}, b"ok")
+            found = discover(plain)
+            if found is not None:
+                return Response(200, {"Content-Type": JSON}, msgspec.json.encode(found))
+        parts = path.strip("/").split("/")
+        if len(parts) == 5 and parts[:3] == ["api", "v1", "namespaces"] and parts[4] == "bindings":
+            call = Call(request, Target(PODS, parts[3]), parse_query(query))
+            return self._routes.legacy_binding(call)
+        if _is_served_group(parts):
+            raise no_such_path()
+        return Response(404, {"Content-Type": "text/plain; charset=utf-8"}, b"404 page not found\n")
+
+    def _bootstrap(self) -> None:
+        """Create what every cluster has. Late, because timestamps need a running clock."""
+        self._is_bootstrapped = True
+        for name in SYSTEM_NAMESPACES:
+            self._registry.create(NAMESPACES, "", {"metadata": {"name": name}})
+        for name in SYSTEM_PRIORITY_CLASSES:
+            self._registry.create(PRIORITY_CLASSES, "", system_priority_class(name))
+
+
+def _is_served_group(parts: list[str]) -> bool:
+    version = parts[1:2] if parts[0] == "api" else parts[1:3] if parts[0] == "apis" else []
+    return any("/".join(version) == row.group_version for row in RESOURCES)
+
+
+def failure(error: StatusError) -> Response:
+    """Return the answer that tells a client of a refusal."""
+    headers = {"Content-Type": JSON}
+    if error.retry_after is not None:
+        headers["Retry-After"] = str(int(error.retry_after))
+    return Response(error.code, headers, msgspec.json.encode(error.status()))

@@ -1,0 +1,129 @@
+"""Sums of a pod counter over the nodes of each topology domain; see ``pod_counts``."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ksched.cache.change_log import ChangeLog
+from ksched.cache.counters.topology_domains import ABSENT, OUTSIDE, Ints, TopologyDomains, longer
+
+if TYPE_CHECKING:
+    from ksched.cache.counters.pod_counts import PodChange, PodCounts
+
+FEW = 64
+"""Up to this many domains Python adds up faster than NumPy."""
+
+MANY = 64
+"""From this many changes on, and more in large clusters, counting anew is quicker."""
+
+
+class DomainCounts:
+    """The matching pods of each topology domain: of all eligible nodes with one label value."""
+
+    def __init__(self, pods: PodCounts, topology: TopologyDomains) -> None:
+        self.pods = pods
+        self.topology = topology
+        self.log: ChangeLog[int] = ChangeLog()
+        """Domains whose number of pods changed."""
+        self.counts: Ints = np.zeros(1, np.int64)
+        """Matching pods on eligible nodes, by domain."""
+        self.total = 0
+        """Matching pods on eligible nodes that have the label."""
+        self._counted: dict[int, int] = {}
+        """Matching pods by row; rows without any may be missing."""
+        self._stamp = (-1, 0)
+        self._position = -1
+        self._moves_position = -1
+        self._summary: tuple[int, int] | None = None
+        self._summary_version = 0
+
+    # -- reading --------------------------------------------------------------------------------
+
+    @property
+    def domains(self) -> int:
+        """How many domains there are."""
+        return self._summarize()[0]
+
+    @property
+    def lowest(self) -> int:
+        """The number of pods in the emptiest domain, 0 without any domain."""
+        return self._summarize()[1]
+
+    def _summarize(self) -> tuple[int, int]:
+        if self._summary is None or self._summary_version != self.topology.version:
+            self._summary = summarize(self.counts, self.topology.nodes)
+            self._summary_version = self.topology.version
+        return self._summary
+
+    # -- catching up ----------------------------------------------------------------------------
+
+    def catch_up(self) -> None:
+        """Take over what the ledger knows."""
+        ledger, topology = self.pods.ledger, self.topology
+        stamp = ledger.stamp
+        if stamp is self._stamp:
+            return
+        topology.catch_up()
+        changes = ledger.since(self._position)
+        moves = topology.moves.tail(self._moves_position)
+        if changes is None or moves is None or len(changes) > MANY + stamp[1] // 8:
+            self._start_over()
+        else:
+            if topology.width > len(self.counts):
+                self.counts = longer(self.counts, topology.width)
+            for row, before, after in moves:
+                self._move(self._counted.get(row, 0), before, after)
+            self._recount(changes)
+        self._position, self._stamp = ledger.position, stamp
+        self._moves_position = topology.moves.position
+
+    def _move(self, pods: int, before: int, after: int) -> None:
+        if pods:
+            if before != OUTSIDE:
+                self._add(before, -pods)
+            if after != OUTSIDE:
+                self._add(after, pods)
+
+    def _recount(self, changes: list[PodChange]) -> None:
+        """Take over new numbers of pods."""
+        for change in changes:
+            more = self.pods.added_by(change)
+            if more:
+                row = change[0]
+                self._counted[row] = self._counted.get(row, 0) + more
+                domain = self.topology.counting_in[row]
+                if domain != OUTSIDE:
+                    self._add(domain, more)
+
+    def _add(self, domain: int, more: int) -> None:
+        self.log.append(domain)
+        count = int(self.counts[domain])
+        self.counts[domain] = count + more
+        if domain != ABSENT:
+            self.total += more
+            summary = self._summary
+            if summary is not None and (count == summary[1] or count + more < summary[1]):
+                self._summary = None
+
+    def _start_over(self) -> None:
+        counting_in, width = self.topology.counting_in, self.topology.width
+        counted = self._counted = self.pods.by_row()
+        domains = np.array([counting_in[row] for row in counted], np.intp)
+        sums = np.bincount(domains - OUTSIDE, list(counted.values()), width - OUTSIDE)
+        self.counts = sums[-OUTSIDE:].astype(np.int64)
+        self.total = int(self.counts[ABSENT + 1 :].sum())
+        self._summary = None
+        self.log.forget()
+
+
+def summarize(counts: Ints, nodes: Ints) -> tuple[int, int]:
+    """Number of domains, and the pods of the emptiest; nodes without the label are in none."""
+    if len(counts) <= FEW:
+        pairs = zip(counts.tolist()[ABSENT + 1 :], nodes.tolist()[ABSENT + 1 :], strict=True)
+        present = [pods for pods, number in pairs if number]
+        return (len(present), min(present)) if present else (0, 0)
+    has_nodes = nodes[ABSENT + 1 :] > 0
+    domains = int(np.count_nonzero(has_nodes))
+    return (domains, int(counts[ABSENT + 1 :][has_nodes].min())) if domains else (0, 0)

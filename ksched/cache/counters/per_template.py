@@ -1,0 +1,51 @@
+"""What plugins keep for templates between cycles."""
+
+from __future__ import annotations
+
+from typing import Generic, TypeVar
+
+from ksched.cache.counters.pod_counts import PodLedger
+from ksched.cache.pod_info import PodTemplate
+from ksched.cache.recently_used import RecentlyUsed
+
+V = TypeVar("V")
+
+KEPT_BYTES = 48 << 20
+"""Memory for what one plugin keeps of all templates."""
+
+_BYTES_PER_NODE = 64
+"""Roughly what the counters of one template take for each node."""
+
+_MOST, _FEWEST = 1024, 8
+"""Bounds for clusters so small, or so large, that memory is no measure."""
+
+
+class PerTemplate(Generic[V]):
+    """What a plugin keeps for templates, counters above all.
+
+    The template unused for longest makes room. Counters are shared between templates and live as
+    long as one of them is kept.
+    """
+
+    def __init__(self) -> None:
+        self._ledger: PodLedger | None = None
+        self._kept: RecentlyUsed[PodTemplate, V] = RecentlyUsed()
+
+    def get(self, ledger: PodLedger, template: PodTemplate) -> V | None:
+        if ledger is not self._ledger:
+            self._ledger = ledger
+            self._kept.clear()
+        return self._kept.get(template)
+
+    def put(self, template: PodTemplate, kept: V) -> None:
+        """Keep something for a template; call after ``get``."""
+        nodes = 1 if self._ledger is None else max(len(self._ledger.table), 1)
+        room = min(max(KEPT_BYTES // (_BYTES_PER_NODE * nodes), _FEWEST), _MOST)
+        self._kept.put(template, kept, room)
+
+    def sweep(self) -> None:
+        """Let go of templates that are not asked for any more; called every now and then."""
+        self._kept.sweep()
+
+    def __len__(self) -> int:
+        return len(self._kept)

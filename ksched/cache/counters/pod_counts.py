@@ -1,0 +1,274 @@
+"""How many pods of a kind run where: counters that follow the node table change by change.
+
+Spreading and inter-pod affinity ask, for every pod, how many matching pods each zone, host or rack
+has. Counting anew would walk all pods; here a placement costs each counter a few steps, however
+many pods there are.
+
+    PodLedger        which templates run on which rows, and the log of changes; one for a node table
+    PodCounts        how many matching pods each row has; one for a selector
+    TopologyDomains  the domain of each row; one for a label (``topology_domains``)
+    DomainCounts     the sums over the rows of each domain (``domain_counts``)
+
+Counters read the log at their own pace: one that is not asked costs nothing, one that was not asked
+for too long starts over. Does not belong here: what a plugin makes of the numbers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterator
+from typing import TYPE_CHECKING, TypeVar
+from weakref import WeakValueDictionary
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ksched.cache.change_log import ChangeLog
+from ksched.cache.counters.domain_counts import DomainCounts
+from ksched.cache.counters.topology_domains import Eligible, TopologyDomains, longer
+from ksched.cache.pod_info import PodTemplate
+
+if TYPE_CHECKING:
+    from ksched.cache.node_table import NodeTable
+
+K = TypeVar("K", bound=Hashable)
+Ints = NDArray[np.int64]
+
+PodChange = tuple[int, PodTemplate, int, int]
+"""A row, a template, and how many pods more of it run or terminate there."""
+
+Matches = Callable[[PodTemplate], int]
+"""How much a pod of a template counts; 0 for a pod that does not match."""
+
+_OnRow = tuple[dict[PodTemplate, int], dict[PodTemplate, int]]
+"""Pods of a row by template: running, terminating."""
+
+_NOTHING: _OnRow = ({}, {})
+
+WEIGHTS_KEPT = 4096
+
+
+class PodLedger:
+    """Which templates run on which rows of a node table, and the log of every change.
+
+    ``running`` and ``terminating`` map a template to its pods by row; templates without pods are
+    not in them. All counters of a table are made here, so that equal ones are shared. They know
+    what the ledger knows: ``NodeTable.ledger`` is up to date, a ledger kept from before may not be.
+    """
+
+    def __init__(self, table: NodeTable, limit: int = 4096) -> None:
+        self.table = table
+        self.running: dict[PodTemplate, dict[int, int]] = {}
+        self.terminating: dict[PodTemplate, dict[int, int]] = {}
+        self._seen: list[_OnRow] = []
+        self.stamp = (-1, 0)
+        """Of the table when it was last looked at: position of its log, number of rows. Another
+        object after every change, so that readers need not compare."""
+        self.affinity_changes = 0
+        """How often the first or last pod of a template with inter-pod affinity came or went."""
+        self._log: ChangeLog[PodChange] = ChangeLog(limit)
+        self._swept = 0
+        self._pods: WeakValueDictionary[Hashable, PodCounts] = WeakValueDictionary()
+        self._topologies: WeakValueDictionary[Hashable, TopologyDomains] = WeakValueDictionary()
+        self._domains: WeakValueDictionary[Hashable, DomainCounts] = WeakValueDictionary()
+
+    def has(self, template: PodTemplate) -> bool:
+        return template in self.running or template in self.terminating
+
+    def templates(self) -> Iterator[PodTemplate]:
+        """All templates with a pod somewhere, each once."""
+        yield from self.running
+        for template in self.terminating:
+            if template not in self.running:
+                yield template
+
+    # -- reading --------------------------------------------------------------------------------
+
+    @property
+    def position(self) -> int:
+        return self._log.position
+
+    def since(self, position: int) -> list[PodChange] | None:
+        """Changes after ``position``; ``None`` if that is too long ago to tell."""
+        return self._log.tail(position)
+
+    def pod_counts(
+        self, key: Hashable, matches: Matches, *, include_terminating: bool
+    ) -> PodCounts:
+        """Return the counter of matching pods; the key stands for the meaning of ``matches``."""
+        full_key = (key, include_terminating)
+        counts = self._pods.get(full_key)
+        if counts is None:
+            counts = PodCounts(self, matches, include_terminating)
+            self._pods[full_key] = counts
+        return counts
+
+    def domain_counts(
+        self,
+        pods: PodCounts,
+        topology_key: str,
+        eligible_key: Hashable = None,
+        eligible: Eligible | None = None,
+    ) -> DomainCounts:
+        """Return the sums of a counter by topology value; ``eligible_key`` as for the pods."""
+        key = (pods, topology_key, eligible_key)
+        counts = self._domains.get(key)
+        if counts is None:
+            topology = self._topologies.get(key[1:])
+            if topology is None:
+                topology = TopologyDomains(self.table, topology_key, eligible)
+                self._topologies[key[1:]] = topology
+            counts = DomainCounts(pods, topology)
+            self._domains[key] = counts
+        return counts
+
+    # -- catching up ----------------------------------------------------------------------------
+
+    def sweep(self) -> None:
+        """Let go of changes from before the last call: they hold templates that may be gone."""
+        self._log.drop_before(self._swept)
+        self._swept = self._log.position
+
+    def catch_up(self) -> None:
+        """Log what changed in the table since the last call; the counters do not call it."""
+        table, seen = self.table, self._seen
+        infos, log = table.infos, table.row_log
+        size = len(infos)
+        position, seen_size = self.stamp
+        if log.position == position and size == seen_size:
+            return
+        dirty = log.tail(position)
+        # The log does not name rows that were cut off at the end.
+        for row in range(size, len(seen)):
+            self._note(row, seen[row], _NOTHING)
+        del seen[size:]
+        seen.extend([_NOTHING] * (size - len(seen)))
+        for row in range(size) if dirty is None else dirty:
+            if row < size:
+                info = infos[row]
+                now = (info.running, info.terminating)
+                self._note(row, seen[row], now)
+                seen[row] = now
+        self.stamp = (log.position, size)
+
+    def _note(self, row: int, before: _OnRow, after: _OnRow) -> None:
+        running, terminating = after
+        if running is not before[0]:
+            for template, more in _differences(before[0], running):
+                self._log.append((row, template, more, 0))
+                if _count(self.running, template, row, more) and template.has_pod_affinity:
+                    self.affinity_changes += 1
+        if terminating or before[1]:
+            for template, more in _differences(before[1], terminating):
+                self._log.append((row, template, 0, more))
+                if _count(self.terminating, template, row, more) and template.has_pod_affinity:
+                    self.affinity_changes += 1
+
+
+def _differences(before: dict[K, int], after: dict[K, int]) -> list[tuple[K, int]]:
+    # Published dictionaries are never changed, only replaced.
+    found = [
+        (key, number - before.get(key, 0))
+        for key, number in after.items()
+        if before.get(key) != number
+    ]
+    if len(before) + len(found) > len(after):
+        found += [(key, -number) for key, number in before.items() if key not in after]
+    return found
+
+
+def _count(
+    rows_of: dict[PodTemplate, dict[int, int]], template: PodTemplate, row: int, more: int
+) -> bool:
+    """Tell whether it is the first pod of the template, or was the last."""
+    rows = rows_of.get(template)
+    if rows is None:
+        rows_of[template] = {row: more}
+        return True
+    number = rows.get(row, 0) + more
+    if number:
+        rows[row] = number
+        return False
+    del rows[row]
+    if rows:
+        return False
+    del rows_of[template]
+    return True
+
+
+class PodCounts:
+    """The matching pods of each row."""
+
+    def __init__(self, ledger: PodLedger, matches: Matches, include_terminating: bool) -> None:
+        self.ledger = ledger
+        self._matches = matches
+        self._include_terminating = include_terminating
+        self._weights: dict[int, int] = {}
+        """What was answered of templates, by their numbers; these answers never change."""
+        self._stamp = (-1, 0)
+        self._position = -1
+        self._counts = np.zeros(0, np.int64)
+
+    @property
+    def counts(self) -> Ints:
+        """Matching pods by row; a view, valid until the next ``catch_up``."""
+        return self._counts[: len(self.ledger.table)]
+
+    def knows(self, template: PodTemplate) -> bool:
+        """Whether ``weight_of`` is a look-up."""
+        return template.number in self._weights
+
+    def weight_of(self, template: PodTemplate) -> int:
+        """How much a pod of a template counts."""
+        weight = self._weights.get(template.number)
+        if weight is None:
+            if len(self._weights) >= max(WEIGHTS_KEPT, 2 * len(self.ledger.running)):
+                self._weights.clear()
+            weight = self._weights[template.number] = self._matches(template)
+        return weight
+
+    def added_by(self, change: PodChange) -> int:
+        """What a change of the ledger adds to the count of its row."""
+        weight = self.weight_of(change[1])
+        if not weight:
+            return 0
+        return weight * (change[2] + change[3] if self._include_terminating else change[2])
+
+    def catch_up(self) -> None:
+        ledger = self.ledger
+        if ledger.stamp is self._stamp:
+            return
+        changes = ledger.since(self._position)
+        self._position, self._stamp = ledger.position, ledger.stamp
+        if changes is None:
+            self._start_over()
+            return
+        self._reserve()
+        for change in changes:
+            self._counts[change[0]] += self.added_by(change)
+
+    def _reserve(self) -> None:
+        # As large as the table's own columns, which never shrink: every logged row is inside.
+        capacity = len(self.ledger.table.pod_count)
+        if capacity > len(self._counts):
+            self._counts = longer(self._counts, capacity)
+
+    def _start_over(self) -> None:
+        self._counts = np.zeros(self.ledger.table.pod_count.shape[0], np.int64)
+        for row, number in self.by_row().items():
+            self._counts[row] = number
+
+    def by_row(self) -> dict[int, int]:
+        """Count anew: the matching pods of every row that has any."""
+        ledger = self.ledger
+        counted: dict[int, int] = {}
+        sources = (
+            (ledger.running, ledger.terminating) if self._include_terminating else (ledger.running,)
+        )
+        for source in sources:
+            for template, rows in source.items():
+                weight = self.weight_of(template)
+                if not weight:
+                    continue
+                for row, number in rows.items():
+                    counted[row] = counted.get(row, 0) + weight * number
+        return counted

@@ -1,0 +1,366 @@
+"""The node table: one row per node, one column per fact, changed rows in a log.
+
+Rows are dense: removing a node moves the last row into the gap and logs both. Columns are NumPy
+arrays; labels and taints are numbers into a vocabulary, and a label column exists only for keys
+that some node has and some selector asked for (``labels``). A small table of the same shape, made
+of a few copied nodes with pods added or removed, is an overlay: plugins cannot tell it from the
+real one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Hashable, Sequence
+from typing import Generic, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ksched.api.objects import Taint
+from ksched.api.quantity import clamp_to_int64
+from ksched.cache.change_log import RowLog
+from ksched.cache.counters.pod_counts import PodLedger
+from ksched.cache.interning import InternedColumn, ResourceAxis, Vocabulary
+from ksched.cache.labels import NodeLabels
+from ksched.cache.node_info import NodeInfo
+
+V = TypeVar("V", bound=Hashable)
+Ints = NDArray[np.int64]
+Bools = NDArray[np.bool_]
+
+
+class ImageState:
+    """How widely an image is spread: its size, as first reported, and the number of its nodes."""
+
+    __slots__ = ("num_nodes", "size_bytes")
+
+    def __init__(self, size_bytes: int) -> None:
+        self.size_bytes = size_bytes
+        self.num_nodes = 0
+
+
+class NodeTable:
+    """Columns of all nodes of a snapshot, or of the few nodes of an overlay.
+
+    The single writer is the cache while it publishes, between two cycles. ``node_log`` lists rows
+    whose node object changed, ``row_log`` rows where anything changed that a pod-dependent verdict
+    may read; every entry of the first is also in the second.
+
+    Amounts are from 0 to the largest int64; sums beyond stop there. So a difference of two amounts
+    cannot overflow, a sum can.
+    """
+
+    def __init__(self, axis: ResourceAxis, capacity: int = 64) -> None:
+        self.axis = axis
+        self.infos: list[NodeInfo] = []
+        self.rows: dict[str, int] = {}
+        self.node_log = RowLog()
+        self.row_log = RowLog()
+        self.images: dict[str, ImageState] = {}
+        self.images_generation = 0
+        self._taints: InternedColumn[tuple[Taint, ...]] = InternedColumn((), capacity)
+        self.labels = NodeLabels(self)
+        self._ledger: PodLedger | None = None
+        self._allocate(capacity)
+
+    def _allocate(self, capacity: int) -> None:
+        width = max(len(self.axis), 4)
+        self.allocatable = np.zeros((width, capacity), np.int64)
+        self.requested = np.zeros((width, capacity), np.int64)
+        self.non_zero = np.zeros((2, capacity), np.int64)
+        self.pod_count = np.zeros(capacity, np.int64)
+        self.allowed_pods = np.zeros(capacity, np.int64)
+        self.unschedulable = np.zeros(capacity, np.bool_)
+        self.uses_host_ports = np.zeros(capacity, np.bool_)
+
+    @classmethod
+    def of(cls, infos: Sequence[NodeInfo], axis: ResourceAxis) -> NodeTable:
+        """Build an overlay of a few (changed copies of) nodes."""
+        table = cls(axis, capacity=max(len(infos), 1))
+        for info in infos:
+            table.put(info)
+        return table
+
+    def __len__(self) -> int:
+        return len(self.infos)
+
+    # -- writing --------------------------------------------------------------------------------
+
+    def put(self, info: NodeInfo) -> int:
+        """Add a node, or replace it after its node object changed."""
+        row = self.rows.get(info.name, len(self.infos))
+        # A node that was there before may offer a resource that nobody had.
+        self._reserve(row + 1)
+        self._write_node(row, info)
+        self._write_sums(row, info)
+        # Should the above fail, a new node is not there yet, and a known one can be removed.
+        if row == len(self.infos):
+            self.rows[info.name] = row
+            self.infos.append(info)
+            self.labels.replace({}, info.labels)
+            self._count_images(info.images, 1)
+            self.images_generation += 1
+        else:
+            before = self.infos[row]
+            self.labels.replace(before.labels, info.labels)
+            if before.images != info.images:
+                self._count_images(before.images, -1)
+                self._count_images(info.images, 1)
+                self.images_generation += 1
+            self.infos[row] = info
+        self.row_log.append(row)
+        self.node_log.append(row)
+        return row
+
+    def put_pods(self, row: int, info: NodeInfo) -> None:
+        """Replace a node of which only the pods changed."""
+        self._reserve(row)
+        self._write_sums(row, info)
+        self.infos[row] = info
+        self.row_log.append(row)
+
+    def put_info(self, row: int, info: NodeInfo) -> None:
+        """Replace a node of which nothing changed that a column holds."""
+        self.infos[row] = info
+
+    def remove(self, name: str) -> None:
+        row = self.rows.pop(name)
+        self.labels.replace(self.infos[row].labels, {})
+        self._count_images(self.infos[row].images, -1)
+        self.images_generation += 1
+        last = self.infos.pop()
+        taints = self._taints.at(len(self.infos))
+        self._taints.write(len(self.infos), ())
+        if row < len(self.infos):
+            self.infos[row] = last
+            self.rows[last.name] = row
+            self._taints.write(row, taints)
+            for name in _ARRAYS:
+                array = self.__dict__[name]
+                array[..., row] = array[..., len(self.infos)]
+            self.row_log.append(row)
+            self.node_log.append(row)
+
+    def _write_node(self, row: int, info: NodeInfo) -> None:
+        node = info.node
+        assert node is not None
+        self.allocatable[:, row] = 0
+        self.allocatable[: len(info.allocatable), row] = info.allocatable
+        self.requested[:, row] = 0
+        self.allowed_pods[row] = info.allowed_pods
+        self.unschedulable[row] = node.spec.unschedulable
+        self._taints.write(row, tuple(node.spec.taints))
+
+    def _write_sums(self, row: int, info: NodeInfo) -> None:
+        requested = info.requested
+        try:
+            self.requested[: len(requested), row] = requested
+            self.non_zero[0, row] = info.non_zero_cpu
+            self.non_zero[1, row] = info.non_zero_memory
+        except OverflowError:
+            self.requested[: len(requested), row] = [*map(clamp_to_int64, requested)]
+            self.non_zero[0, row] = clamp_to_int64(info.non_zero_cpu)
+            self.non_zero[1, row] = clamp_to_int64(info.non_zero_memory)
+        self.pod_count[row] = len(info.pods)
+        self.uses_host_ports[row] = bool(info.used_ports)
+
+    def _reserve(self, rows: int) -> None:
+        capacity = self.pod_count.shape[0]
+        width = self.allocatable.shape[0]
+        if rows <= capacity and len(self.axis) <= width:
+            return
+        capacity = capacity if rows <= capacity else max(rows, 2 * capacity)
+        width = max(width, len(self.axis))
+        old = dict(self.__dict__)
+        self._allocate(capacity)
+        for name in _ARRAYS:
+            source, target = old[name], self.__dict__[name]
+            target[tuple(slice(0, size) for size in source.shape)] = source
+        self._taints.reserve(capacity)
+
+    def sweep(self) -> None:
+        """Let go of what is not used any more; called every now and then, between two cycles."""
+        self.labels.sweep()
+        if self._ledger is not None:
+            self._ledger.catch_up()
+            self._ledger.sweep()
+
+    def _count_images(self, images: dict[str, int], sign: int) -> None:
+        for name, size_bytes in images.items():
+            state = self.images.get(name)
+            if state is None:
+                state = self.images[name] = ImageState(size_bytes)
+            state.num_nodes += sign
+            if not state.num_nodes:
+                del self.images[name]
+
+    # -- reading --------------------------------------------------------------------------------
+
+    @property
+    def ledger(self) -> PodLedger:
+        """Counters of the pods on these nodes, up to date; made when the first plugin asks."""
+        if self._ledger is None:
+            self._ledger = PodLedger(self)
+        self._ledger.catch_up()
+        return self._ledger
+
+    def all(self) -> NodeRows:
+        return NodeRows(self, None)
+
+    def some(self, rows: NDArray[np.intp]) -> NodeRows:
+        return NodeRows(self, rows)
+
+    def label_column(self, key: str) -> InternedColumn[str | None]:
+        """Values of a label by row, as they are now."""
+        return self.labels.column(key)
+
+
+_ARRAYS = (
+    "allocatable",
+    "requested",
+    "non_zero",
+    "pod_count",
+    "allowed_pods",
+    "unschedulable",
+    "uses_host_ports",
+)
+
+
+class ClassColumn(Generic[V]):
+    """A column of few distinct values: ask a question once per value, get an array by row."""
+
+    __slots__ = ("ids", "vocabulary")
+
+    def __init__(self, ids: NDArray[np.int32], vocabulary: Vocabulary[V]) -> None:
+        self.ids = ids
+        self.vocabulary = vocabulary
+
+    @property
+    def values(self) -> list[V]:
+        return self.vocabulary.values
+
+    def among(self, wanted: Collection[V]) -> Bools | None:
+        """Mark the rows whose value is among some; ``None`` if no row has any of them."""
+        vocabulary = self.vocabulary
+        if len(wanted) <= len(vocabulary):
+            numbers = [number for one in wanted if (number := vocabulary.find(one)) >= 0]
+        elif len(self.ids) < len(vocabulary):
+            values = vocabulary.values
+            return np.array([values[number] in wanted for number in self.ids], np.bool_)
+        else:
+            numbers = [number for number, one in enumerate(vocabulary.values) if one in wanted]
+        if not numbers:
+            return None
+        if len(numbers) == 1:
+            marked: Bools = self.ids == numbers[0]
+            return marked
+        marks = np.zeros(len(vocabulary), np.bool_)
+        marks[numbers] = True
+        return marks[self.ids]
+
+    def test(self, predicate: Callable[[V], bool]) -> Bools:
+        """Evaluate a predicate for each row."""
+        if len(self.ids) < len(self.values):
+            present, inverse = np.unique(self.ids, return_inverse=True)
+            return np.array([predicate(self.values[i]) for i in present], np.bool_)[inverse]
+        return np.array([predicate(value) for value in self.values], np.bool_)[self.ids]
+
+    def count(self, measure: Callable[[V], int]) -> Ints:
+        """Evaluate an integer-valued function for each row."""
+        if len(self.ids) < len(self.values):
+            present, inverse = np.unique(self.ids, return_inverse=True)
+            return np.array([measure(self.values[i]) for i in present], np.int64)[inverse]
+        return np.array([measure(value) for value in self.values], np.int64)[self.ids]
+
+
+class NodeRows:
+    """Some nodes as columns: the whole table, a few rows of it, or an overlay.
+
+    This is what a columnar plugin is given. Every array has one element per node, in the same
+    order, and must not be written to.
+    """
+
+    __slots__ = ("index", "rows", "table")
+
+    def __init__(self, table: NodeTable, rows: NDArray[np.intp] | None) -> None:
+        self.table = table
+        self.rows = rows
+        """Row numbers in ``table``, or ``None`` for all of them."""
+        self.index: NDArray[np.intp] | slice
+        if rows is None:
+            self.index = slice(0, len(table))
+        elif len(rows) == 1:
+            # The usual case while catching up; a slice costs a tenth of an index array.
+            self.index = slice(int(rows[0]), int(rows[0]) + 1)
+        else:
+            self.index = rows
+
+    def __len__(self) -> int:
+        return len(self.table) if self.rows is None else len(self.rows)
+
+    @property
+    def infos(self) -> list[NodeInfo]:
+        infos = self.table.infos
+        return infos if self.rows is None else [infos[row] for row in self.rows]
+
+    @property
+    def names(self) -> list[str]:
+        return [info.name for info in self.infos]
+
+    def allocatable(self, resource: str) -> Ints:
+        return self._amount(self.table.allocatable, resource)
+
+    def requested(self, resource: str) -> Ints:
+        """Sum of the requests of the pods on each node."""
+        return self._amount(self.table.requested, resource)
+
+    def non_zero_requested(self, resource: str) -> Ints:
+        """Like ``requested`` for cpu and memory, with defaults for pods that ask for nothing."""
+        return self.table.non_zero[self.table.axis.find(resource), self.index]
+
+    def _amount(self, columns: NDArray[np.int64], resource: str) -> Ints:
+        position = self.table.axis.find(resource)
+        if 0 <= position < columns.shape[0]:
+            return columns[position, self.index]
+        return np.zeros(len(self), np.int64)
+
+    @property
+    def pod_count(self) -> Ints:
+        return self.table.pod_count[self.index]
+
+    @property
+    def allowed_pods(self) -> Ints:
+        return self.table.allowed_pods[self.index]
+
+    @property
+    def unschedulable(self) -> Bools:
+        return self.table.unschedulable[self.index]
+
+    @property
+    def uses_host_ports(self) -> Bools:
+        return self.table.uses_host_ports[self.index]
+
+    @property
+    def taints(self) -> ClassColumn[tuple[Taint, ...]]:
+        column = self.table._taints
+        return ClassColumn(column.ids[self.index], column.vocabulary)
+
+    def label(self, key: str) -> ClassColumn[str | None]:
+        """Values of a label; ``None`` where a node does not have it."""
+        column = self.table.label_column(key)
+        return ClassColumn(column.ids[self.index], column.vocabulary)
+
+    def named(self, name: str) -> Bools:
+        """Mark the node of that name; nothing if it is not among these."""
+        row = self.table.rows.get(name, -1)
+        if self.rows is not None:
+            mask: Bools = self.rows == row
+            return mask
+        marked = np.zeros(len(self), np.bool_)
+        if row >= 0:
+            marked[row] = True
+        return marked
+
+    def has_image(self, name: str) -> Bools:
+        if name not in self.table.images:
+            return np.zeros(len(self), np.bool_)
+        return np.fromiter((name in info.images for info in self.infos), np.bool_, len(self))
