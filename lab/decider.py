@@ -15,7 +15,7 @@ from msgspec import Struct
 
 from ksched.api.objects import Node, Pod
 from ksched.cache.cache import SchedulerCache
-from ksched.cache.listers import Listings
+from ksched.cache.listers import Listers
 from ksched.cache.pod_info import PodInfo
 from ksched.clock import Clock
 from ksched.configuration.model import SchedulerConfiguration
@@ -87,14 +87,14 @@ class Decider:
     ) -> None:
         self.clock = clock or VirtualClock()
         self.cache = SchedulerCache(lambda: 0.0)
-        self.listings = Listings()
+        self.listers = Listers()
         self.nominator = Nominator()
         self.preemptions = Preemptions()
         waiting, rng, metrics = WaitingPods(), random.Random(seed), Metrics()
         surroundings = Surroundings(
             self.clock,
             _NoClient(),
-            self.listings,
+            self.listers,
             self.cache,
             waiting,
             self.nominator,

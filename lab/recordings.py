@@ -60,7 +60,7 @@ def build_decider(cluster: Any) -> Decider:
     decider = Decider()
     for name, kind in _LISTED.items():
         for obj in cluster.get(name, ()):
-            decider.listings.want(kind).put(msgspec.convert(obj, kind))
+            decider.listers.require(kind).put(msgspec.convert(obj, kind))
     decider.set_cluster(
         [msgspec.convert(node, Node) for node in cluster["nodes"]],
         [msgspec.convert(pod, Pod) for pod in cluster["pods"]],
@@ -75,10 +75,10 @@ async def find_disagreements(decider: Decider, decision: Any) -> list[str]:
     """
     objects = [msgspec.convert(one, _KINDS[one["kind"]]) for one in decision.get("objects", ())]
     for obj in objects:
-        decider.listings.want(type(obj)).put(obj)
+        decider.listers.require(type(obj)).put(obj)
     got = await decider.decide(msgspec.convert(decision["pod"], Pod))
     for obj in objects:
-        decider.listings.want(type(obj)).remove(obj)
+        decider.listers.require(type(obj)).remove(obj)
     found = _disagreements(decision, got)
     if not found:
         return []

@@ -15,7 +15,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
-from ksched.cache.listers import Listings
+from ksched.cache.listers import Listers
 from ksched.clock import LoopClock
 from ksched.configuration.defaults import DEFAULT_MULTI_POINT
 from ksched.configuration.plugin_args import ARGS
@@ -43,7 +43,7 @@ _ACTIONS = {
 
 def pages() -> dict[str, str]:
     """All pages by file name."""
-    handle = cast(Handle, SimpleNamespace(listings=Listings(), clock=LoopClock()))
+    handle = cast(Handle, SimpleNamespace(listers=Listers(), clock=LoopClock()))
     plugins = {name: factory(None, handle) for name, factory in sorted(IN_TREE.items())}
     found = {f"{name}.md": _page(name, plugin) for name, plugin in plugins.items()}
     found["README.md"] = _index(plugins)

@@ -24,7 +24,7 @@ from ksched.apiserver.status_errors import (
 from ksched.clock import Clock, rfc3339
 
 Edit: TypeAlias = Callable[[JsonObject], JsonObject]
-"""Turns a private copy of the stored object into the wanted one."""
+"""ReprieveOrder a private copy of the stored object into the wanted one."""
 
 _SUFFIX_ALPHABET = "bcdfghjklmnpqrstvwxz2456789"
 _SUFFIX_LENGTH = 5

@@ -26,7 +26,7 @@ def amounts_of(pod: PodInfo) -> list[tuple[int, int]]:
     ]
 
 
-class Excerpt(NodeTable):
+class DryRunTable(NodeTable):
     """A few rows copied from a table; ``amounts`` is there to be changed.
 
     Everything else is as in the table it comes from: the infos still tell which pods are really

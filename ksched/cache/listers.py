@@ -1,6 +1,6 @@
-"""Objects that plugins look up: plain read-only listings, kept true by the watches.
+"""Objects that plugins look up: plain read-only listers, kept true by the watches.
 
-A listing is watched only when a plugin asks for it (``Listings.want``), so a cluster without
+A lister is watched only when a plugin asks for it (``Listers.require``), so a cluster without
 volumes pays for none. Does not belong here: pods and nodes, which the cache and the snapshot own.
 """
 
@@ -22,10 +22,10 @@ T = TypeVar("T", bound=HasMetadata)
 V = TypeVar("V")
 
 LOG_LIMIT = 4096
-"""How many changes a listing remembers."""
+"""How many changes a lister remembers."""
 
 
-class Listing(Generic[T]):
+class Lister(Generic[T]):
     """All objects of one kind by key; ``generation`` changes with every change."""
 
     def __init__(self) -> None:
@@ -104,19 +104,19 @@ class Listing(Generic[T]):
         return len(self._objects)
 
 
-class Listings:
-    """The listings somebody wants, by object type."""
+class Listers:
+    """The listers somebody wants, by object type."""
 
     def __init__(self) -> None:
-        self._listings: dict[type, Listing[Any]] = {}
-        self._views: dict[Callable[[Listings], Any], Any] = {}
+        self._listers: dict[type, Lister[Any]] = {}
+        self._views: dict[Callable[[Listers], Any], Any] = {}
 
-    def want(self, kind: type[T]) -> Listing[T]:
-        """Return the listing of a kind. Call from a plugin's constructor: it starts the watch."""
-        return self._listings.setdefault(kind, Listing())
+    def require(self, kind: type[T]) -> Lister[T]:
+        """Return the lister of a kind. Call from a plugin's constructor: it starts the watch."""
+        return self._listers.setdefault(kind, Lister())
 
-    def view(self, build: Callable[[Listings], V]) -> V:
-        """Return what ``build`` makes of the listings, the same to everybody who asks.
+    def view(self, build: Callable[[Listers], V]) -> V:
+        """Return what ``build`` makes of the listers, the same to everybody who asks.
 
         For what plugins of several profiles must agree on, such as volumes already promised.
         """
@@ -125,5 +125,5 @@ class Listings:
         shared: V = self._views[build]
         return shared
 
-    def wanted(self) -> dict[type, Listing[Any]]:
-        return dict(self._listings)
+    def required(self) -> dict[type, Lister[Any]]:
+        return dict(self._listers)

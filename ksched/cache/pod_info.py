@@ -79,7 +79,7 @@ class Demand:
     __hash__ = object.__hash__
 
 
-class PodShape:
+class PodSignature:
     """A template but for what ties its pods to others: their relations.
 
     These are labels, controller, inter-pod affinity and spread constraints. Most plugins look at
@@ -99,7 +99,7 @@ class PodTemplate:
         labels: Labels,
         spec: PodSpec,
         controller: OwnerReference | None,
-        shape: PodShape,
+        shape: PodSignature,
         axis: ResourceAxis,
     ) -> None:
         self.number = number
@@ -274,7 +274,7 @@ class TemplateRegistry:
     def __init__(self, axis: ResourceAxis) -> None:
         self.axis = axis
         self._templates: WeakValueDictionary[bytes, PodTemplate] = WeakValueDictionary()
-        self._shapes: WeakValueDictionary[bytes, PodShape] = WeakValueDictionary()
+        self._shapes: WeakValueDictionary[bytes, PodSignature] = WeakValueDictionary()
         self._encode = msgspec.msgpack.Encoder(order="deterministic").encode
         self._made = 0
 
@@ -316,7 +316,7 @@ class TemplateRegistry:
             self._templates[key] = template
         return template
 
-    def _shape(self, namespace: str, spec: PodSpec) -> PodShape:
+    def _shape(self, namespace: str, spec: PodSpec) -> PodSignature:
         affinity = spec.affinity
         if affinity is not None:
             affinity = Affinity(node_affinity=affinity.node_affinity)
@@ -324,7 +324,7 @@ class TemplateRegistry:
         key = self._encode((namespace, alone))
         shape = self._shapes.get(key)
         if shape is None:
-            shape = self._shapes[key] = PodShape()
+            shape = self._shapes[key] = PodSignature()
         return shape
 
     def __len__(self) -> int:

@@ -16,41 +16,41 @@ class RecentlyUsed(Generic[K, V]):
     ``sweep`` is called every now and then and drops what was not used since the last call.
     """
 
-    __slots__ = ("_idle", "_kept")
+    __slots__ = ("_cached", "_idle")
 
     def __init__(self) -> None:
-        self._kept: OrderedDict[K, V] = OrderedDict()
+        self._cached: OrderedDict[K, V] = OrderedDict()
         self._idle: set[K] = set()
         """Not used since the last sweep."""
 
     def get(self, key: K) -> V | None:
-        value = self._kept.get(key)
+        value = self._cached.get(key)
         if value is not None:
-            self._kept.move_to_end(key)
+            self._cached.move_to_end(key)
             if self._idle:
                 self._idle.discard(key)
         return value
 
     def put(self, key: K, value: V, room: int) -> None:
         """Keep a value, and no more than ``room`` of them."""
-        self._kept[key] = value
+        self._cached[key] = value
         self._idle.discard(key)
-        while len(self._kept) > room:
-            oldest, _ = self._kept.popitem(last=False)
+        while len(self._cached) > room:
+            oldest, _ = self._cached.popitem(last=False)
             self._idle.discard(oldest)
 
     def pop(self, key: K) -> None:
-        self._kept.pop(key, None)
+        self._cached.pop(key, None)
         self._idle.discard(key)
 
     def clear(self) -> None:
-        self._kept.clear()
+        self._cached.clear()
         self._idle.clear()
 
     def sweep(self) -> None:
         for key in self._idle:
-            del self._kept[key]
-        self._idle = set(self._kept)
+            del self._cached[key]
+        self._idle = set(self._cached)
 
     def __len__(self) -> int:
-        return len(self._kept)
+        return len(self._cached)

@@ -107,9 +107,9 @@ class Extenders:
         if len(rows) == len(fit.rows):
             return fit
         if len(rows):
-            return replace(fit, rows=rows, is_kept=False)
+            return replace(fit, rows=rows, is_cached=False)
         diagnosis = _diagnose(table, fit, answers)
-        return replace(fit, rows=NO_ROWS, is_kept=False, diagnosis=diagnosis)
+        return replace(fit, rows=NO_ROWS, is_cached=False, diagnosis=diagnosis)
 
     # -- prioritize -----------------------------------------------------------------------------
 

@@ -10,8 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ksched.api.objects import Node
-from ksched.cache.dry_run_table import Excerpt
-from ksched.cache.listers import Listings
+from ksched.cache.dry_run_table import DryRunTable
+from ksched.cache.listers import Listers
 from ksched.cache.node_info import NodeInfo
 from ksched.cache.pod_info import PodInfo
 from ksched.cache.snapshot import Snapshot
@@ -91,7 +91,7 @@ class EventRecorder(Protocol):
         ...
 
 
-class AmountFilters(Protocol):
+class ResourceFilters(Protocol):
     """The filters of a profile over an excerpt of the node table, as far as amounts decide."""
 
     is_complete: bool
@@ -115,7 +115,7 @@ class Handle(Protocol):
     clock: Clock
     client: PodClient
     recorder: EventRecorder
-    listings: Listings
+    listers: Listers
     """Other objects of the cluster; ``want`` what you need in the constructor."""
     rng: random.Random
     """The scheduler's generator: with ``--seed`` its choices repeat."""
@@ -171,7 +171,9 @@ class Handle(Protocol):
         """Take a pod off a copied node, keeping the plugins' state true."""
         ...
 
-    def amount_filters(self, state: CycleState, pod: PodInfo, nodes: Excerpt) -> AmountFilters:
+    def resource_filters(
+        self, state: CycleState, pod: PodInfo, nodes: DryRunTable
+    ) -> ResourceFilters:
         """The same for many nodes at once, as far as amounts decide."""
         ...
 

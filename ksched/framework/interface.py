@@ -137,10 +137,10 @@ class ColumnarFilterPlugin(Plugin, Protocol):
 
     Kept answers are shared by pods that differ in nothing the plugins look at. A plugin whose kept
     answers do not read what ties a pod to others (labels, controller, inter-pod affinity, spread
-    constraints) says so: ``reads_relations`` is False. One with ``filter_changes`` may read them
-    and define ``filter_group(state, pod)``, asked unless PreFilter skipped it: pods that are the
-    same but for their relations, and have the same group, get the same verdicts. One plugin that
-    does neither has everything kept template by template.
+    constraints) says so: ``reads_inter_pod_fields`` is False. One with ``filter_changes`` may read
+    them and define ``filter_group(state, pod)``, asked unless PreFilter skipped it: pods that are
+    the same but for these fields, and have the same group, get the same verdicts. One plugin that
+    does neither has everything cached template by template.
     """
 
     filter_scope: ClassVar[Scope]

@@ -20,7 +20,7 @@ class ExpectedPods:
 
     @cached_property
     def amounts(self) -> Mapping[int, int]:
-        """What they will take, by line of ``Excerpt.amounts``."""
+        """What they will take, by line of ``DryRunTable.amounts``."""
         total: Counter[int] = Counter()
         for pod in self.pods:
             for line, amount in amounts_of(pod):

@@ -32,7 +32,7 @@ from ksched.framework.runtime.waiting_pods import WaitingPod, WaitingPods
 from ksched.framework.status import SUCCESS, Status, error
 from ksched.queue.scheduling_queue import SchedulingQueue
 from ksched.scheduling.failure_handler import FailureHandler
-from ksched.scheduling.pod_status import PodStatusUpdater, Wish
+from ksched.scheduling.pod_status import DesiredStatus, PodStatusUpdater
 from ksched.scheduling.scheduling_cycle import (
     Placed,
     Rejected,
@@ -148,7 +148,7 @@ class BindingCycle:
 
     def _announce(self, placed: Placed | WaitingPod) -> None:
         """Tell autoscalers and restarted schedulers where the pod is about to go."""
-        self._status.set(placed.pod, Wish(nominated_node_name=placed.node_name))
+        self._status.set(placed.pod, DesiredStatus(nominated_node_name=placed.node_name))
 
     async def _bind(self, placed: Placed) -> Status:
         framework, state, pod = placed.profile.framework, placed.state, placed.pod

@@ -23,7 +23,7 @@ from ksched.api.storage import (
 )
 from ksched.api.whole_objects import WholeNode
 from ksched.cache.cache import SchedulerCache
-from ksched.cache.listers import HasMetadata, Listing
+from ksched.cache.listers import HasMetadata, Lister
 from ksched.cache.pod_info import PodInfo
 from ksched.clock import Clock
 from ksched.errors import InvalidObject
@@ -263,13 +263,13 @@ EVENT_RESOURCES: Mapping[type, Resource] = {
 """Kinds of listed objects whose changes can wake a pod."""
 
 
-class ListingHandler(Generic[T]):
-    """Keeps one listing true, and wakes pods whose plugins registered for its kind."""
+class ListerHandler(Generic[T]):
+    """Keeps one lister true, and wakes pods whose plugins registered for its kind."""
 
     def __init__(
-        self, listing: Listing[T], queue: SchedulingQueue, resource: Resource | None
+        self, lister: Lister[T], queue: SchedulingQueue, resource: Resource | None
     ) -> None:
-        self._listing = listing
+        self._lister = lister
         self._queue = queue
         self._resource = resource
         self.is_synced = False
@@ -278,15 +278,15 @@ class ListingHandler(Generic[T]):
         self.is_synced = True
 
     def added(self, obj: T) -> None:
-        self._listing.put(obj)
+        self._lister.put(obj)
         self._wake(Action.ADD, None, obj)
 
     def modified(self, old: T, new: T) -> None:
-        self._listing.put(new)
+        self._lister.put(new)
         self._wake(Action.UPDATE, old, new)
 
     def deleted(self, obj: T) -> None:
-        self._listing.remove(obj)
+        self._lister.remove(obj)
         self._wake(Action.DELETE, obj, None)
 
     def _wake(self, action: Action, old: T | None, new: T | None) -> None:

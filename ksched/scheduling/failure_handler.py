@@ -9,7 +9,7 @@ from ksched.cache.pod_info import PodInfo
 from ksched.framework.handle import EventRecorder
 from ksched.framework.queued_pod import QueuedPodInfo
 from ksched.queue.scheduling_queue import SchedulingQueue
-from ksched.scheduling.pod_status import PodStatusUpdater, Wish
+from ksched.scheduling.pod_status import DesiredStatus, PodStatusUpdater
 from ksched.scheduling.scheduling_cycle import Rejected
 from ksched.unexpected_errors import UnexpectedErrors
 
@@ -61,7 +61,7 @@ class FailureHandler:
             self._queue.nominator.add(pod, nominated)
         with self._mishaps.contain("event", pod):
             self._recorder.event(pod, "Warning", "FailedScheduling", "Scheduling", rejected.message)
-        self._status.set(pod, Wish(reason, rejected.message, nominated))
+        self._status.set(pod, DesiredStatus(reason, rejected.message, nominated))
 
     def put_back(
         self,

@@ -1,7 +1,7 @@
 """Tells the API server what became of an attempt: the PodScheduled condition and the nomination.
 
-Patches never hold up a cycle. The latest wish per pod waits for a worker, so a pod that fails a
-hundred times during an outage is patched once; a wish that changes nothing is not sent.
+Patches never hold up a cycle. The latest desired status per pod waits for a worker, so a pod that
+fails a hundred times during an outage is patched once; one that changes nothing is not sent.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ class StatusClient(Protocol):
         ...
 
 
-class Wish(Struct, frozen=True):
+class DesiredStatus(Struct, frozen=True):
     """What a pod's status should say. An empty reason leaves the condition alone."""
 
     reason: str = ""
     message: str = ""
     nominated_node_name: str | None = None
 
-    def after(self, earlier: Wish | None) -> Wish:
+    def after(self, earlier: DesiredStatus | None) -> DesiredStatus:
         """What a status says that was told ``earlier``, then this."""
         if earlier is None:
             return self
@@ -49,10 +49,10 @@ class Wish(Struct, frozen=True):
         nominated = self.nominated_node_name
         if nominated is None:
             nominated = earlier.nominated_node_name
-        return Wish(condition.reason, condition.message, nominated)
+        return DesiredStatus(condition.reason, condition.message, nominated)
 
 
-NOTHING = Wish()
+NOTHING = DesiredStatus()
 
 
 class PodStatusUpdater:
@@ -64,20 +64,20 @@ class PodStatusUpdater:
         self._client = client
         self._clock = clock
         self._mishaps = unexpected_errors
-        self._wishes: dict[str, tuple[PodInfo, Wish]] = {}
-        self._sent: dict[str, Wish] = {}
+        self._desired: dict[str, tuple[PodInfo, DesiredStatus]] = {}
+        self._sent: dict[str, DesiredStatus] = {}
         self._nominated: dict[str, tuple[str, ...]] = {}
         """The nominations that were sent last, newest first; "" if one was ended."""
         self._busy: set[str] = set()
         self._wake = asyncio.Event()
 
-    def set(self, pod: PodInfo, wish: Wish) -> None:
-        """Ask for a pod's status to become ``wish``; wins over an older wish not yet sent."""
-        if pod.uid in self._wishes:
-            wish = wish.after(self._wishes[pod.uid][1])
-        elif self._sent.get(pod.uid) == wish:
+    def set(self, pod: PodInfo, desired: DesiredStatus) -> None:
+        """Ask for a pod's status to become ``desired``; wins over an older one not yet sent."""
+        if pod.uid in self._desired:
+            desired = desired.after(self._desired[pod.uid][1])
+        elif self._sent.get(pod.uid) == desired:
             return
-        self._wishes[pod.uid] = (pod, wish)
+        self._desired[pod.uid] = (pod, desired)
         self._wake.set()
 
     def is_own_update(self, old: Pod, new: Pod) -> bool:
@@ -97,7 +97,7 @@ class PodStatusUpdater:
     def forget(self, uid: str) -> None:
         """Drop what is known of a pod that is gone or bound."""
         self._nominated.pop(uid, None)
-        self._wishes.pop(uid, None)
+        self._desired.pop(uid, None)
         self._sent.pop(uid, None)
 
     def forget_sent(self) -> None:
@@ -105,44 +105,46 @@ class PodStatusUpdater:
         self._sent.clear()
 
     def __len__(self) -> int:
-        return len(self._wishes) + len(self._busy)
+        return len(self._desired) + len(self._busy)
 
     async def run(self) -> None:
-        """Send wishes until cancelled."""
+        """Send patches until cancelled."""
         async with asyncio.TaskGroup() as workers:
             for number in range(WORKERS):
                 workers.create_task(self._work(), name=f"pod status {number}")
 
     async def _work(self) -> None:
         while True:
-            uid = next((uid for uid in self._wishes if uid not in self._busy), None)
+            uid = next((uid for uid in self._desired if uid not in self._busy), None)
             if uid is None:
                 self._wake.clear()
                 await self._wake.wait()
                 continue
-            pod, wish = self._wishes.pop(uid)
+            pod, desired = self._desired.pop(uid)
             # One patch of a pod at a time: of two on their way, the older might arrive last.
             self._busy.add(uid)
             try:
                 with self._mishaps.contain("status update", pod):
-                    await self._send(pod, wish)
+                    await self._send(pod, desired)
             finally:
                 self._busy.discard(uid)
                 self._wake.set()
 
-    def _remember_nomination(self, pod: PodInfo, wish: Wish) -> None:
-        if wish.nominated_node_name is not None:
+    def _remember_nomination(self, pod: PodInfo, desired: DesiredStatus) -> None:
+        if desired.nominated_node_name is not None:
             known = self._nominated.get(pod.uid, ())
-            self._nominated[pod.uid] = (wish.nominated_node_name, *known)[:NOMINATIONS_REMEMBERED]
+            self._nominated[pod.uid] = (desired.nominated_node_name, *known)[
+                :NOMINATIONS_REMEMBERED
+            ]
 
-    async def _send(self, pod: PodInfo, wish: Wish) -> None:
+    async def _send(self, pod: PodInfo, desired: DesiredStatus) -> None:
         earlier = self._sent.get(pod.uid)
-        self._sent[pod.uid] = wish.after(earlier)
+        self._sent[pod.uid] = desired.after(earlier)
         delivered = False
         try:
-            body = patch_body(pod, wish, earlier or NOTHING, self._clock.wall())
+            body = patch_body(pod, desired, earlier or NOTHING, self._clock.wall())
             if body is not None:
-                self._remember_nomination(pod, wish)
+                self._remember_nomination(pod, desired)
                 await self._client.patch_pod_status(pod.namespace, pod.name, body)
             delivered = True
         except NotFound:
@@ -151,7 +153,7 @@ class PodStatusUpdater:
             log.warning("pod status not updated", extra={"pod": pod.key, "error": str(error)})
         finally:
             if not delivered:
-                # The next failed attempt wishes again.
+                # The next failed attempt sets it again.
                 self._sent.pop(pod.uid, None)
 
 
@@ -165,31 +167,33 @@ def _without_ours(pod: Pod) -> tuple[ObjectMeta, PodSpec, PodStatus]:
     )
 
 
-def patch_body(pod: PodInfo, wish: Wish, sent: Wish, wall_seconds: float) -> bytes | None:
-    """The strategic merge patch that makes a wish true; ``None`` if it is true already.
+def patch_body(
+    pod: PodInfo, desired: DesiredStatus, sent: DesiredStatus, wall_seconds: float
+) -> bytes | None:
+    """The strategic merge patch that makes the status as desired; ``None`` if it is so already.
 
     The pod object may be older than what was ``sent`` last; both must agree that nothing changes.
     """
     status = pod.pod.status
     body: dict[str, object] = {}
-    if wish.reason:
+    if desired.reason:
         current = next((one for one in status.conditions if one.type == POD_SCHEDULED), None)
         is_false = current is not None and current.status == "False"
-        wanted = (wish.reason, wish.message)
+        wanted = (desired.reason, desired.message)
         is_said = is_false and current is not None and (current.reason, current.message) == wanted
         if not is_said or (sent.reason and (sent.reason, sent.message) != wanted):
             condition: dict[str, object] = {
                 "type": POD_SCHEDULED,
                 "status": "False",
-                "reason": wish.reason,
-                "message": wish.message,
+                "reason": desired.reason,
+                "message": desired.message,
             }
             if not is_false:
                 condition["lastTransitionTime"] = rfc3339(wall_seconds)
             if pod.pod.metadata.generation:
                 condition["observedGeneration"] = pod.pod.metadata.generation
             body["conditions"] = [condition]
-    nominated = wish.nominated_node_name
+    nominated = desired.nominated_node_name
     if nominated is not None and not (
         nominated == status.nominated_node_name and sent.nominated_node_name in (None, nominated)
     ):

@@ -33,7 +33,7 @@ from ksched.framework.runtime.pre_binding import PreBindingPods
 from ksched.framework.runtime.waiting_pods import WaitingPods
 from ksched.metrics import Metrics
 from ksched.queue.nominator import Nominator
-from ksched.scheduling.pod_status import PodStatusUpdater, Wish
+from ksched.scheduling.pod_status import DesiredStatus, PodStatusUpdater
 from ksched.unexpected_errors import UnexpectedErrors
 
 log = logging.getLogger(__name__)
@@ -273,7 +273,7 @@ class PreemptionExecutor:
         for other in self._nominator.nominated_pods_for_node(node_name):
             if other.priority < pod.priority:
                 self._nominator.delete(other.uid)
-                self._status.set(other, Wish(nominated_node_name=""))
+                self._status.set(other, DesiredStatus(nominated_node_name=""))
 
     async def _evict(self, preemption: Preemption, victim: PodInfo) -> bool:
         """Make a victim go; False if that failed."""

@@ -24,7 +24,7 @@ from msgspec import Raw
 from ksched.api.decoding import decode_pod, decoder
 from ksched.api.objects import Pod
 from ksched.cache.cache import SchedulerCache
-from ksched.cache.listers import Listings
+from ksched.cache.listers import Listers
 from ksched.cache.pod_info import PodInfo
 from ksched.cache.storage.volumes import Volumes
 from ksched.client.rate_limit import RateLimiter
@@ -69,12 +69,12 @@ from ksched.scheduling.decisions import Decision, DecisionLog, Result
 from ksched.scheduling.event_handlers import (
     EVENT_RESOURCES,
     REMOVED,
-    ListingHandler,
+    ListerHandler,
     NodeHandler,
     PodHandler,
 )
 from ksched.scheduling.failure_handler import SCHEDULER_ERROR, FailureHandler
-from ksched.scheduling.pod_status import PodStatusUpdater, Wish
+from ksched.scheduling.pod_status import DesiredStatus, PodStatusUpdater
 from ksched.scheduling.preemption_executor import PreemptionExecutor, Preemptors
 from ksched.scheduling.scheduling_cycle import Placed, Rejected, SchedulingCycle
 from ksched.scheduling.sweeping import Sweeper
@@ -121,7 +121,7 @@ class Scheduler:
         self.client = ApiClient(guard(transport), self.clock, limiter, rng)
         self.recorder = self._make_recorder(transport, limiter, rng)
         self.cache = SchedulerCache(self.clock.now, assume_ttl_seconds)
-        self.listings = Listings()
+        self.listers = Listers()
         self.waiting = WaitingPods()
         self.permit_calls = PermitCalls(self._activate)
         self.nominator = Nominator()
@@ -211,7 +211,7 @@ class Scheduler:
         surroundings = Surroundings(
             self.clock,
             self.client,
-            self.listings,
+            self.listers,
             self.cache,
             self.waiting,
             self.nominator,
@@ -240,15 +240,15 @@ class Scheduler:
             NOT_TERMINAL,
             self._pods_are_listed,
         )
-        for kind, listing in self.listings.wanted().items():
-            handler = ListingHandler(listing, self.queue, EVENT_RESOURCES.get(kind))
+        for kind, lister in self.listers.required().items():
+            handler = ListerHandler(lister, self.queue, EVENT_RESOURCES.get(kind))
             watches.add(RESOURCES[kind], decoder(kind), handler)
         return watches
 
     def _history_was_lost(self) -> None:
         """What the API server answered may be untrue by now."""
         self.pod_status.forget_sent()
-        self.listings.view(Volumes).break_promises()
+        self.listers.view(Volumes).break_promises()
 
     def _pods_are_listed(self) -> Callable[[], None]:
         """A list shows what is left of the binds and deletions that were answered before it."""
@@ -305,7 +305,7 @@ class Scheduler:
             try:
                 return hook.status(hook.call(pod))
             except PluginFailure as failed:
-                self.pod_status.set(pod, Wish(SCHEDULER_ERROR, failed.status.message))
+                self.pod_status.set(pod, DesiredStatus(SCHEDULER_ERROR, failed.status.message))
                 return failed.status
 
         return ask

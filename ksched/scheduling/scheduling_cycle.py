@@ -53,7 +53,7 @@ log = logging.getLogger(__name__)
 
 BLIND_DRAWS = 2
 """How often any node is drawn in the hope that it is one of the best. Where many are, this is
-quicker than listing them, and as even."""
+quicker than lister them, and as even."""
 
 
 class Placed(Struct, frozen=True):
@@ -371,10 +371,10 @@ async def _ask_post_filter(
     try:
         result = await hook.acall(state, pod, diagnosis)
         if not isinstance(result, PostFilterResult):
-            raise hook.nonsense(result, "a PostFilterResult")
+            raise hook.contract_violation(result, "a PostFilterResult")
         nominated = result.nominated_node_name
         if nominated is not None and not is_text(nominated):
-            raise hook.nonsense(nominated, "a node's name")
+            raise hook.contract_violation(nominated, "a node's name")
         return hook.status(result.status), nominated
     except PluginFailure as failed:
         return failed.status, None

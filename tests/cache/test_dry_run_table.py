@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from ksched.cache.cache import SchedulerCache
-from ksched.cache.dry_run_table import POD_COUNT, REQUESTED, Excerpt, amounts_of
+from ksched.cache.dry_run_table import POD_COUNT, REQUESTED, DryRunTable, amounts_of
 from ksched.testing import make_node, make_pod
 
 
@@ -25,7 +25,7 @@ def rows(*numbers: int) -> np.ndarray[tuple[int], np.dtype[np.intp]]:
 
 def test_looks_like_the_rows_it_was_copied_from() -> None:
     table = filled().snapshot.table
-    excerpt = Excerpt(table, rows(2, 0))
+    excerpt = DryRunTable(table, rows(2, 0))
     nodes, original = excerpt.all(), table.some(rows(2, 0))
 
     assert nodes.names == original.names == ["n3", "n1"]
@@ -43,7 +43,7 @@ def test_looks_like_the_rows_it_was_copied_from() -> None:
 def test_changed_amounts_are_seen_and_the_table_is_not_touched() -> None:
     cache = filled()
     table = cache.snapshot.table
-    excerpt = Excerpt(table, rows(1))
+    excerpt = DryRunTable(table, rows(1))
     [pod] = table.infos[1].pods.values()
     for line, amount in amounts_of(pod):
         excerpt.amounts[line] -= amount
@@ -59,7 +59,7 @@ def test_changed_amounts_are_seen_and_the_table_is_not_touched() -> None:
 
 
 def test_adding_stops_at_an_int64_and_can_be_undone() -> None:
-    excerpt = Excerpt(filled().snapshot.table, rows(0, 1))
+    excerpt = DryRunTable(filled().snapshot.table, rows(0, 1))
     before = excerpt.amounts.copy()
     more = np.full_like(before, 2**63 - 1)
 
@@ -71,7 +71,7 @@ def test_has_room_for_a_resource_that_the_table_has_never_seen() -> None:
     cache = filled()
     cache.add_node(make_node("later").capacity({"example.com/new": "3"}).obj())
     new = cache.pod_info(make_pod("new").req({"example.com/new": "3"}).obj())
-    excerpt = Excerpt(cache.snapshot.table, rows(0, 1))
+    excerpt = DryRunTable(cache.snapshot.table, rows(0, 1))
     for line, amount in amounts_of(new):
         excerpt.amounts[line, 1] += amount
 

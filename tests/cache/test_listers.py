@@ -1,9 +1,9 @@
-"""Listings: what changed, who is told, what is shared."""
+"""Listers: what changed, who is told, what is shared."""
 
 from __future__ import annotations
 
 from ksched.api.objects import Namespace, ObjectMeta
-from ksched.cache.listers import LOG_LIMIT, Listing, Listings
+from ksched.cache.listers import LOG_LIMIT, Lister, Listers
 
 
 def _namespace(name: str) -> Namespace:
@@ -11,52 +11,52 @@ def _namespace(name: str) -> Namespace:
 
 
 def test_a_reader_learns_which_keys_changed_since_it_looked() -> None:
-    listing: Listing[Namespace] = Listing()
-    listing.put(_namespace("a"))
-    seen = listing.generation
-    assert listing.since(seen) == []
-    listing.put(_namespace("b"))
-    listing.remove(_namespace("a"))
-    assert listing.since(seen) == ["b", "a"]
-    assert listing.since(0) == ["a", "b", "a"]
+    lister: Lister[Namespace] = Lister()
+    lister.put(_namespace("a"))
+    seen = lister.generation
+    assert lister.since(seen) == []
+    lister.put(_namespace("b"))
+    lister.remove(_namespace("a"))
+    assert lister.since(seen) == ["b", "a"]
+    assert lister.since(0) == ["a", "b", "a"]
 
 
 def test_a_reader_that_comes_too_late_is_told_so() -> None:
-    listing: Listing[Namespace] = Listing()
+    lister: Lister[Namespace] = Lister()
     for number in range(3 * LOG_LIMIT):
-        listing.put(_namespace(str(number % 7)))
-    assert listing.generation == 3 * LOG_LIMIT
-    assert listing.since(0) is None
-    assert listing.since(listing.generation - LOG_LIMIT) is not None
-    assert len(listing) == 7
+        lister.put(_namespace(str(number % 7)))
+    assert lister.generation == 3 * LOG_LIMIT
+    assert lister.since(0) is None
+    assert lister.since(lister.generation - LOG_LIMIT) is not None
+    assert len(lister) == 7
 
 
 def test_listeners_are_told_of_their_keys_while_they_listen() -> None:
-    listing: Listing[Namespace] = Listing()
+    lister: Lister[Namespace] = Lister()
     told: list[str] = []
-    with listing.telling(["a", "b"], lambda: told.append("x")):
-        listing.put(_namespace("a"))
-        listing.put(_namespace("c"))
-        listing.remove(_namespace("b"))
-    listing.put(_namespace("a"))
+    with lister.telling(["a", "b"], lambda: told.append("x")):
+        lister.put(_namespace("a"))
+        lister.put(_namespace("c"))
+        lister.remove(_namespace("b"))
+    lister.put(_namespace("a"))
     assert told == ["x", "x"]
 
 
 def test_followers_are_told_of_everything_there_was_and_will_be() -> None:
-    listing: Listing[Namespace] = Listing()
-    listing.put(_namespace("a"))
+    lister: Lister[Namespace] = Lister()
+    lister.put(_namespace("a"))
     told: list[str] = []
-    listing.follow(told.append)
-    listing.put(_namespace("b"))
-    listing.remove(_namespace("a"))
+    lister.follow(told.append)
+    lister.put(_namespace("b"))
+    lister.remove(_namespace("a"))
     assert told == ["a", "b", "a"]
 
 
 def test_everybody_gets_the_same_view() -> None:
     class View:
-        def __init__(self, listings: Listings) -> None:
-            self.namespaces = listings.want(Namespace)
+        def __init__(self, listers: Listers) -> None:
+            self.namespaces = listers.require(Namespace)
 
-    listings = Listings()
-    assert listings.view(View) is listings.view(View)
-    assert listings.wanted().keys() == {Namespace}
+    listers = Listers()
+    assert listers.view(View) is listers.view(View)
+    assert listers.required().keys() == {Namespace}

@@ -182,7 +182,7 @@ class Scene:
         for kind in KINDS:
             if kind not in (Node, Pod):
                 for obj in self.objects(kind):
-                    decider.listings.want(kind).put(_decoded(kind, obj))
+                    decider.listers.require(kind).put(_decoded(kind, obj))
         decider.set_cluster(
             [_decoded(Node, one) for one in self.objects(Node)],
             [_decoded(Pod, one) for one in self.objects(Pod)],

@@ -57,7 +57,7 @@ def test_all_kinds_of_outcomes_were_recorded() -> None:
 async def test_preempts_as_kube_scheduler_did(recording: Any, seed: int) -> None:
     decider = Decider(seed=seed)
     for budget in recording["pdbs"]:
-        decider.listings.want(PodDisruptionBudget).put(_budget(budget))
+        decider.listers.require(PodDisruptionBudget).put(_budget(budget))
     priorities = recording["priorities"]
     decider.set_cluster(
         [msgspec.convert(node, Node) for node in recording["nodes"]],

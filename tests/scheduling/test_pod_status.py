@@ -1,4 +1,4 @@
-"""Status patches: only what changes, the newest wish, one at a time for a pod."""
+"""Status patches: only what changes, the newest desired, one at a time for a pod."""
 
 from __future__ import annotations
 
@@ -13,27 +13,33 @@ import pytest
 from ksched.cache.pod_info import PodInfo
 from ksched.errors import ApiError, NotFound, Unavailable
 from ksched.metrics import Metrics
-from ksched.scheduling.pod_status import NOTHING, WORKERS, PodStatusUpdater, Wish, patch_body
+from ksched.scheduling.pod_status import (
+    NOTHING,
+    WORKERS,
+    DesiredStatus,
+    PodStatusUpdater,
+    patch_body,
+)
 from ksched.testing import PodBuilder, make_pod
 from ksched.testing.plugin_runner import PluginBench
 from ksched.testing.virtual_time import VirtualClock
 from ksched.unexpected_errors import UnexpectedErrors
 
 BENCH = PluginBench(nodes=[])
-REFUSED = Wish("Unschedulable", "0/1 nodes are available: 1 Insufficient cpu.")
+REFUSED = DesiredStatus("Unschedulable", "0/1 nodes are available: 1 Insufficient cpu.")
 
 
 def info(builder: PodBuilder) -> PodInfo:
     return BENCH.pod_info(builder.obj())
 
 
-def said(wish: Wish, name: str = "web") -> PodBuilder:
+def said(desired: DesiredStatus, name: str = "web") -> PodBuilder:
     """A pod whose status says already what is wished."""
     condition = {
         "type": "PodScheduled",
         "status": "False",
-        "reason": wish.reason,
-        "message": wish.message,
+        "reason": desired.reason,
+        "message": desired.message,
     }
     return make_pod(name).merge({"status": {"conditions": [condition]}})
 
@@ -72,7 +78,9 @@ async def updater(client: FakeClient) -> AsyncIterator[PodStatusUpdater]:
 
 async def test_the_patch_says_what_upstream_says() -> None:
     pod = info(make_pod("web").merge({"metadata": {"generation": 3}}))
-    body = patch_body(pod, Wish("Unschedulable", "no room", "n1"), NOTHING, 1_700_000_000.0)
+    body = patch_body(
+        pod, DesiredStatus("Unschedulable", "no room", "n1"), NOTHING, 1_700_000_000.0
+    )
     assert body is not None
     assert msgspec.json.decode(body) == {
         "status": {
@@ -92,70 +100,76 @@ async def test_the_patch_says_what_upstream_says() -> None:
 
 
 @pytest.mark.parametrize(
-    ("pod", "wish", "sent", "changes"),
+    ("pod", "desired", "sent", "changes"),
     [
         pytest.param(make_pod(), REFUSED, NOTHING, {"conditions"}, id="nothing was said"),
         pytest.param(said(REFUSED), REFUSED, NOTHING, set(), id="said already"),
         pytest.param(
-            said(REFUSED), Wish("Unschedulable", "x"), NOTHING, {"conditions"}, id="other"
+            said(REFUSED), DesiredStatus("Unschedulable", "x"), NOTHING, {"conditions"}, id="other"
         ),
         pytest.param(
             said(REFUSED),
             REFUSED,
-            Wish("Unschedulable", "x"),
+            DesiredStatus("Unschedulable", "x"),
             {"conditions"},
             id="said, but something else was sent since",
         ),
-        pytest.param(make_pod(), Wish(), NOTHING, set(), id="no wish"),
+        pytest.param(make_pod(), DesiredStatus(), NOTHING, set(), id="no desired"),
         pytest.param(
             make_pod(),
-            Wish(nominated_node_name="n1"),
+            DesiredStatus(nominated_node_name="n1"),
             NOTHING,
             {"nominatedNodeName"},
             id="a nomination",
         ),
         pytest.param(
             make_pod().nominated("n1"),
-            Wish(nominated_node_name="n1"),
+            DesiredStatus(nominated_node_name="n1"),
             NOTHING,
             set(),
             id="nominated already",
         ),
         pytest.param(
             make_pod().nominated("n1"),
-            Wish(nominated_node_name=""),
+            DesiredStatus(nominated_node_name=""),
             NOTHING,
             {"nominatedNodeName"},
             id="the end of a nomination",
         ),
         pytest.param(
             make_pod(),
-            Wish(nominated_node_name=""),
-            Wish(nominated_node_name="n1"),
+            DesiredStatus(nominated_node_name=""),
+            DesiredStatus(nominated_node_name="n1"),
             {"nominatedNodeName"},
             id="the end of a nomination that the watch has not shown yet",
         ),
         pytest.param(
-            make_pod(), Wish(nominated_node_name=""), NOTHING, set(), id="no nomination to end"
+            make_pod(),
+            DesiredStatus(nominated_node_name=""),
+            NOTHING,
+            set(),
+            id="no nomination to end",
         ),
     ],
 )
 def test_only_what_changes_is_sent(
-    pod: PodBuilder, wish: Wish, sent: Wish, changes: set[str]
+    pod: PodBuilder, desired: DesiredStatus, sent: DesiredStatus, changes: set[str]
 ) -> None:
-    body = patch_body(info(pod), wish, sent, 0.0)
+    body = patch_body(info(pod), desired, sent, 0.0)
     assert (set(msgspec.json.decode(body)["status"]) if body else set()) == changes
 
 
 def test_the_transition_time_changes_only_with_the_status() -> None:
-    body = patch_body(info(said(REFUSED)), Wish("Unschedulable", "x"), NOTHING, 0.0)
+    body = patch_body(info(said(REFUSED)), DesiredStatus("Unschedulable", "x"), NOTHING, 0.0)
     assert body is not None
     [condition] = msgspec.json.decode(body)["status"]["conditions"]
     assert "lastTransitionTime" not in condition
 
 
 async def test_the_end_of_a_nomination_is_sent_as_null() -> None:
-    body = patch_body(info(make_pod().nominated("n1")), Wish(nominated_node_name=""), NOTHING, 0.0)
+    body = patch_body(
+        info(make_pod().nominated("n1")), DesiredStatus(nominated_node_name=""), NOTHING, 0.0
+    )
     assert body == b'{"status":{"nominatedNodeName":null}}'
 
 
@@ -163,10 +177,10 @@ async def test_of_many_wishes_only_the_newest_is_sent() -> None:
     client = FakeClient()
     async with updater(client) as status:
         for number in range(100):
-            status.set(info(make_pod("web")), Wish("Unschedulable", str(number)))
+            status.set(info(make_pod("web")), DesiredStatus("Unschedulable", str(number)))
         await asyncio.sleep(0.5)
         for number in range(100, 200):
-            status.set(info(make_pod("web")), Wish("Unschedulable", str(number)))
+            status.set(info(make_pod("web")), DesiredStatus("Unschedulable", str(number)))
         await asyncio.sleep(5)
     assert client.messages() == ["99", "199"]
 
@@ -184,7 +198,7 @@ async def test_patches_of_one_pod_do_not_overtake_each_other() -> None:
     client = FakeClient()
     async with updater(client) as status:
         for number in range(3):
-            status.set(info(make_pod("web")), Wish("Unschedulable", str(number)))
+            status.set(info(make_pod("web")), DesiredStatus("Unschedulable", str(number)))
             await asyncio.sleep(0.1)
         await asyncio.sleep(5)
     assert client.messages() == ["0", "2"]
@@ -243,23 +257,23 @@ async def test_what_is_forgotten_is_not_sent() -> None:
     assert client.sent == []
 
 
-def test_a_wish_about_one_thing_leaves_the_other_alone() -> None:
-    nominated = Wish(nominated_node_name="n1")
+def test_a_status_about_one_thing_leaves_the_other_alone() -> None:
+    nominated = DesiredStatus(nominated_node_name="n1")
     assert REFUSED.after(None) == REFUSED
-    assert nominated.after(REFUSED) == Wish(REFUSED.reason, REFUSED.message, "n1")
-    assert REFUSED.after(nominated) == Wish(REFUSED.reason, REFUSED.message, "n1")
+    assert nominated.after(REFUSED) == DesiredStatus(REFUSED.reason, REFUSED.message, "n1")
+    assert REFUSED.after(nominated) == DesiredStatus(REFUSED.reason, REFUSED.message, "n1")
 
 
 class TestOwnUpdates:
     """Which updates of a pending pod only echo what was written here."""
 
-    async def sent(self, *wishes: Wish) -> PodStatusUpdater:
+    async def sent(self, *statuses: DesiredStatus) -> PodStatusUpdater:
         pod = make_pod("web")
         async with updater(FakeClient()) as status:
-            for wish in wishes:
-                status.set(info(pod), wish)
+            for desired in statuses:
+                status.set(info(pod), desired)
                 await asyncio.sleep(2)
-                pod = make_pod("web").nominated(wish.nominated_node_name or "")
+                pod = make_pod("web").nominated(desired.nominated_node_name or "")
         return status
 
     async def test_the_condition_is_ours(self) -> None:
@@ -269,7 +283,9 @@ class TestOwnUpdates:
         assert status.is_own_update(new, old)
 
     async def test_a_nomination_is_ours_if_it_was_sent(self) -> None:
-        status = await self.sent(Wish(nominated_node_name="n1"), Wish(nominated_node_name=""))
+        status = await self.sent(
+            DesiredStatus(nominated_node_name="n1"), DesiredStatus(nominated_node_name="")
+        )
         plain, nominated = make_pod("web"), make_pod("web").nominated("n1")
         assert status.is_own_update(plain.obj(), nominated.obj())
         assert status.is_own_update(nominated.obj(), plain.obj())

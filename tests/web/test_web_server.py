@@ -58,7 +58,7 @@ async def serving(ssl_context=None, **options):
 
 async def test_health_endpoints_differ_in_their_checks():
     async with serving() as site:
-        site.problem = "still listing"
+        site.problem = "still lister"
 
         assert await site.get("/healthz") == (200, "ok")
         assert await site.get("/livez?verbose") == (
@@ -67,9 +67,9 @@ async def test_health_endpoints_differ_in_their_checks():
         )
         status, text = await site.get("/readyz")
         assert status == 500
-        assert "[-]informer-sync failed: still listing" in text
+        assert "[-]informer-sync failed: still lister" in text
         assert await site.get("/readyz?exclude=informer-sync") == (200, "ok")
-        assert await site.get("/readyz/informer-sync") == (500, "still listing")
+        assert await site.get("/readyz/informer-sync") == (500, "still lister")
         assert (await site.get("/readyz/nonsense"))[0] == 404
         site.problem = ""
         assert await site.get("/readyz") == (200, "ok")

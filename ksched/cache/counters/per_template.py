@@ -29,23 +29,23 @@ class PerTemplate(Generic[V]):
 
     def __init__(self) -> None:
         self._ledger: PodLedger | None = None
-        self._kept: RecentlyUsed[PodTemplate, V] = RecentlyUsed()
+        self._cached: RecentlyUsed[PodTemplate, V] = RecentlyUsed()
 
     def get(self, ledger: PodLedger, template: PodTemplate) -> V | None:
         if ledger is not self._ledger:
             self._ledger = ledger
-            self._kept.clear()
-        return self._kept.get(template)
+            self._cached.clear()
+        return self._cached.get(template)
 
     def put(self, template: PodTemplate, kept: V) -> None:
         """Keep something for a template; call after ``get``."""
         nodes = 1 if self._ledger is None else max(len(self._ledger.table), 1)
         room = min(max(KEPT_BYTES // (_BYTES_PER_NODE * nodes), _FEWEST), _MOST)
-        self._kept.put(template, kept, room)
+        self._cached.put(template, kept, room)
 
     def sweep(self) -> None:
         """Let go of templates that are not asked for any more; called every now and then."""
-        self._kept.sweep()
+        self._cached.sweep()
 
     def __len__(self) -> int:
-        return len(self._kept)
+        return len(self._cached)

@@ -1,6 +1,6 @@
 """Volumes of one storage class, sorted so that the smallest that fits is found quickly.
 
-Volumes that a claim may take stand on shelves by kind, and there by the nodes that can reach them.
+Volumes that a claim may take stand on groups by kind, and there by the nodes that can reach them.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ Ranked = list[VolumeFacts]
 """Volumes, the smallest first."""
 
 
-class LabelShelf:
+class LabelGroup:
     """Volumes by the value of a label that a node must have to reach them.
 
     As columns by value, so that a thousand local disks are one array operation.
@@ -132,7 +132,7 @@ class LabelShelf:
                 self.add(value, facts)
 
 
-class Shelf:
+class VolumeGroup:
     """Volumes that differ only in size, place and labels.
 
     Most volumes can be reached from the nodes whose label has some value (local disks, zones) and
@@ -142,7 +142,7 @@ class Shelf:
     __slots__ = ("by_label", "elsewhere")
 
     def __init__(self) -> None:
-        self.by_label: dict[str, LabelShelf] = {}
+        self.by_label: dict[str, LabelGroup] = {}
         self.elsewhere: dict[NodeTerms | None, Ranked] = {}
 
     def add(self, facts: VolumeFacts) -> None:
@@ -151,11 +151,11 @@ class Shelf:
             insort(self.elsewhere.setdefault(facts.affinity, []), facts, key=_rank)
             return
         key, values = simple
-        shelf = self.by_label.get(key)
-        if shelf is None:
-            shelf = self.by_label[key] = LabelShelf(key)
+        group = self.by_label.get(key)
+        if group is None:
+            group = self.by_label[key] = LabelGroup(key)
         for value in values:
-            shelf.add(value, facts)
+            group.add(value, facts)
 
     def remove(self, facts: VolumeFacts) -> None:
         simple = _label_values(facts)
@@ -170,7 +170,7 @@ class Shelf:
             self.by_label[key].remove(value, facts)
 
 
-ShelfKey = tuple[str, str, frozenset[str]]
+VolumeGroupKey = tuple[str, str, frozenset[str]]
 """Volume mode, attributes class and access modes."""
 
 
@@ -180,7 +180,7 @@ class ClassVolumes:
     def __init__(self) -> None:
         self.version = 0
         self.members: dict[str, VolumeFacts] = {}
-        self.shelves: dict[ShelfKey, Shelf] = {}
+        self.groups: dict[VolumeGroupKey, VolumeGroup] = {}
         """Volumes that nobody has yet."""
         self.reserved: dict[str, dict[str, VolumeFacts]] = {}
         """Volumes meant for a claim, by the claim's key and their own name."""
@@ -206,9 +206,9 @@ class ClassVolumes:
                 del self.reserved[key][facts.name]
         elif volume.status.phase == "Available" and volume.metadata.deletion_timestamp is None:
             modes = frozenset(spec.access_modes)
-            shelf_key = (spec.volume_mode, spec.volume_attributes_class_name, modes)
-            shelf = self.shelves.setdefault(shelf_key, Shelf())
-            (shelf.add if is_new else shelf.remove)(facts)
+            group_key = (spec.volume_mode, spec.volume_attributes_class_name, modes)
+            group = self.groups.setdefault(group_key, VolumeGroup())
+            (group.add if is_new else group.remove)(facts)
 
 
 def facts_of(volume: PersistentVolume) -> VolumeFacts:

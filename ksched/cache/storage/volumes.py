@@ -3,7 +3,7 @@
 A promise is a changed copy of an object that is on its way to the API server: a volume reserved for
 a claim, a claim with the node to provision for. It covers the object that the watch last brought,
 and only that version of it: whatever the watch brings next is newer than what was promised. Shared
-by all profiles (``listings.view(Volumes)``), so that no volume is promised twice.
+by all profiles (``listers.view(Volumes)``), so that no volume is promised twice.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import Generic, TypeVar
 
 from ksched.api.storage import PersistentVolume, PersistentVolumeClaim
-from ksched.cache.listers import HasMetadata, Listing, Listings
+from ksched.cache.listers import HasMetadata, Lister, Listers
 from ksched.cache.storage.volume_index import ClassVolumes, VolumeFacts, facts_of
 
 T = TypeVar("T", bound=HasMetadata)
@@ -22,20 +22,20 @@ class NotAssumed(Exception):
     """An object cannot be assumed: it is gone, or no longer the version that was looked at."""
 
 
-class AssumedListing(Generic[T]):
-    """A listing with promises on top."""
+class AssumedLister(Generic[T]):
+    """A lister with promises on top."""
 
-    def __init__(self, listing: Listing[T], plural: str) -> None:
-        self.listing = listing
+    def __init__(self, lister: Lister[T], plural: str) -> None:
+        self.lister = lister
         self._plural = plural
         self._assumed: dict[str, T] = {}
         self._followers: list[Callable[[str], None]] = []
-        listing.follow(self._listed)
+        lister.follow(self._listed)
 
     def follow(self, follower: Callable[[str], None]) -> None:
         """Call ``follower`` with every key, now and whenever its object looks different."""
         self._followers.append(follower)
-        for obj in self.listing:
+        for obj in self.lister:
             follower(obj.metadata.key)
 
     def _changed(self, key: str) -> None:
@@ -44,13 +44,13 @@ class AssumedListing(Generic[T]):
 
     def get(self, name: str, namespace: str = "") -> T | None:
         """The object as promised, or as the watch last brought it."""
-        known = self.listing.get(name, namespace)
+        known = self.lister.get(name, namespace)
         return None if known is None else self._assumed.get(known.metadata.key, known)
 
     def assume(self, obj: T) -> None:
         """Promise a changed copy of an object; raises ``NotAssumed`` if it changed meanwhile."""
         key = obj.metadata.key
-        known = self.listing.get(obj.metadata.name, obj.metadata.namespace)
+        known = self.lister.get(obj.metadata.name, obj.metadata.namespace)
         if known is None:
             raise NotAssumed(f'{self._plural} "{key}" not found')
         stored, version = known.metadata.resource_version, obj.metadata.resource_version
@@ -77,7 +77,7 @@ class AssumedListing(Generic[T]):
         assumed = self._assumed.get(key)
         if assumed is not None:
             meta = assumed.metadata
-            known = self.listing.get(meta.name, meta.namespace)
+            known = self.lister.get(meta.name, meta.namespace)
             if known is None or known.metadata.resource_version != meta.resource_version:
                 del self._assumed[key]
         self._changed(key)
@@ -86,9 +86,11 @@ class AssumedListing(Generic[T]):
 class Volumes:
     """All volumes and claims, promises included, and the volumes by class."""
 
-    def __init__(self, listings: Listings) -> None:
-        self.claims = AssumedListing(listings.want(PersistentVolumeClaim), "persistentvolumeclaims")
-        self.volumes = AssumedListing(listings.want(PersistentVolume), "persistentvolumes")
+    def __init__(self, listers: Listers) -> None:
+        self.claims = AssumedLister(
+            listers.require(PersistentVolumeClaim), "persistentvolumeclaims"
+        )
+        self.volumes = AssumedLister(listers.require(PersistentVolume), "persistentvolumes")
         self.losses = 0
         """How often promises were broken because the API server lost what it was told."""
         self._classes: dict[str, ClassVolumes] = {}

@@ -18,7 +18,7 @@ from ksched.api.objects import (
     Service,
     StatefulSet,
 )
-from ksched.cache.listers import Listings
+from ksched.cache.listers import Listers
 from ksched.framework import PodTemplate
 
 
@@ -37,11 +37,11 @@ class DefaultSelectors:
     of Services, ReplicationControllers, ReplicaSets and StatefulSets.
     """
 
-    def __init__(self, listings: Listings) -> None:
-        self._services = listings.want(Service)
-        self._replication_controllers = listings.want(ReplicationController)
-        self._replica_sets = listings.want(ReplicaSet)
-        self._stateful_sets = listings.want(StatefulSet)
+    def __init__(self, listers: Listers) -> None:
+        self._services = listers.require(Service)
+        self._replication_controllers = listers.require(ReplicationController)
+        self._replica_sets = listers.require(ReplicaSet)
+        self._stateful_sets = listers.require(StatefulSet)
 
     def of(self, template: PodTemplate) -> Selector:
         """Return what selects the pods like this one; empty if nothing is known to."""

@@ -40,7 +40,7 @@ class ImageLocality:
     """
 
     name: ClassVar[str] = names.IMAGE_LOCALITY
-    reads_relations: ClassVar[bool] = False
+    reads_inter_pod_fields: ClassVar[bool] = False
     score_scope: ClassVar[Scope] = Scope.NODE
 
     def score_epoch(self, snapshot: Snapshot) -> int:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Any, Final
 
-from ksched.cache.listers import Listings
+from ksched.cache.listers import Listers
 from ksched.framework.handle import Handle, PluginFactory
 from ksched.framework.plugins import names
 from ksched.framework.plugins.default_binder import DefaultBinder
@@ -51,12 +51,12 @@ def _with_handle(build: Callable[[Handle], Any]) -> PluginFactory:
     return lambda args, handle: build(handle)
 
 
-def _with_listings(build: Callable[[Any, Listings], Any]) -> PluginFactory:
-    return lambda args, handle: build(args, handle.listings)
+def _with_listings(build: Callable[[Any, Listers], Any]) -> PluginFactory:
+    return lambda args, handle: build(args, handle.listers)
 
 
-def _with_only_listings(build: Callable[[Listings], Any]) -> PluginFactory:
-    return lambda args, handle: build(handle.listings)
+def _with_only_listings(build: Callable[[Listers], Any]) -> PluginFactory:
+    return lambda args, handle: build(handle.listers)
 
 
 IN_TREE: Final[Mapping[str, PluginFactory]] = MappingProxyType(
@@ -76,7 +76,7 @@ IN_TREE: Final[Mapping[str, PluginFactory]] = MappingProxyType(
         names.VOLUME_ZONE: _with_only_listings(VolumeZone),
         names.POD_TOPOLOGY_SPREAD: _with_listings(PodTopologySpread),
         names.INTER_POD_AFFINITY: lambda args, handle: InterPodAffinity(
-            args, handle.listings, handle.clock.now
+            args, handle.listers, handle.clock.now
         ),
         names.DEFAULT_PREEMPTION: DefaultPreemption,
         names.IMAGE_LOCALITY: _plain(ImageLocality),

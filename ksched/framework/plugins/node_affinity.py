@@ -81,7 +81,7 @@ class NodeAffinity:
     """
 
     name: ClassVar[str] = names.NODE_AFFINITY
-    reads_relations: ClassVar[bool] = False
+    reads_inter_pod_fields: ClassVar[bool] = False
     filter_scope: ClassVar[Scope] = Scope.NODE
     score_scope: ClassVar[Scope] = Scope.NODE
 

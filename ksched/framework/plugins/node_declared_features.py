@@ -44,7 +44,7 @@ class NodeDeclaredFeatures:
     """
 
     name: ClassVar[str] = names.NODE_DECLARED_FEATURES
-    reads_relations: ClassVar[bool] = False
+    reads_inter_pod_fields: ClassVar[bool] = False
     filter_scope: ClassVar[Scope] = Scope.NODE
 
     def pre_filter(self, state: CycleState, pod: PodInfo, snapshot: Snapshot) -> Status:

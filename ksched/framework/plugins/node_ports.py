@@ -41,7 +41,7 @@ class NodePorts:
     """
 
     name: ClassVar[str] = names.NODE_PORTS
-    reads_relations: ClassVar[bool] = False
+    reads_inter_pod_fields: ClassVar[bool] = False
     filter_scope: ClassVar[Scope] = Scope.ROW
 
     def pre_filter(self, state: CycleState, pod: PodInfo, snapshot: Snapshot) -> Status:

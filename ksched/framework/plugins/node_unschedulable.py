@@ -36,7 +36,7 @@ class NodeUnschedulable:
     """
 
     name: ClassVar[str] = names.NODE_UNSCHEDULABLE
-    reads_relations: ClassVar[bool] = False
+    reads_inter_pod_fields: ClassVar[bool] = False
     filter_scope: ClassVar[Scope] = Scope.NODE
 
     def filter_nodes(self, state: CycleState, pod: PodInfo, nodes: NodeRows) -> Verdicts:

@@ -10,7 +10,7 @@ from ksched.api.label_selectors import Selector
 from ksched.cache.counters.per_template import PerTemplate
 from ksched.cache.counters.pod_counts import PodCounts, PodLedger
 from ksched.cache.counters.topology_domains import Ids, Ints
-from ksched.cache.listers import Listings
+from ksched.cache.listers import Listers
 from ksched.cache.node_order import REGION_KEYS, ZONE_KEYS, zone_of
 from ksched.framework import (
     MAX_NODE_SCORE,
@@ -41,28 +41,28 @@ class SelectorSpread:
     name: ClassVar[str] = names.SELECTOR_SPREAD
     score_scope: ClassVar[Scope] = Scope.CLUSTER
 
-    def __init__(self, args: None, listings: Listings) -> None:
-        self._selectors = DefaultSelectors(listings)
-        self._kept: PerTemplate[_Kept] = PerTemplate()
+    def __init__(self, args: None, listers: Listers) -> None:
+        self._selectors = DefaultSelectors(listers)
+        self._cached: PerTemplate[_CachedTerms] = PerTemplate()
 
     def sweep(self) -> None:
-        self._kept.sweep()
+        self._cached.sweep()
 
     def pre_score(self, state: CycleState, pod: PodInfo, nodes: NodeRows) -> Status:
         if pod.template.spec.topology_spread_constraints:
             return SKIP
         ledger, template = nodes.table.ledger, pod.template
         selector = self._selectors.of(template)
-        kept = self._kept.get(ledger, template)
+        kept = self._cached.get(ledger, template)
         if kept is None or kept.selector != selector:
-            kept = _Kept(selector, _counter(template.namespace, selector, ledger))
-            self._kept.put(template, kept)
+            kept = _CachedTerms(selector, _counter(template.namespace, selector, ledger))
+            self._cached.put(template, kept)
         kept.pods.catch_up()
         state.write(self.name, kept)
         return SUCCESS
 
     def score_nodes(self, state: CycleState, pod: PodInfo, nodes: NodeRows) -> Ints:
-        counts = state.read(self.name, _Kept).pods.counts
+        counts = state.read(self.name, _CachedTerms).pods.counts
         return counts.copy() if nodes.rows is None else counts[nodes.rows]
 
     def normalize(self, state: CycleState, pod: PodInfo, nodes: NodeRows, scores: Ints) -> Ints:
@@ -78,7 +78,7 @@ class SelectorSpread:
         return rated.astype(np.int64)
 
 
-class _Kept(NamedTuple):
+class _CachedTerms(NamedTuple):
     selector: Selector
     pods: PodCounts
 

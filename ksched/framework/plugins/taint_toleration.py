@@ -40,7 +40,7 @@ class TaintToleration:
     """
 
     name: ClassVar[str] = names.TAINT_TOLERATION
-    reads_relations: ClassVar[bool] = False
+    reads_inter_pod_fields: ClassVar[bool] = False
     filter_scope: ClassVar[Scope] = Scope.NODE
     score_scope: ClassVar[Scope] = Scope.NODE
 

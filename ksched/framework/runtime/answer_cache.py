@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Hashable
 from weakref import WeakValueDictionary
 
-from ksched.cache.pod_info import PodInfo, PodShape
+from ksched.cache.pod_info import PodInfo, PodSignature
 from ksched.cache.recently_used import RecentlyUsed
 from ksched.cache.snapshot import Snapshot
 from ksched.framework.cycle_state import CycleState
@@ -22,25 +22,25 @@ KEPT_BYTES = 48 << 20
 """Memory for all kept columns of a profile."""
 
 
-class KeptColumns:
+class CachedColumns:
     """Everything kept for pods that the plugins of a profile cannot tell apart."""
 
     __slots__ = ("__weakref__", "filters", "scores")
 
     def __init__(
-        self, framework: Framework, snapshot: Snapshot, work: Work, like: KeptColumns | None
+        self, framework: Framework, snapshot: Snapshot, work: Work, seed: CachedColumns | None
     ) -> None:
-        filters = [entry for entry in framework.filters if entry.is_kept]
-        scores = [entry for entry in framework.scores if entry.is_kept]
+        filters = [entry for entry in framework.filters if entry.is_cached]
+        scores = [entry for entry in framework.scores if entry.is_cached]
         self.filters: FilterColumns = FilterColumns(
-            filters, snapshot.table, work, like.filters if like else None
+            filters, snapshot.table, work, seed.filters if seed else None
         )
         self.scores: ScoreColumns = ScoreColumns(
-            scores, snapshot, self.filters, work, like.scores if like else None
+            scores, snapshot, self.filters, work, seed.scores if seed else None
         )
 
 
-class Askers:
+class ActivePlugins:
     """The PreFilter and PreScore plugins that still want to be asked about pods of a template."""
 
     __slots__ = ("pre_filter", "pre_score", "skip_filter", "skip_score")
@@ -53,23 +53,23 @@ class Askers:
         self.skip_score: set[str] = set()
 
 
-class Kept:
+class AnswerCache:
     """Finds what is kept for a pod, and bounds it."""
 
     def __init__(self, framework: Framework, snapshot: Snapshot, work: Work) -> None:
         self._framework = framework
         self._snapshot = snapshot
         self._work = work
-        self._columns: RecentlyUsed[Hashable, KeptColumns] = RecentlyUsed()
-        self._newest: WeakValueDictionary[PodShape, KeptColumns] = WeakValueDictionary()
+        self._columns: RecentlyUsed[Hashable, CachedColumns] = RecentlyUsed()
+        self._newest: WeakValueDictionary[PodSignature, CachedColumns] = WeakValueDictionary()
 
-    def askers(self, pod: PodInfo) -> Askers:
-        askers: Askers | None = pod.template.facts.get(self)
-        if askers is None:
-            askers = pod.template.facts[self] = Askers(self._framework)
-        return askers
+    def active_plugins(self, pod: PodInfo) -> ActivePlugins:
+        active_plugins: ActivePlugins | None = pod.template.facts.get(self)
+        if active_plugins is None:
+            active_plugins = pod.template.facts[self] = ActivePlugins(self._framework)
+        return active_plugins
 
-    def columns(self, state: CycleState, pod: PodInfo) -> KeptColumns:
+    def columns(self, state: CycleState, pod: PodInfo) -> CachedColumns:
         """What is kept for pods like this one; what was unused for longest makes room."""
         key = self._key(state, pod)
         try:
@@ -77,8 +77,8 @@ class Kept:
         except Exception as problem:
             raise self._blame(state, pod, problem) from problem
         if columns is None:
-            like = self._newest.get(pod.template.shape) if self._framework.groups else None
-            columns = KeptColumns(self._framework, self._snapshot, self._work, like)
+            seed = self._newest.get(pod.template.shape) if self._framework.groups else None
+            columns = CachedColumns(self._framework, self._snapshot, self._work, seed)
             self._newest[pod.template.shape] = columns
             per_node = 8 * (len(self._framework.scores) + 5)
             room = KEPT_BYTES // (per_node * max(len(self._snapshot), 1))

@@ -78,7 +78,7 @@ class CodeBook:
     def translate(self, hook: Hook, rank: int, verdicts: object, count: int) -> Codes | None:
         """Turn a plugin's verdicts into codes of this book; ``None`` if it rejects nothing."""
         if not isinstance(verdicts, Verdicts) or not _are_codes(verdicts.codes, count):
-            raise hook.nonsense(verdicts, f"Verdicts for {count} nodes")
+            raise hook.contract_violation(verdicts, f"Verdicts for {count} nodes")
         codes, statuses = verdicts.codes, verdicts.statuses
         lowest, highest = _range(codes)
         if lowest == highest == 0:
@@ -89,7 +89,7 @@ class CodeBook:
             if isinstance(statuses, tuple):
                 self._translations[rank] = known
         if lowest < 0 or highest >= len(known.numbers):
-            raise hook.nonsense(codes, f"codes of {len(known.numbers) - 1} statuses")
+            raise hook.contract_violation(codes, f"codes of {len(known.numbers) - 1} statuses")
         if known.wrong:
             for code in known.wrong.intersection(codes.tolist()):
                 raise PluginFailure(_as_error(hook, hook.status(statuses[code - 1])))
@@ -106,7 +106,7 @@ class CodeBook:
 
     def _translation(self, hook: Hook, rank: int, statuses: Sequence[Status]) -> _Translation:
         if not isinstance(statuses, list | tuple):
-            raise hook.nonsense(statuses, "a tuple of statuses")
+            raise hook.contract_violation(statuses, "a tuple of statuses")
         numbers, wrong = [0], set()
         for code, status in enumerate(map(hook.status, statuses), 1):
             if not status.is_rejected:

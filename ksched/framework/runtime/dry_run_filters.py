@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from ksched.api.quantity import clamp_to_int64
-from ksched.cache.dry_run_table import Excerpt
+from ksched.cache.dry_run_table import DryRunTable
 from ksched.cache.node_info import NodeInfo
 from ksched.cache.node_table import Ints, NodeRows, NodeTable
 from ksched.cache.pod_info import PodInfo
@@ -30,7 +30,7 @@ from ksched.queue.nominator import ExpectedPods
 log = logging.getLogger(__name__)
 
 
-class WhatIf:
+class DryRunFilters:
     """Runs one profile's filters over nodes that do not exist like that."""
 
     def __init__(self, framework: Framework, snapshot: Snapshot, work: Work) -> None:
@@ -98,9 +98,13 @@ class WhatIf:
             node.used_ports.pop(port, None)
         _extend(self._framework.remove_pod, state, pod, removed, node)
 
-    def amount_filters(
-        self, state: CycleState, pod: PodInfo, nodes: Excerpt, nominated: Mapping[str, ExpectedPods]
-    ) -> AmountFilters:
+    def resource_filters(
+        self,
+        state: CycleState,
+        pod: PodInfo,
+        nodes: DryRunTable,
+        nominated: Mapping[str, ExpectedPods],
+    ) -> ResourceFilters:
         """The filters up to the first that looks at more than node objects and amounts."""
         entries: list[FilterEntry] = []
         active = [one for one in self._framework.filters if one.name not in state.skip_filter]
@@ -110,10 +114,10 @@ class WhatIf:
                 break
             entries.append(entry)
         is_complete = len(entries) == len(active)
-        return AmountFilters(entries, is_complete, state, pod, nodes, nominated, self._work)
+        return ResourceFilters(entries, is_complete, state, pod, nodes, nominated, self._work)
 
 
-class AmountFilters:
+class ResourceFilters:
     """The verdicts of one attempt on an excerpt, as far as amounts decide them."""
 
     def __init__(
@@ -122,7 +126,7 @@ class AmountFilters:
         is_complete: bool,
         state: CycleState,
         pod: PodInfo,
-        nodes: Excerpt,
+        nodes: DryRunTable,
         nominated: Mapping[str, ExpectedPods],
         work: Work,
     ) -> None:
@@ -169,7 +173,7 @@ class AmountFilters:
         return codes if rejected is None else self._book.first(codes, rejected)
 
 
-def _expected_amounts(nodes: Excerpt, nominated: Mapping[str, ExpectedPods]) -> Ints | None:
+def _expected_amounts(nodes: DryRunTable, nominated: Mapping[str, ExpectedPods]) -> Ints | None:
     """What the nominated pods would add to the amounts; ``None`` if there are none."""
     # By line: filling an array cell by cell costs ten times as much.
     lines: dict[int, list[int]] = {}

@@ -40,7 +40,7 @@ FLIPS_LIMIT = 64
 class FilterEntry:
     """A filter plugin in its place of the calling order."""
 
-    __slots__ = ("changes", "epoch", "hook", "is_columnar", "is_kept", "name", "rank", "scope")
+    __slots__ = ("changes", "epoch", "hook", "is_cached", "is_columnar", "name", "rank", "scope")
 
     def __init__(
         self,
@@ -58,7 +58,7 @@ class FilterEntry:
         self.is_columnar = is_columnar
         self.epoch = epoch
         self.changes = changes if scope is Scope.CLUSTER else None
-        self.is_kept = scope in KEPT_SCOPES or self.changes is not None
+        self.is_cached = scope in KEPT_SCOPES or self.changes is not None
         """Whether the answers outlive the cycle."""
 
 
@@ -97,7 +97,7 @@ class _Column:
 class FilterColumns:
     """The kept verdicts about some pods, for all nodes.
 
-    ``like`` are those about pods that only plugins of scope CLUSTER tell from these: what the
+    ``seed`` are those about pods that only plugins of scope CLUSTER tell from these: what the
     others said need not be asked again.
     """
 
@@ -106,9 +106,9 @@ class FilterColumns:
         entries: Sequence[FilterEntry],
         table: NodeTable,
         work: Work,
-        like: FilterColumns | None = None,
+        seed: FilterColumns | None = None,
     ) -> None:
-        self._like = like
+        self._seed = seed
         self._entries = entries
         self._names = frozenset(entry.name for entry in entries)
         self._table = table
@@ -146,9 +146,9 @@ class FilterColumns:
         """Ask again about every row that changed since the last cycle of such a pod."""
         table = self._table
         skipped = self._names & state.skip_filter
-        if self._like is not None:
-            self._resemble(self._like, skipped)
-            self._like = None
+        if self._seed is not None:
+            self._copy_from(self._seed, skipped)
+            self._seed = None
         node_rows = table.node_log.since(self._node_position)
         rows = table.row_log.since(self._row_position)
         count = len(table)
@@ -189,13 +189,13 @@ class FilterColumns:
             if entry.scope is Scope.CLUSTER:
                 self._columns.append(_Column(Scope.CLUSTER, [entry], count))
 
-    def _resemble(self, like: FilterColumns, skipped: frozenset[str]) -> None:
+    def _copy_from(self, seed: FilterColumns, skipped: frozenset[str]) -> None:
         """Begin with what was said about other pods of the same shape."""
-        self._reset(skipped, like._count)
-        self._node_position, self._row_position = like._node_position, like._row_position
-        self.book = like.book.fork()
-        self._by_amounts = dict(like._by_amounts)
-        by_scope = {column.scope: column for column in like._columns if column.scope != _CLUSTER}
+        self._reset(skipped, seed._count)
+        self._node_position, self._row_position = seed._node_position, seed._row_position
+        self.book = seed.book.fork()
+        self._by_amounts = dict(seed._by_amounts)
+        by_scope = {column.scope: column for column in seed._columns if column.scope != _CLUSTER}
         for column in self._columns:
             if column.scope is not _CLUSTER:
                 other = by_scope.get(column.scope)
@@ -294,17 +294,19 @@ class FilterColumns:
             return None, None
         answer = hook.call(state, pod, column.mark)
         if not isinstance(answer, tuple) or len(answer) != 2:
-            raise hook.nonsense(answer, "a mark and rows")
+            raise hook.contract_violation(answer, "a mark and rows")
         changed = answer[1]
         if isinstance(changed, ChangedVerdicts):
             pieces: object = changed.pieces
             if not isinstance(pieces, list | tuple):
-                raise hook.nonsense(pieces, "pieces")
+                raise hook.contract_violation(pieces, "pieces")
             for piece in pieces:
                 if not (isinstance(piece, tuple) and len(piece) == 2 and self._are_rows(piece[0])):
-                    raise hook.nonsense(piece, f"rows of {self._count} nodes and a status")
+                    raise hook.contract_violation(
+                        piece, f"rows of {self._count} nodes and a status"
+                    )
         elif changed is not None and not self._are_rows(changed):
-            raise hook.nonsense(changed, f"rows of {self._count} nodes")
+            raise hook.contract_violation(changed, f"rows of {self._count} nodes")
         return answer
 
     def _are_rows(self, rows: object) -> bool:

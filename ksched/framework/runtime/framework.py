@@ -126,8 +126,8 @@ class Framework:
 
     def _groups(self) -> list[Hook] | None:
         """How plugins with kept answers sort pods of one shape; ``None``: by template."""
-        kept = [entry.name for entry in self.filters if entry.is_kept and not entry.changes]
-        kept += [entry.name for entry in self.scores if entry.is_kept]
+        kept = [entry.name for entry in self.filters if entry.is_cached and not entry.changes]
+        kept += [entry.name for entry in self.scores if entry.is_cached]
         by_template = {name for name in kept if self._reads_relations(name)}
         groups = []
         for name in [entry.name for entry in self.filters if entry.changes]:
@@ -139,7 +139,7 @@ class Framework:
         return None if by_template else groups
 
     def _reads_relations(self, name: str) -> bool:
-        return bool(getattr(self.plugins[name], "reads_relations", True))
+        return bool(getattr(self.plugins[name], "reads_inter_pod_fields", True))
 
     def _hooks(self, point: str, label: str) -> list[Hook]:
         hooks = []

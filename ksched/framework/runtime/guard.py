@@ -167,7 +167,7 @@ class Hook:
             exc_info=problem,
         )
 
-    def nonsense(self, got: object, wanted: str) -> PluginFailure:
+    def contract_violation(self, got: object, wanted: str) -> PluginFailure:
         """What to raise when a method returns something outside its contract."""
         if inspect.iscoroutine(got):
             got.close()
@@ -192,12 +192,12 @@ class Hook:
         if got is SUCCESS:
             return SUCCESS
         if not isinstance(got, Status):
-            raise self.nonsense(got, "a Status")
+            raise self.contract_violation(got, "a Status")
         if type(got.code) is not Code:
-            raise self.nonsense(got.code, "a Code")
+            raise self.contract_violation(got.code, "a Code")
         reasons = got.reasons
         if reasons and not (isinstance(reasons, tuple) and all(map(is_text, reasons))):
-            raise self.nonsense(reasons, "reasons that are text")
+            raise self.contract_violation(reasons, "reasons that are text")
         return (
             got.by(self.plugin)
             if isinstance(got.plugin, str)

@@ -102,7 +102,7 @@ def permit_answer(hook: Hook, answer: object) -> tuple[Status, float]:
     if seconds is None:
         raise failure(hook.plugin, hook.activity, WAIT_WITHOUT_TIME)
     if not (isinstance(seconds, int | float) and seconds > 0):
-        raise hook.nonsense(seconds, "more than 0 seconds to wait")
+        raise hook.contract_violation(seconds, "more than 0 seconds to wait")
     return status, seconds
 
 

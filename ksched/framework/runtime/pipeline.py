@@ -13,16 +13,16 @@ from types import CoroutineType
 import numpy as np
 from msgspec import Struct
 
-from ksched.cache.dry_run_table import Excerpt
+from ksched.cache.dry_run_table import DryRunTable
 from ksched.cache.node_table import NodeRows, NodeTable
 from ksched.cache.pod_info import PodInfo
 from ksched.cache.snapshot import Snapshot
 from ksched.framework.cycle_state import CycleState
 from ksched.framework.diagnosis import Diagnosis, NodeStatuses, count_reasons, rejectors
 from ksched.framework.interface import PreFilterResult
-from ksched.framework.runtime.answer_cache import Kept, KeptColumns
+from ksched.framework.runtime.answer_cache import AnswerCache, CachedColumns
 from ksched.framework.runtime.codes import CodeBook, Codes
-from ksched.framework.runtime.dry_run_filters import WhatIf, refused
+from ksched.framework.runtime.dry_run_filters import DryRunFilters, refused
 from ksched.framework.runtime.filter_columns import NO_ROWS, FilterEntry, Rows, Work
 from ksched.framework.runtime.framework import Framework
 from ksched.framework.runtime.guard import Hook, PluginFailure
@@ -64,7 +64,7 @@ class Feasibility(Struct, frozen=True):
     """Where a pod could go, and what the other nodes said.
 
     ``columns`` is what is kept for the template, unless only a few rows were looked at directly.
-    ``is_kept`` tells that the rows are exactly those the kept verdicts leave, so that the kept
+    ``is_cached`` tells that the rows are exactly those the kept verdicts leave, so that the kept
     totals can be used as they are.
     """
 
@@ -72,8 +72,8 @@ class Feasibility(Struct, frozen=True):
     evaluated: int
     codes: Codes
     book: CodeBook
-    columns: KeptColumns | None = None
-    is_kept: bool = False
+    columns: CachedColumns | None = None
+    is_cached: bool = False
     diagnosis: Diagnosis | None = None
     """Why there are no rows, if there are none."""
 
@@ -92,16 +92,16 @@ class Pipeline:
         self.metrics = metrics
         self.snapshot = snapshot
         self.work = Work()
-        self.what_if = WhatIf(framework, snapshot, self.work)
+        self.dry_run = DryRunFilters(framework, snapshot, self.work)
         self._now = now
-        self._kept = Kept(framework, snapshot, self.work)
-        fleeting = [entry for entry in framework.filters if not entry.is_kept]
+        self._answer_cache = AnswerCache(framework, snapshot, self.work)
+        fleeting = [entry for entry in framework.filters if not entry.is_cached]
         self._fleeting = sorted(fleeting, key=lambda entry: not entry.is_columnar)
-        self._fleeting_scores = [entry for entry in framework.scores if not entry.is_kept]
+        self._fleeting_scores = [entry for entry in framework.scores if not entry.is_cached]
 
     def sweep(self) -> None:
         """Let go of what was kept between cycles and is not used any more; not during one."""
-        self._kept.sweep()
+        self._answer_cache.sweep()
         for sweep in self.framework.sweeps:
             try:
                 sweep.call()
@@ -118,9 +118,9 @@ class Pipeline:
         rejected: Status | None = None
         nodes: frozenset[str] | None = None
         narrowing: list[str] = []
-        askers = self._kept.askers(pod)
-        state.skip_filter |= askers.skip_filter
-        for hook in list(askers.pre_filter):
+        active_plugins = self._answer_cache.active_plugins(pod)
+        state.skip_filter |= active_plugins.skip_filter
+        for hook in list(active_plugins.pre_filter):
             result = hook.call(state, pod, self.snapshot)
             if hook.is_async:
                 result = await hook.finish(result)
@@ -133,9 +133,9 @@ class Pipeline:
                 # Usually quick, but now there was more to do than fits into a slice of time.
                 result = await hook.finish(result)
             if result is PASS_TEMPLATE or result is SKIP_TEMPLATE:
-                askers.pre_filter.remove(hook)
+                active_plugins.pre_filter.remove(hook)
                 if result is SKIP_TEMPLATE:
-                    askers.skip_filter.add(hook.plugin)
+                    active_plugins.skip_filter.add(hook.plugin)
             if isinstance(result, PreFilterResult):
                 if result.node_names is not None:
                     narrowing.append(hook.plugin)
@@ -164,7 +164,7 @@ class Pipeline:
         self.work.cycles += 1
         if search.only is not None:
             return await self._fit_directly(state, pod, search, search.only)
-        columns = self._kept.columns(state, pod)
+        columns = self._answer_cache.columns(state, pod)
         filters = columns.filters
         filters.catch_up(state, pod)
         asked = self._asked_every_cycle(state)
@@ -206,7 +206,7 @@ class Pipeline:
 
     async def _fit_now(
         self,
-        columns: KeptColumns,
+        columns: CachedColumns,
         asked: list[FilterEntry],
         state: CycleState,
         pod: PodInfo,
@@ -222,7 +222,7 @@ class Pipeline:
 
     async def _fit_some(
         self,
-        columns: KeptColumns,
+        columns: CachedColumns,
         asked: list[FilterEntry],
         state: CycleState,
         pod: PodInfo,
@@ -320,8 +320,8 @@ class Pipeline:
         infos = self.snapshot.table.infos
         rows = np.fromiter(nominated, np.intp, len(nominated))
         by_name = {infos[row].name: expected for row, expected in nominated.items()}
-        excerpt = Excerpt(self.snapshot.table, rows)
-        filters = self.what_if.amount_filters(state, pod, excerpt, by_name)
+        excerpt = DryRunTable(self.snapshot.table, rows)
+        filters = self.dry_run.resource_filters(state, pod, excerpt, by_name)
         verdicts = filters.judge()
         numbers = np.zeros(int(verdicts.max()) + 1, np.int32)
         for verdict in set(verdicts.tolist()) - {0}:
@@ -332,7 +332,7 @@ class Pipeline:
         turn = TimeSlice(self._now)
         for row in rows[verdicts == 0].tolist():
             pods = nominated[row].pods
-            status = self.what_if.filter_with_nominated(state, pod, infos[row], pods)
+            status = self.dry_run.filter_with_nominated(state, pod, infos[row], pods)
             codes[row] = 0 if status.is_success else self._number(book, status)
             if turn.is_over:
                 await turn.give_way()
@@ -371,7 +371,7 @@ class Pipeline:
                 rated = rated + await self._score_one_by_one(entry, state, pod, nodes)
         if kept is None:
             return fit.rows, np.zeros(len(nodes), np.int64) + rated
-        if not fit.is_kept:
+        if not fit.is_cached:
             return fit.rows, kept.totals(state, pod, fit.rows) + rated
         best = kept.best(state, pod)
         if isinstance(rated, int) and not rated:
@@ -401,9 +401,9 @@ class Pipeline:
         return [entry for entry in entries if entry.name not in skipped]
 
     async def _run_pre_score(self, state: CycleState, pod: PodInfo, nodes: NodeRows) -> None:
-        askers = self._kept.askers(pod)
-        state.skip_score |= askers.skip_score
-        for hook in list(askers.pre_score):
+        active_plugins = self._answer_cache.active_plugins(pod)
+        state.skip_score |= active_plugins.skip_score
+        for hook in list(active_plugins.pre_score):
             result = hook.call(state, pod, nodes)
             if result is SUCCESS:
                 continue
@@ -413,9 +413,9 @@ class Pipeline:
             if isinstance(result, CoroutineType):
                 result = await hook.finish(result)
             if result is PASS_TEMPLATE or result is SKIP_TEMPLATE:
-                askers.pre_score.remove(hook)
+                active_plugins.pre_score.remove(hook)
                 if result is SKIP_TEMPLATE:
-                    askers.skip_score.add(hook.plugin)
+                    active_plugins.skip_score.add(hook.plugin)
             status = hook.status(result)
             if status.is_skip:
                 state.skip_score.add(hook.plugin)
@@ -431,9 +431,9 @@ class Pipeline:
         for info in nodes.infos:
             score = entry.hook.call(state, pod, info)
             if not isinstance(score, int):
-                raise entry.hook.nonsense(score, "a whole number")
+                raise entry.hook.contract_violation(score, "a whole number")
             if abs(score) > MAX_RAW_SCORE:
-                raise entry.hook.nonsense(score, f"at most {MAX_RAW_SCORE}")
+                raise entry.hook.contract_violation(score, f"at most {MAX_RAW_SCORE}")
             scores.append(score)
             if turn.is_over:
                 await turn.give_way()
@@ -448,7 +448,7 @@ def _among(rows: Rows, nominated: Mapping[int, ExpectedPods]) -> Mapping[int, Ex
 
 def _names(hook: Hook, names: object) -> frozenset[str]:
     if not isinstance(names, Set):
-        raise hook.nonsense(names, "a set of node names")
+        raise hook.contract_violation(names, "a set of node names")
     try:
         return frozenset(names)
     except Exception as problem:

@@ -11,8 +11,8 @@ from msgspec import Struct
 
 from ksched.api.objects import Node
 from ksched.cache.cache import SchedulerCache
-from ksched.cache.dry_run_table import Excerpt
-from ksched.cache.listers import Listings
+from ksched.cache.dry_run_table import DryRunTable
+from ksched.cache.listers import Listers
 from ksched.cache.node_info import NodeInfo
 from ksched.cache.pod_info import PodInfo
 from ksched.clock import Clock
@@ -21,7 +21,7 @@ from ksched.errors import ConfigError
 from ksched.framework.cycle_state import CycleState
 from ksched.framework.foreign import is_text, shown
 from ksched.framework.handle import EventRecorder, PodClient
-from ksched.framework.runtime.dry_run_filters import AmountFilters, WhatIf
+from ksched.framework.runtime.dry_run_filters import DryRunFilters, ResourceFilters
 from ksched.framework.runtime.framework import Framework
 from ksched.framework.runtime.guard import PluginFailure
 from ksched.framework.runtime.pipeline import Pipeline
@@ -54,7 +54,7 @@ class Surroundings(Struct, frozen=True):
 
     clock: Clock
     client: PodClient
-    listings: Listings
+    listers: Listers
     cache: SchedulerCache
     waiting: WaitingPods
     nominator: Nominator
@@ -75,7 +75,7 @@ class FrameworkHandle:
         self.recorder = recorder
         self.clock = surroundings.clock
         self.client = surroundings.client
-        self.listings = surroundings.listings
+        self.listers = surroundings.listers
         self.snapshot = surroundings.cache.snapshot
         self.rng = surroundings.rng
         self.metrics = surroundings.metrics
@@ -87,7 +87,7 @@ class FrameworkHandle:
         self._extenders = surroundings.extenders
         self.nominated_pods_for_node = self._nominator.nominated_pods_for_node
         self.is_preempting = self._preemptor.is_preempting
-        self._what_if: WhatIf | None = None
+        self._dry_run: DryRunFilters | None = None
 
     def node(self, name: str) -> Node | None:
         info = self._cache.get_node(name)
@@ -115,14 +115,14 @@ class FrameworkHandle:
     # -- dry runs -------------------------------------------------------------------------------
 
     @property
-    def what_if(self) -> WhatIf:
+    def dry_run(self) -> DryRunFilters:
         # Made of the plugins, so it does not exist yet when they are given their handle.
-        assert self._what_if is not None, "dry runs are possible once all plugins are built"
-        return self._what_if
+        assert self._dry_run is not None, "dry runs are possible once all plugins are built"
+        return self._dry_run
 
-    @what_if.setter
-    def what_if(self, what_if: WhatIf) -> None:
-        self._what_if = what_if
+    @dry_run.setter
+    def dry_run(self, dry_run: DryRunFilters) -> None:
+        self._dry_run = dry_run
 
     def run_filters_with_nominated_pods(
         self, state: CycleState, pod: PodInfo, node: NodeInfo
@@ -130,13 +130,13 @@ class FrameworkHandle:
         expected = self._nominator.expected_on(node.name, pod)
         nominated = () if expected is None else expected.pods
         try:
-            return self.what_if.filter_with_nominated(state, pod, node, nominated)
+            return self.dry_run.filter_with_nominated(state, pod, node, nominated)
         except PluginFailure as failed:
             return failed.status
 
     def add_pod(self, state: CycleState, pod: PodInfo, added: PodInfo, node: NodeInfo) -> Status:
         try:
-            self.what_if.add_pod(state, pod, added, node)
+            self.dry_run.add_pod(state, pod, added, node)
         except PluginFailure as failed:
             return failed.status
         return SUCCESS
@@ -145,13 +145,15 @@ class FrameworkHandle:
         self, state: CycleState, pod: PodInfo, removed: PodInfo, node: NodeInfo
     ) -> Status:
         try:
-            self.what_if.remove_pod(state, pod, removed, node)
+            self.dry_run.remove_pod(state, pod, removed, node)
         except PluginFailure as failed:
             return failed.status
         return SUCCESS
 
-    def amount_filters(self, state: CycleState, pod: PodInfo, nodes: Excerpt) -> AmountFilters:
-        return self.what_if.amount_filters(state, pod, nodes, self._nominator.expected_with(pod))
+    def resource_filters(
+        self, state: CycleState, pod: PodInfo, nodes: DryRunTable
+    ) -> ResourceFilters:
+        return self.dry_run.resource_filters(state, pod, nodes, self._nominator.expected_with(pod))
 
     async def process_preemption(
         self, pod: PodInfo, victims: Mapping[str, Victims]
@@ -201,7 +203,7 @@ def build_profiles(
         metrics = ProfileMetrics(surroundings.metrics, one.scheduler_name)
         _measure_waits(framework, metrics)
         pipeline = Pipeline(framework, snapshot, now, metrics)
-        handle.what_if = pipeline.what_if
+        handle.dry_run = pipeline.dry_run
         profiles[framework.name] = Profile(framework, pipeline, percentage)
     if problems:
         raise ConfigError(problems)

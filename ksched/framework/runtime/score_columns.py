@@ -45,12 +45,12 @@ def _are_whole(numbers: object, count: int) -> TypeGuard[NDArray[np.integer[Any]
 def _checked(hook: Hook, scores: object, count: int) -> Scores:
     """What a plugin returned as one score for each of some nodes."""
     if type(scores) is not np.ndarray or scores.shape != (count,):
-        raise hook.nonsense(scores, f"an array of {count} scores")
+        raise hook.contract_violation(scores, f"an array of {count} scores")
     if scores.dtype != np.int64:
         if scores.dtype.kind not in "iub":
-            raise hook.nonsense(scores.dtype, "whole numbers")
+            raise hook.contract_violation(scores.dtype, "whole numbers")
         if scores.dtype.kind == "u" and count and scores.max() > MAX_RAW_SCORE:
-            raise hook.nonsense(scores.max(), f"at most {MAX_RAW_SCORE}")
+            raise hook.contract_violation(scores.max(), f"at most {MAX_RAW_SCORE}")
         return scores.astype(np.int64)
     return scores
 
@@ -61,8 +61,8 @@ class ScoreEntry:
     __slots__ = (
         "epoch",
         "hook",
+        "is_cached",
         "is_columnar",
-        "is_kept",
         "is_sum_of_amounts",
         "name",
         "normalize",
@@ -86,7 +86,7 @@ class ScoreEntry:
         self.is_columnar = is_columnar
         self.normalize = normalize
         self.epoch = epoch
-        self.is_kept = scope in KEPT_SCOPES
+        self.is_cached = scope in KEPT_SCOPES
         self.is_sum_of_amounts = scope is Scope.RESOURCES and normalize is None and epoch is None
         """Whether equal amounts on a node always add the same to its total."""
 
@@ -112,11 +112,13 @@ class ScoreEntry:
 
     def _rate_classes(self, values: object, ids: object, count: int) -> Scores | int:
         if not (isinstance(values, list) and values and set(map(type, values)) <= _WHOLE):
-            raise self.hook.nonsense(values, "a list of whole numbers, one for each class")
+            raise self.hook.contract_violation(
+                values, "a list of whole numbers, one for each class"
+            )
         lowest, highest = min(values), max(values)
         self._check_range(lowest, highest)
         if not _are_whole(ids, count):
-            raise self.hook.nonsense(ids, f"an array of {count} classes")
+            raise self.hook.contract_violation(ids, f"an array of {count} classes")
         if lowest == highest:
             return int(lowest) * self.weight
         try:
@@ -140,7 +142,7 @@ class ScoreEntry:
 
 
 class ScoreColumns:
-    """The kept scores for some pods, of all nodes; ``like`` are those for pods of their shape."""
+    """The kept scores for some pods, of all nodes; ``seed`` are those for pods of their shape."""
 
     def __init__(
         self,
@@ -148,9 +150,9 @@ class ScoreColumns:
         snapshot: Snapshot,
         filters: FilterColumns,
         work: Work,
-        like: ScoreColumns | None = None,
+        seed: ScoreColumns | None = None,
     ) -> None:
-        self._like = like
+        self._seed = seed
         self._entries = entries
         self._names = frozenset(entry.name for entry in entries)
         self._snapshot = snapshot
@@ -184,9 +186,9 @@ class ScoreColumns:
         """Renew raw scores of changed rows; call after the filters caught up."""
         table = self._snapshot.table
         skipped = self._names & state.skip_score
-        if self._like is not None:
-            self._resemble(self._like, skipped)
-            self._like = None
+        if self._seed is not None:
+            self._copy_from(self._seed, skipped)
+            self._seed = None
         node_rows = table.node_log.since(self._node_position)
         rows = table.row_log.since(self._row_position)
         count = len(table)
@@ -285,17 +287,17 @@ class ScoreColumns:
         self._fixed = np.zeros(count, np.int64)
         self._total = None
 
-    def _resemble(self, like: ScoreColumns, skipped: frozenset[str]) -> None:
+    def _copy_from(self, seed: ScoreColumns, skipped: frozenset[str]) -> None:
         """Begin with the scores for other pods of the same shape."""
-        if skipped != like._skipped:
+        if skipped != seed._skipped:
             return
-        self._reset(skipped, like._count)
-        self._node_position, self._row_position = like._node_position, like._row_position
-        self._epochs, self._by_amounts = dict(like._epochs), dict(like._by_amounts)
-        self._resource_sums = list(like._resource_sums)
-        self._raw = {name: scores.copy() for name, scores in like._raw.items()}
-        self._uniform = dict(like._uniform)
-        self._fixed = like._fixed.copy()
+        self._reset(skipped, seed._count)
+        self._node_position, self._row_position = seed._node_position, seed._row_position
+        self._epochs, self._by_amounts = dict(seed._epochs), dict(seed._by_amounts)
+        self._resource_sums = list(seed._resource_sums)
+        self._raw = {name: scores.copy() for name, scores in seed._raw.items()}
+        self._uniform = dict(seed._uniform)
+        self._fixed = seed._fixed.copy()
 
     # -- raw scores -----------------------------------------------------------------------------
 

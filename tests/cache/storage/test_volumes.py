@@ -1,4 +1,4 @@
-"""Promises over volumes and claims, and the shelves that available volumes stand on."""
+"""Promises over volumes and claims, and the groups that available volumes stand on."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ksched.api.storage import PersistentVolume, PersistentVolumeClaim
-from ksched.cache.listers import Listings
-from ksched.cache.storage.volume_index import LabelShelf, facts_of
+from ksched.cache.listers import Listers
+from ksched.cache.storage.volume_index import LabelGroup, facts_of
 from ksched.cache.storage.volumes import NotAssumed, Volumes
 from ksched.testing.builders import make_node
 from ksched.testing.plugin_runner import PluginBench
@@ -32,37 +32,37 @@ def _promised(obj: PersistentVolumeClaim) -> PersistentVolumeClaim:
 
 
 def test_a_promise_covers_the_version_it_was_made_for() -> None:
-    listings = Listings()
-    claims, listing = listings.view(Volumes).claims, listings.want(PersistentVolumeClaim)
-    listing.put(CLAIM)
+    listers = Listers()
+    claims, lister = listers.view(Volumes).claims, listers.require(PersistentVolumeClaim)
+    lister.put(CLAIM)
     promise = _promised(CLAIM)
     claims.assume(promise)
     assert claims.get("data", "default") is promise
-    listing.put(CLAIM)
+    lister.put(CLAIM)
     assert claims.get("data", "default") is promise, "the same version again says nothing new"
 
     newer = _with_version(CLAIM, "6")
-    listing.put(newer)
+    lister.put(newer)
     assert claims.get("data", "default") is newer
-    listing.put(CLAIM)
+    lister.put(CLAIM)
     assert claims.get("data", "default") is CLAIM, "what was overtaken does not come back"
 
 
 def test_a_promise_goes_with_its_object() -> None:
-    listings = Listings()
-    claims, listing = listings.view(Volumes).claims, listings.want(PersistentVolumeClaim)
-    listing.put(CLAIM)
+    listers = Listers()
+    claims, lister = listers.view(Volumes).claims, listers.require(PersistentVolumeClaim)
+    lister.put(CLAIM)
     claims.assume(_promised(CLAIM))
-    listing.remove(CLAIM)
+    lister.remove(CLAIM)
     assert claims.get("data", "default") is None
-    listing.put(CLAIM)
+    lister.put(CLAIM)
     assert claims.get("data", "default") is CLAIM
 
 
 def test_only_the_promise_in_force_can_be_taken_back() -> None:
-    listings = Listings()
-    claims = listings.view(Volumes).claims
-    listings.want(PersistentVolumeClaim).put(CLAIM)
+    listers = Listers()
+    claims = listers.view(Volumes).claims
+    listers.require(PersistentVolumeClaim).put(CLAIM)
     first, second = _promised(CLAIM), _promised(CLAIM)
     claims.assume(first)
     claims.assume(second)
@@ -73,26 +73,26 @@ def test_only_the_promise_in_force_can_be_taken_back() -> None:
 
 
 def test_promises_of_what_changed_or_is_gone_are_refused() -> None:
-    listings = Listings()
-    claims = listings.view(Volumes).claims
+    listers = Listers()
+    claims = listers.view(Volumes).claims
     with pytest.raises(NotAssumed, match='persistentvolumeclaims "default/data" not found'):
         claims.assume(CLAIM)
-    listings.want(PersistentVolumeClaim).put(_with_version(CLAIM, "7"))
+    listers.require(PersistentVolumeClaim).put(_with_version(CLAIM, "7"))
     with pytest.raises(NotAssumed, match=r'"default/data" is out of sync \(stored: 7, assume: 5\)'):
         claims.assume(CLAIM)
 
 
-# -- shelves ------------------------------------------------------------------------------------
+# -- groups ------------------------------------------------------------------------------------
 
 
 def _names(volumes: Volumes, class_name: str) -> set[str]:
-    """Names of the volumes on the shelves of a class."""
+    """Names of the volumes on the groups of a class."""
     return {
         facts.name
-        for shelf in volumes.of_class(class_name).shelves.values()
+        for group in volumes.of_class(class_name).groups.values()
         for ranked in (
-            *shelf.elsewhere.values(),
-            *(ranked for label in shelf.by_label.values() for _, ranked in label.items()),
+            *group.elsewhere.values(),
+            *(ranked for label in group.by_label.values() for _, ranked in label.items()),
         )
         for facts in ranked
     }
@@ -116,27 +116,27 @@ def _names(volumes: Volumes, class_name: str) -> set[str]:
     ],
 )
 def test_a_shelf_holds_what_a_claim_may_take(volume: VolumeBuilder, is_there: bool) -> None:
-    listings = Listings()
-    volumes, listing = listings.view(Volumes), listings.want(PersistentVolume)
-    listing.put(volume.obj())
+    listers = Listers()
+    volumes, lister = listers.view(Volumes), listers.require(PersistentVolume)
+    lister.put(volume.obj())
     assert (_names(volumes, "c") == {"v"}) is is_there
-    listing.put(make_volume("v", storage_class="c").obj())
+    lister.put(make_volume("v", storage_class="c").obj())
     assert _names(volumes, "c") == {"v"}
-    listing.put(volume.obj())
+    lister.put(volume.obj())
     assert (_names(volumes, "c") == {"v"}) is is_there
-    listing.remove(volume.obj())
+    lister.remove(volume.obj())
     assert _names(volumes, "c") == set()
     assert volumes.facts("v") is None
 
 
 def test_a_version_changes_with_every_volume_of_the_class_and_no_other() -> None:
-    listings = Listings()
-    volumes, listing = listings.view(Volumes), listings.want(PersistentVolume)
+    listers = Listers()
+    volumes, lister = listers.view(Volumes), listers.require(PersistentVolume)
     before = volumes.of_class("c").version
-    listing.put(make_volume("x", storage_class="other").obj())
+    lister.put(make_volume("x", storage_class="other").obj())
     assert volumes.of_class("c").version == before
     volume = make_volume("v", storage_class="c").obj()
-    listing.put(volume)
+    lister.put(volume)
     after = volumes.of_class("c").version
     assert after != before
     volumes.volumes.assume(volume)
@@ -149,20 +149,20 @@ def test_counting_by_label_agrees_with_counting_one_by_one(seed: int) -> None:
     random = Random(seed)
     nodes = [make_node(f"n{number}").obj() for number in range(6)]
     table = PluginBench(nodes).snapshot.table
-    shelf, there = LabelShelf("kubernetes.io/hostname"), set[tuple[str, str, int]]()
+    group, there = LabelGroup("kubernetes.io/hostname"), set[tuple[str, str, int]]()
     for _ in range(60):
         name, host = f"v{random.randrange(12)}", f"n{random.randrange(9)}"
         known = next((one for one in there if one[0] == name), None)
         if known is not None:
             there.discard(known)
-            shelf.remove(known[1], facts_of(make_volume(name, known[2]).obj()))
+            group.remove(known[1], facts_of(make_volume(name, known[2]).obj()))
         elif random.random() < 0.7:
             size = random.choice((1, 5, 10, 2**62))
             there.add((name, host, size))
-            shelf.add(host, facts_of(make_volume(name, size).obj()))
+            group.add(host, facts_of(make_volume(name, size).obj()))
         nanos = random.choice((0, 1, 5 * 10**9, 5 * 10**9 + 1, 10**10, 2**62 * 10**9, 2**100))
         rows = np.array(sorted(random.sample(range(6), 3)), np.intp)
-        got = shelf.count_at_least(nanos, table.some(rows)).tolist()
+        got = group.count_at_least(nanos, table.some(rows)).tolist()
         assert got == [
             sum(host == f"n{row}" and size * 10**9 >= nanos for _, host, size in there)
             for row in rows
@@ -171,11 +171,11 @@ def test_counting_by_label_agrees_with_counting_one_by_one(seed: int) -> None:
 
 def test_values_that_nobody_uses_any_more_are_forgotten() -> None:
     """Names of nodes that came and went must not pile up."""
-    shelf = LabelShelf("kubernetes.io/hostname")
+    group = LabelGroup("kubernetes.io/hostname")
     facts = facts_of(make_volume("v").obj())
-    shelf.add("stays", facts)
+    group.add("stays", facts)
     for number in range(5000):
-        shelf.add(f"n{number}", facts)
-        shelf.remove(f"n{number}", facts)
-    assert len(list(shelf.items())) < 1500
-    assert shelf.get("stays") == [facts]
+        group.add(f"n{number}", facts)
+        group.remove(f"n{number}", facts)
+    assert len(list(group.items())) < 1500
+    assert group.get("stays") == [facts]

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from ksched.api.objects import ReplicaSet, ReplicationController, Service, StatefulSet
-from ksched.cache.listers import Listings
+from ksched.cache.listers import Listers
 from ksched.framework.plugins.default_selector import DefaultSelectors
 from ksched.testing.builders import PodBuilder, make_pod
 from ksched.testing.plugin_runner import PluginBench
@@ -25,13 +25,13 @@ POD = make_pod().label(app="web", tier="1")
 
 class Cluster:
     def __init__(self) -> None:
-        self.listings = Listings()
-        self.selectors = DefaultSelectors(self.listings)
+        self.listers = Listers()
+        self.selectors = DefaultSelectors(self.listers)
         self._bench = PluginBench([])
 
     def put(self, kind: str, selector: object, **meta: str) -> None:
         data = {"metadata": {**META, **meta}, "spec": {"selector": selector}}
-        self.listings.want(KINDS[kind]).put(msgspec.convert(data, KINDS[kind]))
+        self.listers.require(KINDS[kind]).put(msgspec.convert(data, KINDS[kind]))
 
     def selector(self, pod: PodBuilder) -> str:
         return str(self.selectors.of(self._bench.pod_info(pod.obj()).template))

@@ -17,7 +17,7 @@ from ksched.api.storage import (
     StorageClass,
     VolumeAttachment,
 )
-from ksched.cache.listers import Listings
+from ksched.cache.listers import Listers
 from ksched.clock import LoopClock
 from ksched.configuration.plugin_args import ARGS
 from ksched.framework import Handle, PodInfo, QueueingHint, Resource
@@ -25,7 +25,7 @@ from ksched.framework.plugins.in_tree import IN_TREE
 from ksched.testing.builders import make_node, make_pod
 from ksched.testing.plugin_runner import PluginBench
 
-HANDLE = cast(Handle, SimpleNamespace(listings=Listings(), clock=LoopClock()))
+HANDLE = cast(Handle, SimpleNamespace(listers=Listers(), clock=LoopClock()))
 PLUGINS = {name: factory(None, HANDLE) for name, factory in IN_TREE.items()}
 
 

@@ -40,7 +40,7 @@ def _nominated(rng: random.Random, case: Case) -> dict[str, list[Pod]]:
 def _decider(case: Case, nominated: dict[str, list[Pod]], seed: int) -> Decider:
     decider = Decider(seed=seed)
     for budget in case.budgets:
-        decider.listings.want(PodDisruptionBudget).put(budget.obj())
+        decider.listers.require(PodDisruptionBudget).put(budget.obj())
     decider.set_cluster([node.obj() for node in case.nodes], [pod.obj() for pod in case.pods])
     for pods in nominated.values():
         for pod in pods:

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 import pytest
 
 from ksched.api.objects import ObjectMeta, Service, ServiceSpec
-from ksched.cache.listers import Listings
+from ksched.cache.listers import Listers
 from ksched.framework.plugins.selector_spread import SelectorSpread
 from ksched.testing.builders import NodeBuilder, PodBuilder, make_node, make_pod
 from ksched.testing.plugin_runner import PluginBench
@@ -19,10 +19,10 @@ NEW = make_pod("new").label(WEB)
 def _scores(
     nodes: Iterable[NodeBuilder], running: Iterable[PodBuilder], pod: PodBuilder = NEW
 ) -> dict[str, int]:
-    listings = Listings()
-    plugin = SelectorSpread(None, listings)
+    listers = Listers()
+    plugin = SelectorSpread(None, listers)
     meta = ObjectMeta(name="web", namespace="default")
-    listings.want(Service).put(Service(metadata=meta, spec=ServiceSpec(selector=WEB)))
+    listers.require(Service).put(Service(metadata=meta, spec=ServiceSpec(selector=WEB)))
     bench = PluginBench([node.obj() for node in nodes], [one.obj() for one in running])
     return bench.score(plugin, pod.obj())
 

@@ -134,22 +134,22 @@ class Life:
 
     def change_namespace(self) -> None:
         namespace = self.source.namespace()
-        listing = self.decider.listings.want(Namespace)
+        lister = self.decider.listers.require(Namespace)
         if self.random.random() < 0.3 and namespace.metadata.key in self.namespaces:
-            listing.remove(self.namespaces.pop(namespace.metadata.key))
+            lister.remove(self.namespaces.pop(namespace.metadata.key))
         else:
             self.namespaces[namespace.metadata.key] = namespace
-            listing.put(namespace)
+            lister.put(namespace)
 
     def change_service(self) -> None:
         service = self.source.service()
         self.services[service.metadata.key] = service
-        self.decider.listings.want(Service).put(service)
+        self.decider.listers.require(Service).put(service)
 
     def change_replica_set(self) -> None:
         replica_set = self.source.replica_set()
         self.replica_sets[replica_set.metadata.key] = replica_set
-        self.decider.listings.want(ReplicaSet).put(replica_set)
+        self.decider.listers.require(ReplicaSet).put(replica_set)
 
     # -- both sides -----------------------------------------------------------------------------
 
@@ -250,15 +250,15 @@ def test_a_dry_run_agrees_with_counting_anew(seed: int) -> None:
                 for victim in [one for one in here if life.random.random() < 0.5]:
                     here.remove(victim)
                     removed = node.pods[victim.metadata.uid]
-                    pipeline.what_if.remove_pod(changed_state, info, removed, changed)
+                    pipeline.dry_run.remove_pod(changed_state, info, removed, changed)
                 for number in range(life.random.randint(0, 2)):
                     nominated = life.source.pod(f"nominated{number}")
                     here.append(nominated)
                     added = life.decider.cache.pod_info(nominated)
-                    pipeline.what_if.add_pod(changed_state, info, added, changed)
+                    pipeline.dry_run.add_pod(changed_state, info, added, changed)
                 world = World(list(life.nodes.values()), by_node, pod, life.profile, life.others)
                 _check(
-                    pipeline.what_if.filter_node(changed_state, info, changed), world, state, node
+                    pipeline.dry_run.filter_node(changed_state, info, changed), world, state, node
                 )
 
     run(live())

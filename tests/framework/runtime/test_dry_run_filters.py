@@ -7,10 +7,10 @@ from typing import Any, ClassVar
 import numpy as np
 import pytest
 
-from ksched.cache.dry_run_table import Excerpt, amounts_of
+from ksched.cache.dry_run_table import DryRunTable, amounts_of
 from ksched.configuration import load_config
 from ksched.framework import SUCCESS, CycleState, Scope, Status, Verdicts, unschedulable
-from ksched.framework.runtime.dry_run_filters import AmountFilters
+from ksched.framework.runtime.dry_run_filters import ResourceFilters
 from ksched.testing import NodeBuilder, PodBuilder, make_node, make_pod
 from lab.decider import Decider
 
@@ -51,7 +51,7 @@ async def filters_of(
     pods: list[PodBuilder] | None = None,
     nominated: list[PodBuilder] | None = None,
     plugin: Own | None = None,
-) -> tuple[AmountFilters, Excerpt]:
+) -> tuple[ResourceFilters, DryRunTable]:
     if plugin is None:
         decider = Decider()
     else:
@@ -63,12 +63,12 @@ async def filters_of(
     pipeline = decider.profiles["default-scheduler"].pipeline
     info, state = decider.cache.pod_info(pod.obj()), CycleState()
     await pipeline.run_pre_filter(state, info)
-    excerpt = Excerpt(decider.cache.snapshot.table, np.arange(len(nodes)))
+    excerpt = DryRunTable(decider.cache.snapshot.table, np.arange(len(nodes)))
     expected = decider.nominator.expected_with(info)
-    return pipeline.what_if.amount_filters(state, info, excerpt, expected), excerpt
+    return pipeline.dry_run.resource_filters(state, info, excerpt, expected), excerpt
 
 
-def statuses(filters: AmountFilters) -> list[tuple[str, ...]]:
+def statuses(filters: ResourceFilters) -> list[tuple[str, ...]]:
     return [filters.status(code).reasons if code else () for code in filters.judge().tolist()]
 
 

@@ -7,15 +7,15 @@ from weakref import WeakKeyDictionary
 
 from ksched.api.label_selectors import InvalidSelector, Selector, compile_selector
 from ksched.api.objects import PodDisruptionBudget
-from ksched.cache.listers import Listing
+from ksched.cache.listers import Lister
 from ksched.framework import PodInfo, PodTemplate
 
 
 class DisruptionBudgets:
     """The budgets of the cluster, matched with templates once until one of them changes."""
 
-    def __init__(self, listing: Listing[PodDisruptionBudget]) -> None:
-        self._listing = listing
+    def __init__(self, lister: Lister[PodDisruptionBudget]) -> None:
+        self._lister = lister
         self._generation = -1
         self._by_namespace: dict[str, list[tuple[Selector, PodDisruptionBudget]]] = {}
         self._of_template: WeakKeyDictionary[PodTemplate, list[PodDisruptionBudget]]
@@ -24,7 +24,7 @@ class DisruptionBudgets:
     @property
     def generation(self) -> int:
         """Changes whenever a budget does."""
-        return self._listing.generation
+        return self._lister.generation
 
     def split(self, pods: Sequence[PodInfo]) -> tuple[list[PodInfo], list[PodInfo]]:
         """Divide pods, in the order in which they would go, into violating ones and others.
@@ -32,7 +32,7 @@ class DisruptionBudgets:
         A pod violates if a budget that selects it allows no further disruption by its turn
         (default_preemption.go: filterPodsWithPDBViolation, v1.36).
         """
-        if not self._listing:
+        if not self._lister:
             return [], list(pods)
         self._catch_up()
         violating: list[PodInfo] = []
@@ -52,8 +52,8 @@ class DisruptionBudgets:
         return violating, others
 
     def _catch_up(self) -> None:
-        if self._listing.generation != self._generation:
-            self._generation = self._listing.generation
+        if self._lister.generation != self._generation:
+            self._generation = self._lister.generation
             self._by_namespace.clear()
             self._of_template.clear()
 
@@ -71,7 +71,7 @@ class DisruptionBudgets:
         found = self._by_namespace.get(namespace)
         if found is None:
             found = self._by_namespace[namespace] = []
-            for budget in self._listing.in_namespace(namespace):
+            for budget in self._lister.in_namespace(namespace):
                 try:
                     found.append((compile_selector(budget.spec.selector), budget))
                 except InvalidSelector:

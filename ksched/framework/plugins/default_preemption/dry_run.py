@@ -16,7 +16,7 @@ import numpy as np
 from msgspec import Struct
 from numpy.typing import NDArray
 
-from ksched.cache.dry_run_table import POD_COUNT, Excerpt
+from ksched.cache.dry_run_table import POD_COUNT, DryRunTable
 from ksched.framework import (
     Code,
     CycleState,
@@ -28,7 +28,7 @@ from ksched.framework import (
 )
 from ksched.framework.plugins.default_preemption.budgets import DisruptionBudgets
 from ksched.framework.plugins.default_preemption.candidates import Candidate, by_importance
-from ksched.framework.plugins.default_preemption.evictable import Evictable, Turns
+from ksched.framework.plugins.default_preemption.evictable import Evictable, ReprieveOrder
 from ksched.framework.time_slices import TimeSlice
 
 Rows = NDArray[np.intp]
@@ -110,22 +110,22 @@ class DryRun:
         if not len(rows):
             return rows, True
         nodes = self._emptied(rows)
-        filters = self._handle.amount_filters(self._state, self._pod, nodes)
+        filters = self._handle.resource_filters(self._state, self._pod, nodes)
         codes = filters.judge()
         for code, count in enumerate(np.bincount(codes)):
             if code and count:
                 findings.reject(filters.status(code), int(count))
         return rows[codes == 0], filters.is_complete
 
-    def _emptied(self, rows: Rows) -> Excerpt:
+    def _emptied(self, rows: Rows) -> DryRunTable:
         """The nodes without any pod that could be evicted."""
-        nodes = Excerpt(self._table, rows)
+        nodes = DryRunTable(self._table, rows)
         staying = self._evictable.staying[:, rows]
         nodes.amounts[: len(staying)] = staying
         return nodes
 
-    def _turns(self, row: int) -> Turns:
-        return self._evictable.turns(row, self._table.infos[row], self._budgets)
+    def _reprieve_order(self, row: int) -> ReprieveOrder:
+        return self._evictable.reprieve_order(row, self._table.infos[row], self._budgets)
 
     # -- together -------------------------------------------------------------------------------
 
@@ -144,25 +144,25 @@ class DryRun:
                     findings.add(outcome)
 
     async def _reprieve_together(self, rows: Rows) -> list[Candidate | Status]:
-        turns = [self._turns(row) for row in rows.tolist()]
+        orders = [self._reprieve_order(row) for row in rows.tolist()]
         nodes = self._emptied(rows)
-        filters = self._handle.amount_filters(self._state, self._pod, nodes)
-        victims: list[list[tuple[int, PodInfo]]] = [[] for _ in turns]
-        steps = max(len(one.pods) for one in turns)
-        by_step = np.zeros((steps, nodes.amounts.shape[0], len(turns)), np.int64)
-        for column, one in enumerate(turns):
+        filters = self._handle.resource_filters(self._state, self._pod, nodes)
+        victims: list[list[tuple[int, PodInfo]]] = [[] for _ in orders]
+        steps = max(len(one.pods) for one in orders)
+        by_step = np.zeros((steps, nodes.amounts.shape[0], len(orders)), np.int64)
+        for column, one in enumerate(orders):
             by_step[: len(one.pods), : one.amounts.shape[1], column] = one.amounts
         for step, added in enumerate(by_step):
             before = nodes.add(added)
             is_too_much = filters.judge() != 0
             nodes.amounts[:, is_too_much] = before[:, is_too_much]
             for column in np.flatnonzero(is_too_much).tolist():
-                victims[column].append((step, turns[column].pods[step]))
+                victims[column].append((step, orders[column].pods[step]))
             if self._turn.is_over:
                 await self._turn.give_way()
         return [
             self._outcome(name, found, one.num_violating)
-            for name, found, one in zip(nodes.rows, victims, turns, strict=True)
+            for name, found, one in zip(nodes.rows, victims, orders, strict=True)
         ]
 
     # -- one by one -----------------------------------------------------------------------------
@@ -181,8 +181,8 @@ class DryRun:
         """Remove all, take back what fits (default_preemption.go: SelectVictimsOnNode, v1.36)."""
         handle, pod = self._handle, self._pod
         node, state = self._table.infos[row].clone(), self._state.clone()
-        turns = self._turns(row)
-        for victim in turns.pods:
+        order = self._reprieve_order(row)
+        for victim in order.pods:
             status = handle.remove_pod(state, pod, victim, node)
             if not status.is_success:
                 return status
@@ -190,7 +190,7 @@ class DryRun:
         if not status.is_success:
             return status
         victims: list[tuple[int, PodInfo]] = []
-        for turn, one in enumerate(turns.pods):
+        for turn, one in enumerate(order.pods):
             status = handle.add_pod(state, pod, one, node)
             if status.is_success:
                 status = handle.run_filters_with_nominated_pods(state, pod, node)
@@ -202,7 +202,7 @@ class DryRun:
                     return status
             if self._turn.is_over:
                 await self._turn.give_way()
-        return self._outcome(node.name, victims, turns.num_violating)
+        return self._outcome(node.name, victims, order.num_violating)
 
     def _outcome(
         self, node_name: str, victims: Sequence[tuple[int, PodInfo]], num_violating: int

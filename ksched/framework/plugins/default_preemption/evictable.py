@@ -16,18 +16,18 @@ from ksched.framework.plugins.default_preemption.budgets import DisruptionBudget
 from ksched.framework.plugins.default_preemption.candidates import by_importance
 from ksched.framework.time_slices import TimeSlice
 
-PRIORITIES_KEPT = 8
-TURNS_KEPT = 512
+PRIORITIES_CACHED = 8
+ORDERS_CACHED = 512
 
 
-class Turns(NamedTuple):
+class ReprieveOrder(NamedTuple):
     """The pods below a priority on one node in the order of their reprieve."""
 
     pods: tuple[PodInfo, ...]
     num_violating: int
     """The first so many violate a budget if they go."""
     amounts: Ints
-    """What they take, a line per pod and a column per line of ``Excerpt.amounts``."""
+    """What they take, a line per pod and a column per line of ``DryRunTable.amounts``."""
     everybody: Mapping[str, PodInfo]
     """All pods of the node, to know it by: a node that changed is another object."""
     generation: int
@@ -39,10 +39,10 @@ class Evictable:
 
     def __init__(self, priority: int) -> None:
         self._priority = priority
-        self._turns: dict[int, Turns] = {}
+        self._reprieve_orders: dict[int, ReprieveOrder] = {}
         self._position = -1
         self.staying = np.zeros((REQUESTED, 0), np.int64)
-        """What all other pods take. Lines as in ``Excerpt.amounts``; a missing one is zero."""
+        """What all other pods take. Lines as in ``DryRunTable.amounts``; a missing one is zero."""
 
     async def catch_up(self, table: NodeTable, turn: TimeSlice) -> None:
         """Count again the rows that changed. The table must stay as it is meanwhile."""
@@ -59,21 +59,21 @@ class Evictable:
                 await turn.give_way()
         self._position = position
 
-    def turns(self, row: int, info: NodeInfo, budgets: DisruptionBudgets) -> Turns:
+    def reprieve_order(self, row: int, info: NodeInfo, budgets: DisruptionBudgets) -> ReprieveOrder:
         """Who may be put back on a node, and when; call after ``catch_up``."""
-        kept = self._turns.get(row)
+        kept = self._reprieve_orders.get(row)
         if (
             kept is None
             or kept.everybody is not info.pods
             or kept.generation != budgets.generation
             or kept.amounts.shape[1] != self.staying.shape[0]
         ):
-            if len(self._turns) >= TURNS_KEPT:
-                self._turns.clear()
-            kept = self._turns[row] = self._take_turns(info, budgets)
+            if len(self._reprieve_orders) >= ORDERS_CACHED:
+                self._reprieve_orders.clear()
+            kept = self._reprieve_orders[row] = self._order(info, budgets)
         return kept
 
-    def _take_turns(self, info: NodeInfo, budgets: DisruptionBudgets) -> Turns:
+    def _order(self, info: NodeInfo, budgets: DisruptionBudgets) -> ReprieveOrder:
         lower = [pod for pod in info.pods.values() if pod.priority < self._priority]
         violating, others = budgets.split(by_importance(lower))
         pods = (*violating, *others)
@@ -81,7 +81,7 @@ class Evictable:
         for turn, pod in enumerate(pods):
             for line, amount in amounts_of(pod):
                 amounts[turn, line] = amount
-        return Turns(pods, len(violating), amounts, info.pods, budgets.generation)
+        return ReprieveOrder(pods, len(violating), amounts, info.pods, budgets.generation)
 
     def _count(self, row: int, info: NodeInfo) -> None:
         # The sums of a node are exact; in the table they may have stopped at the largest int64.
@@ -107,14 +107,14 @@ class EvictableByPriority:
     """Columns for the priorities that preempted last."""
 
     def __init__(self) -> None:
-        self._kept: RecentlyUsed[int, Evictable] = RecentlyUsed()
+        self._cached: RecentlyUsed[int, Evictable] = RecentlyUsed()
 
     def below(self, priority: int) -> Evictable:
-        kept = self._kept.get(priority)
+        kept = self._cached.get(priority)
         if kept is None:
             kept = Evictable(priority)
-            self._kept.put(priority, kept, PRIORITIES_KEPT)
+            self._cached.put(priority, kept, PRIORITIES_CACHED)
         return kept
 
     def sweep(self) -> None:
-        self._kept.sweep()
+        self._cached.sweep()

@@ -63,7 +63,7 @@ class DefaultPreemption:
     def __init__(self, args: DefaultPreemptionArgs | None, handle: Handle) -> None:
         self._args = args or DefaultPreemptionArgs()
         self._handle = handle
-        self._budgets = DisruptionBudgets(handle.listings.want(PodDisruptionBudget))
+        self._budgets = DisruptionBudgets(handle.listers.require(PodDisruptionBudget))
         self._evictable = EvictableByPriority()
         self.sweep = self._evictable.sweep
 

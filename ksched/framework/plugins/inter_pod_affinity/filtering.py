@@ -12,7 +12,7 @@ from ksched.cache.counters.domain_counts import DomainCounts
 from ksched.cache.counters.pod_counts import WEIGHTS_KEPT, PodCounts, PodLedger
 from ksched.cache.counters.topology_domains import ABSENT, Ints, TopologyDomains
 from ksched.cache.labels import NodeLabels
-from ksched.cache.listers import Listing
+from ksched.cache.listers import Lister
 from ksched.framework import (
     SUCCESS,
     NodeInfo,
@@ -227,7 +227,7 @@ class IncomingTemplate:
         template: PodTemplate,
         index: TermIndex[AffinityTerm],
         labels: NodeLabels,
-        namespaces: Listing[Namespace],
+        namespaces: Lister[Namespace],
     ) -> None:
         self.template = template
         self._index = index

@@ -11,7 +11,7 @@ from ksched.api.objects import Labels, Namespace, Node, Pod
 from ksched.cache.counters.per_template import PerTemplate
 from ksched.cache.counters.pod_counts import PodLedger
 from ksched.cache.counters.topology_domains import Ids, Ints
-from ksched.cache.listers import Listings
+from ksched.cache.listers import Listers
 from ksched.configuration.plugin_args import InterPodAffinityArgs
 from ksched.framework import (
     SKIP,
@@ -93,11 +93,11 @@ class InterPodAffinity:
     score_scope: ClassVar[Scope] = Scope.CLUSTER
 
     def __init__(
-        self, args: InterPodAffinityArgs | None, listings: Listings, now: Callable[[], float]
+        self, args: InterPodAffinityArgs | None, listers: Listers, now: Callable[[], float]
     ) -> None:
         self._now = now
         self._args = args or InterPodAffinityArgs()
-        self._namespaces = listings.want(Namespace)
+        self._namespaces = listers.require(Namespace)
         self._incoming: PerTemplate[IncomingTemplate] = PerTemplate()
         self._required: WeakValueDictionary[Hashable, RequiredTerms] = WeakValueDictionary()
         self._preferred: PerTemplate[PreferredTerms] = PerTemplate()

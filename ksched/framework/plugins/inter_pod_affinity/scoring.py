@@ -12,7 +12,7 @@ from ksched.api.objects import Namespace
 from ksched.cache.counters.domain_counts import DomainCounts
 from ksched.cache.counters.pod_counts import PodLedger
 from ksched.cache.counters.topology_domains import ABSENT, Ids, Ints, TopologyDomains
-from ksched.cache.listers import Listing
+from ksched.cache.listers import Lister
 from ksched.framework import MAX_NODE_SCORE, ClassScores, NodeRows, PodTemplate
 from ksched.framework.plugins.inter_pod_affinity.filtering import pods_meant_by
 from ksched.framework.plugins.inter_pod_affinity.meant import MANY, counting, pods_meant_by_any
@@ -157,7 +157,7 @@ class PreferredTerms:
     """What is kept for one incoming template: its preferences and the terms that mean it."""
 
     def __init__(
-        self, template: PodTemplate, carried: CarriedTerms, namespaces: Listing[Namespace]
+        self, template: PodTemplate, carried: CarriedTerms, namespaces: Lister[Namespace]
     ) -> None:
         self._template = template
         self._carried = carried

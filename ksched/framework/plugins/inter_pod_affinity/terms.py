@@ -9,7 +9,7 @@ from weakref import WeakValueDictionary
 from ksched.api.label_selectors import InvalidSelector, Selector, compile_selector
 from ksched.api.objects import Affinity, Labels, Namespace, PodAffinity, PodAffinityTerm
 from ksched.cache.counters.pod_counts import PodLedger
-from ksched.cache.listers import Listing
+from ksched.cache.listers import Lister
 from ksched.framework import PodTemplate
 from ksched.framework.time_slices import Steps, at_once
 
@@ -189,7 +189,7 @@ def depends_on_namespaces(terms: Iterable[AffinityTerm]) -> bool:
     )
 
 
-def labels_of_namespace(namespaces: Listing[Namespace], name: str) -> Labels:
+def labels_of_namespace(namespaces: Lister[Namespace], name: str) -> Labels:
     """Labels of a namespace; none if it is not known (yet)."""
     namespace = namespaces.get(name)
     return namespace.metadata.labels if namespace is not None else {}

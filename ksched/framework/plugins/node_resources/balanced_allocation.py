@@ -40,7 +40,7 @@ class NodeResourcesBalancedAllocation:
     """
 
     name: ClassVar[str] = names.NODE_RESOURCES_BALANCED_ALLOCATION
-    reads_relations: ClassVar[bool] = False
+    reads_inter_pod_fields: ClassVar[bool] = False
     score_scope: ClassVar[Scope] = Scope.RESOURCES
 
     def __init__(self, args: NodeResourcesBalancedAllocationArgs | None = None) -> None:

@@ -11,7 +11,7 @@ from ksched.api.objects import Node, Pod
 from ksched.cache.counters.per_template import PerTemplate
 from ksched.cache.counters.pod_counts import PodLedger
 from ksched.cache.counters.topology_domains import Ids, Ints
-from ksched.cache.listers import Listings
+from ksched.cache.listers import Listers
 from ksched.cache.node_table import NodeTable
 from ksched.configuration.plugin_args import PodTopologySpreadArgs
 from ksched.framework import (
@@ -78,7 +78,7 @@ class PodTopologySpread:
     filter_scope: ClassVar[Scope] = Scope.CLUSTER
     score_scope: ClassVar[Scope] = Scope.CLUSTER
 
-    def __init__(self, args: PodTopologySpreadArgs | None, listings: Listings) -> None:
+    def __init__(self, args: PodTopologySpreadArgs | None, listers: Listers) -> None:
         args = args or PodTopologySpreadArgs()
         self._is_system_defaulted = args.defaulting_type == "System"
         constraints = SYSTEM_DEFAULTS if self._is_system_defaulted else args.default_constraints
@@ -86,15 +86,15 @@ class PodTopologySpread:
             action: compile_constraints(constraints, {}, action)
             for action in (DO_NOT_SCHEDULE, SCHEDULE_ANYWAY)
         }
-        self._selectors = DefaultSelectors(listings) if constraints else None
-        self._kept: dict[str, PerTemplate[_Kept]] = {
+        self._selectors = DefaultSelectors(listers) if constraints else None
+        self._cached: dict[str, PerTemplate[_Cached]] = {
             DO_NOT_SCHEDULE: PerTemplate(),
             SCHEDULE_ANYWAY: PerTemplate(),
         }
-        self._shared: WeakValueDictionary[Hashable, _Kept] = WeakValueDictionary()
+        self._shared: WeakValueDictionary[Hashable, _Cached] = WeakValueDictionary()
 
     def sweep(self) -> None:
-        for kept in self._kept.values():
+        for kept in self._cached.values():
             kept.sweep()
 
     # -- constraints ----------------------------------------------------------------------------
@@ -122,13 +122,13 @@ class PodTopologySpread:
         template: PodTemplate,
         table: NodeTable,
         action: str,
-    ) -> _Kept | None:
+    ) -> _Cached | None:
         """Return what is kept for a template, with counters that are up to date.
 
         ``None`` if all labels are required and no node has one of them: no node counts then,
         however many constraints there are.
         """
-        kept = self._kept[action].get(table.ledger, template)
+        kept = self._cached[action].get(table.ledger, template)
         version = table.labels.version
         if kept is None or kept.constraints != constraints or kept.labels_version != version:
             require_all = action == DO_NOT_SCHEDULE or self._requires_all_keys(template)
@@ -136,7 +136,7 @@ class PodTopologySpread:
                 return None
             kept = self._shared_kept(constraints, template, table.ledger, require_all)
             kept.labels_version = table.labels.version
-            self._kept[action].put(template, kept)
+            self._cached[action].put(template, kept)
         for one in kept.tracked:
             one.domains.catch_up()
         return kept
@@ -147,14 +147,14 @@ class PodTopologySpread:
         template: PodTemplate,
         ledger: PodLedger,
         require_all_keys: bool,
-    ) -> _Kept:
+    ) -> _Cached:
         """What is kept for all templates that the constraints cannot tell apart."""
         counts_itself = tuple(one.selector.matches(template.labels) for one in constraints)
         key = (template.shape, constraints, counts_itself, require_all_keys)
         kept = self._shared.get(key)
         if kept is None or kept.ledger is not ledger:
             tracked = track(constraints, template, ledger, require_all_keys=require_all_keys)
-            kept = self._shared[key] = _Kept(constraints, tracked, ledger)
+            kept = self._shared[key] = _Cached(constraints, tracked, ledger)
         return kept
 
     def _requires_all_keys(self, template: PodTemplate) -> bool:
@@ -284,7 +284,7 @@ class PodTopologySpread:
 _UNLABELLED, _UNRATED = Unlabelled(), Unrated()
 
 
-class _Kept:
+class _Cached:
     """Constraints with their counters, and what was made of them."""
 
     __slots__ = (

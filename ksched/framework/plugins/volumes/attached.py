@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from ksched.cache.listers import Listing
+from ksched.cache.listers import Lister
 from ksched.cache.node_table import NodeTable
 from ksched.framework import NodeInfo, PodInfo
 
@@ -28,7 +28,7 @@ NO_LIMIT = np.iinfo(np.int64).max
 class Lookup(NamedTuple):
     """An object that was looked at, found or not."""
 
-    listing: Listing[Any]
+    lister: Lister[Any]
     key: str
 
 
@@ -39,8 +39,8 @@ class CannotCount(Exception):
 class Counting(Protocol):
     """What counts as a volume, and how many a node may have."""
 
-    sources: tuple[Listing[Any], ...]
-    """Listings whose objects decide what a pod's volumes are."""
+    sources: tuple[Lister[Any], ...]
+    """Listers whose objects decide what a pod's volumes are."""
 
     def volumes_of(self, pod: PodInfo, node_name: str, seen: set[Lookup]) -> Volumes:
         """The volumes of a running pod, noting what was looked at; raises ``CannotCount``."""
@@ -118,7 +118,7 @@ class AttachedVolumes:
         self._counts: dict[str, Ints] = {}
         self._limits: dict[str, Ints] = {}
         self._positions = (-1, -1)
-        self._generations: dict[Listing[Any], int] = {}
+        self._generations: dict[Lister[Any], int] = {}
 
     # -- reading --------------------------------------------------------------------------------
 
@@ -165,14 +165,14 @@ class AttachedVolumes:
         """Rows for which changed storage objects were looked at; ``None`` for all rows."""
         found: set[int] = set()
         is_complete = True
-        for listing in self._counting.sources:
-            keys = listing.since(self._generations.get(listing, 0))
-            self._generations[listing] = listing.generation
+        for lister in self._counting.sources:
+            keys = lister.since(self._generations.get(lister, 0))
+            self._generations[lister] = lister.generation
             if keys is None:
                 is_complete = False
                 continue
             for key in keys:
-                found |= self._rows_seeing.get(Lookup(listing, key), set())
+                found |= self._rows_seeing.get(Lookup(lister, key), set())
         return found if is_complete else None
 
     def _recount(self, row: int) -> None:

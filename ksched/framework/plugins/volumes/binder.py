@@ -181,8 +181,8 @@ class VolumeBinder:
         volumes = [binding.volume.metadata.name for binding in pod_volumes.static]
         changed = asyncio.Event()
         with (
-            self._claims.listing.telling(claims, changed.set),
-            self._volumes.listing.telling(volumes, changed.set),
+            self._claims.lister.telling(claims, changed.set),
+            self._volumes.lister.telling(volumes, changed.set),
         ):
             while not self._is_bound(pod, node_name, pod_volumes):
                 remaining = deadline - clock.now()
@@ -213,7 +213,7 @@ class VolumeBinder:
 
     def _is_static_bound(self, binding: StaticBinding, node: Node) -> bool:
         name = binding.volume.metadata.name
-        volume = self._volumes.listing.get(name)
+        volume = self._volumes.lister.get(name)
         if volume is None:
             raise Unbound(f'failed to check binding: persistentvolumes "{name}" not found')
         claim = self._claim(binding.claim, "failed to check binding")
@@ -235,7 +235,7 @@ class VolumeBinder:
         if annotations.get(SELECTED_NODE) != node.metadata.name:
             raise Unbound(f'provisioning failed for PVC "{name}"')
         if claim.spec.volume_name:
-            volume = self._volumes.listing.get(claim.spec.volume_name)
+            volume = self._volumes.lister.get(claim.spec.volume_name)
             if volume is None:
                 # The claim may have overtaken its volume on the way here.
                 return False
@@ -243,7 +243,7 @@ class VolumeBinder:
         return claim.is_fully_bound
 
     def _claim(self, claim: PersistentVolumeClaim, activity: str) -> PersistentVolumeClaim:
-        known = self._claims.listing.get(claim.metadata.name, claim.metadata.namespace)
+        known = self._claims.lister.get(claim.metadata.name, claim.metadata.namespace)
         if known is None:
             key = claim.metadata.key
             raise Unbound(f'{activity}: persistentvolumeclaims "{key}" not found')

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from ksched.api.label_selectors import NOTHING, Selector, compile_selector
 from ksched.api.quantity import value
 from ksched.api.storage import CSIStorageCapacity
-from ksched.cache.listers import Listings
+from ksched.cache.listers import Listers
 from ksched.framework import NodeRows
 
 
@@ -24,15 +24,15 @@ class Capacity(NamedTuple):
 class Capacities:
     """All capacities by storage class, compiled once."""
 
-    def __init__(self, listings: Listings) -> None:
-        self._listing = listings.want(CSIStorageCapacity)
+    def __init__(self, listers: Listers) -> None:
+        self._lister = listers.require(CSIStorageCapacity)
         self._by_class: dict[str, dict[str, Capacity]] = {}
         self._class_of: dict[str, str] = {}
         self._generation = 0
 
     @property
     def generation(self) -> int:
-        return self._listing.generation
+        return self._lister.generation
 
     def suffice(self, class_name: str, size_bytes: int, nodes: NodeRows) -> NDArray[np.bool_]:
         """Mark the nodes for which a volume of this size can be made."""
@@ -56,16 +56,16 @@ class Capacities:
         return found
 
     def _catch_up(self) -> None:
-        changed = self._listing.since(self._generation)
-        self._generation = self._listing.generation
+        changed = self._lister.since(self._generation)
+        self._generation = self._lister.generation
         if changed is None:
-            changed = [*self._class_of, *(one.metadata.key for one in self._listing)]
+            changed = [*self._class_of, *(one.metadata.key for one in self._lister)]
         for key in set(changed):
             before = self._class_of.pop(key, None)
             if before is not None:
                 del self._by_class[before][key]
             namespace, _, name = key.rpartition("/")
-            capacity = self._listing.get(name, namespace)
+            capacity = self._lister.get(name, namespace)
             if capacity is not None:
                 class_name = self._class_of[key] = capacity.storage_class_name
                 self._by_class.setdefault(class_name, {})[key] = _compile(capacity)

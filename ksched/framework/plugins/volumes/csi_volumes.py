@@ -13,7 +13,7 @@ from ksched.api.storage import (
     StorageClass,
     VolumeAttachment,
 )
-from ksched.cache.listers import Listing, Listings
+from ksched.cache.listers import Lister, Listers
 from ksched.framework import NodeInfo, PodInfo
 from ksched.framework.plugins.volumes.attached import CannotCount, Lookup, Volumes
 from ksched.framework.plugins.volumes.claims import (
@@ -44,11 +44,11 @@ class ClaimMissing(Exception):
 class StorageLookup:
     """Storage objects by name, noting which were looked at."""
 
-    def __init__(self, listings: Listings) -> None:
-        self.claims = listings.want(PersistentVolumeClaim)
-        self.volumes = listings.want(PersistentVolume)
-        self.classes = listings.want(StorageClass)
-        self.sources: tuple[Listing[Any], ...] = (self.claims, self.volumes, self.classes)
+    def __init__(self, listers: Listers) -> None:
+        self.claims = listers.require(PersistentVolumeClaim)
+        self.volumes = listers.require(PersistentVolume)
+        self.classes = listers.require(StorageClass)
+        self.sources: tuple[Lister[Any], ...] = (self.claims, self.volumes, self.classes)
 
     def claim(
         self, pod: PodInfo, use: ClaimUse, seen: set[Lookup], *, is_new: bool
@@ -87,10 +87,10 @@ class CSICounting:
     An in-tree volume counts on nodes that have a CSINode: there the drivers are.
     """
 
-    def __init__(self, listings: Listings) -> None:
-        self._lookup = StorageLookup(listings)
-        self._csi_nodes = listings.want(CSINode)
-        self._attachments = listings.want(VolumeAttachment)
+    def __init__(self, listers: Listers) -> None:
+        self._lookup = StorageLookup(listers)
+        self._csi_nodes = listers.require(CSINode)
+        self._attachments = listers.require(VolumeAttachment)
         self.sources = self._lookup.sources
         self._generations = (0, 0)
         self._node_of: dict[str, str] = {}

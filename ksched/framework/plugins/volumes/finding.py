@@ -24,7 +24,7 @@ from ksched.api.storage import (
     StorageClass,
     TopologySelectorTerm,
 )
-from ksched.cache.listers import Listings
+from ksched.cache.listers import Listers
 from ksched.cache.storage.volume_index import compile_affinity
 from ksched.cache.storage.volumes import Volumes
 from ksched.framework import NodeInfo, NodeRows
@@ -68,12 +68,12 @@ class Placement(NamedTuple):
 class VolumeFinder:
     """Answers for one profile; the promises it respects are everybody's."""
 
-    def __init__(self, listings: Listings) -> None:
-        self.volumes = listings.view(Volumes)
-        self.classes = listings.want(StorageClass)
-        self._csi_nodes = listings.want(CSINode)
-        self._drivers = listings.want(CSIDriver)
-        self._capacities = Capacities(listings)
+    def __init__(self, listers: Listers) -> None:
+        self.volumes = listers.view(Volumes)
+        self.classes = listers.require(StorageClass)
+        self._csi_nodes = listers.require(CSINode)
+        self._drivers = listers.require(CSIDriver)
+        self._capacities = Capacities(listers)
 
     def epoch(self, claims: PodClaims) -> object:
         """A value that stays the same while no answer can change, changes of nodes apart."""

@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 
 from ksched.api.objects import Pod, Volume
 from ksched.api.storage import CSINode, PersistentVolumeClaim, PersistentVolumeSpec
-from ksched.cache.listers import Listings
+from ksched.cache.listers import Listers
 from ksched.framework import (
     Action,
     ClusterEvent,
@@ -38,10 +38,10 @@ class DiskCounting:
     """Disks of one in-tree plugin, on nodes where no CSI driver has replaced it."""
 
     def __init__(
-        self, listings: Listings, plugin: str, source: str, identity: str, resource: str
+        self, listers: Listers, plugin: str, source: str, identity: str, resource: str
     ) -> None:
-        self._lookup = StorageLookup(listings)
-        self._csi_nodes = listings.want(CSINode)
+        self._lookup = StorageLookup(listers)
+        self._csi_nodes = listers.require(CSINode)
         self.sources = self._lookup.sources
         self._plugin, self._source, self._identity = plugin, source, identity
         self._resource = resource
@@ -152,11 +152,11 @@ class EBSLimits(DiskLimits):
 
     name: ClassVar[str] = names.EBS_LIMITS
 
-    def __init__(self, listings: Listings) -> None:
+    def __init__(self, listers: Listers) -> None:
         resource = "attachable-volumes-aws-ebs"
         source = "aws_elastic_block_store"
         plugin = "kubernetes.io/aws-ebs"
-        super().__init__(DiskCounting(listings, plugin, source, "volume_id", resource))
+        super().__init__(DiskCounting(listers, plugin, source, "volume_id", resource))
 
 
 class GCEPDLimits(DiskLimits):
@@ -172,11 +172,11 @@ class GCEPDLimits(DiskLimits):
 
     name: ClassVar[str] = names.GCE_PD_LIMITS
 
-    def __init__(self, listings: Listings) -> None:
+    def __init__(self, listers: Listers) -> None:
         resource = "attachable-volumes-gce-pd"
         source = "gce_persistent_disk"
         plugin = "kubernetes.io/gce-pd"
-        super().__init__(DiskCounting(listings, plugin, source, "pd_name", resource))
+        super().__init__(DiskCounting(listers, plugin, source, "pd_name", resource))
 
 
 class AzureDiskLimits(DiskLimits):
@@ -193,8 +193,8 @@ class AzureDiskLimits(DiskLimits):
 
     name: ClassVar[str] = names.AZURE_DISK_LIMITS
 
-    def __init__(self, listings: Listings) -> None:
+    def __init__(self, listers: Listers) -> None:
         resource = "attachable-volumes-azure-disk"
         source = "azure_disk"
         plugin = "kubernetes.io/azure-disk"
-        super().__init__(DiskCounting(listings, plugin, source, "disk_name", resource))
+        super().__init__(DiskCounting(listers, plugin, source, "disk_name", resource))

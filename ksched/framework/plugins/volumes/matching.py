@@ -21,8 +21,8 @@ from ksched.api.storage import PersistentVolumeClaim
 from ksched.cache.storage.volume_index import (
     ClassVolumes,
     Ranked,
-    Shelf,
     VolumeFacts,
+    VolumeGroup,
     count_at_least,
 )
 from ksched.framework import NodeRows
@@ -44,7 +44,7 @@ class Wanted(NamedTuple):
     selector: Selector | None
     reserved: Sequence[VolumeFacts]
     """Volumes that are meant for the claim already; then no other will do."""
-    shelves: Sequence[Shelf]
+    groups: Sequence[VolumeGroup]
     """Where other volumes of the right kind stand."""
 
     def accepts(self, facts: VolumeFacts) -> bool:
@@ -70,12 +70,12 @@ def wanted_by(claim: PersistentVolumeClaim, volumes: ClassVolumes) -> Wanted:
         and kind == (facts.volume.spec.volume_mode, facts.volume.spec.volume_attributes_class_name)
         and facts.volume.metadata.deletion_timestamp is None
     ]
-    shelves = [
-        shelf
-        for (*its_kind, modes), shelf in volumes.shelves.items()
+    groups = [
+        group
+        for (*its_kind, modes), group in volumes.groups.items()
         if tuple(its_kind) == kind and modes.issuperset(spec.access_modes)
     ]
-    return Wanted(claim, request, selector, reserved, shelves)
+    return Wanted(claim, request, selector, reserved, groups)
 
 
 # -- many nodes at once -------------------------------------------------------------------------
@@ -112,25 +112,25 @@ def _is_served(wanted: Wanted, nodes: NodeRows) -> Bools:
     if wanted.selector is None:
         return _count(wanted, nodes) > 0
     served = np.zeros(len(nodes), np.bool_)
-    for shelf in wanted.shelves:
-        for key, by_value in shelf.by_label.items():
+    for group in wanted.groups:
+        for key, by_value in group.by_label.items():
             values = {
                 value for value, ranked in by_value.items() if any(map(wanted.accepts, ranked))
             }
             served |= nodes.label(key).test(values.__contains__)
-        for affinity, ranked in shelf.elsewhere.items():
+        for affinity, ranked in group.elsewhere.items():
             if any(map(wanted.accepts, ranked)):
                 served |= reachable(affinity, nodes)
     return served
 
 
 def _count(wanted: Wanted, nodes: NodeRows) -> Ints:
-    """How many volumes on the shelves are large enough for a claim, node by node."""
+    """How many volumes on the groups are large enough for a claim, node by node."""
     count = np.zeros(len(nodes), np.int64)
-    for shelf in wanted.shelves:
-        for by_value in shelf.by_label.values():
+    for group in wanted.groups:
+        for by_value in group.by_label.values():
             count += by_value.count_at_least(wanted.request_nanos, nodes)
-        for affinity, ranked in shelf.elsewhere.items():
+        for affinity, ranked in group.elsewhere.items():
             fitting = count_at_least(ranked, wanted.request_nanos)
             if fitting:
                 count += fitting * reachable(affinity, nodes)
@@ -141,7 +141,7 @@ def _are_alike(claims: Sequence[Wanted]) -> bool:
     """Whether claims differ only in size."""
     first = claims[0]
     return all(
-        not one.reserved and one.selector is None and one.shelves == first.shelves for one in claims
+        not one.reserved and one.selector is None and one.groups == first.groups for one in claims
     )
 
 
@@ -208,15 +208,15 @@ def _smallest(wanted: Wanted, labels: Labels, chosen: dict[str, VolumeFacts]) ->
             return facts if facts.affinity is None or facts.affinity.matches(labels, "") else None
     firsts = (
         next((one for one in ranked if one.name not in chosen and wanted.accepts(one)), None)
-        for shelf in wanted.shelves
-        for ranked in _in_reach(shelf, labels)
+        for group in wanted.groups
+        for ranked in _in_reach(group, labels)
     )
     return min(filter(None, firsts), key=lambda one: (one.capacity_nanos, one.name), default=None)
 
 
-def _in_reach(shelf: Shelf, labels: Labels) -> Iterator[Ranked]:
-    for key, by_value in shelf.by_label.items():
+def _in_reach(group: VolumeGroup, labels: Labels) -> Iterator[Ranked]:
+    for key, by_value in group.by_label.items():
         yield by_value.get(labels.get(key))
-    for affinity, ranked in shelf.elsewhere.items():
+    for affinity, ranked in group.elsewhere.items():
         if affinity is None or affinity.matches(labels, ""):
             yield ranked

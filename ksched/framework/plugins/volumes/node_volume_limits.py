@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from ksched.api.objects import Pod, Volume
 from ksched.api.storage import CSINode, VolumeAttachment
-from ksched.cache.listers import Listings
+from ksched.cache.listers import Listers
 from ksched.cache.node_table import NodeTable
 from ksched.framework import (
     SKIP_TEMPLATE,
@@ -209,8 +209,8 @@ class NodeVolumeLimits(VolumeLimits):
 
     name: ClassVar[str] = names.NODE_VOLUME_LIMITS
 
-    def __init__(self, listings: Listings) -> None:
-        super().__init__(CSICounting(listings))
+    def __init__(self, listers: Listers) -> None:
+        super().__init__(CSICounting(listers))
 
     def _concerns(self, template: PodTemplate) -> bool:
         return _may_be_attached(template)

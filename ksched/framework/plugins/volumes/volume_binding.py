@@ -109,14 +109,14 @@ class VolumeBinding:
     """
 
     name: ClassVar[str] = names.VOLUME_BINDING
-    reads_relations: ClassVar[bool] = False
+    reads_inter_pod_fields: ClassVar[bool] = False
     filter_scope: ClassVar[Scope] = Scope.CLUSTER
     score_scope: ClassVar[Scope] = Scope.NODE
 
     def __init__(self, args: VolumeBindingArgs | None, handle: Handle) -> None:
         args = args or VolumeBindingArgs()
         self._handle = handle
-        self._finder = VolumeFinder(handle.listings)
+        self._finder = VolumeFinder(handle.listers)
         self._binder = VolumeBinder(handle, self._finder, args.bind_timeout_seconds)
         self._claims = self._finder.volumes.claims
         self.timeout_seconds = args.bind_timeout_seconds + _WRITING_SECONDS

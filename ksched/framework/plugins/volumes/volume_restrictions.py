@@ -9,7 +9,7 @@ import numpy as np
 
 from ksched.api.objects import Pod, Volume
 from ksched.api.storage import READ_WRITE_ONCE_POD, PersistentVolumeClaim
-from ksched.cache.listers import Listings
+from ksched.cache.listers import Listers
 from ksched.framework import (
     SKIP,
     SKIP_TEMPLATE,
@@ -78,8 +78,8 @@ class VolumeRestrictions:
     name: ClassVar[str] = names.VOLUME_RESTRICTIONS
     filter_scope: ClassVar[Scope] = Scope.CLUSTER
 
-    def __init__(self, listings: Listings) -> None:
-        self._claims = listings.want(PersistentVolumeClaim)
+    def __init__(self, listers: Listers) -> None:
+        self._claims = listers.require(PersistentVolumeClaim)
 
     def pre_filter(self, state: CycleState, pod: PodInfo, snapshot: Snapshot) -> Status:
         template = pod.template

@@ -14,7 +14,7 @@ from ksched.api.storage import (
     PersistentVolumeClaim,
     StorageClass,
 )
-from ksched.cache.listers import Listings
+from ksched.cache.listers import Listers
 from ksched.framework import (
     SKIP,
     SKIP_TEMPLATE,
@@ -74,13 +74,13 @@ class VolumeZone:
     """
 
     name: ClassVar[str] = names.VOLUME_ZONE
-    reads_relations: ClassVar[bool] = False
+    reads_inter_pod_fields: ClassVar[bool] = False
     filter_scope: ClassVar[Scope] = Scope.CLUSTER
 
-    def __init__(self, listings: Listings) -> None:
-        self._claims = listings.want(PersistentVolumeClaim)
-        self._volumes = listings.want(PersistentVolume)
-        self._classes = listings.want(StorageClass)
+    def __init__(self, listers: Listers) -> None:
+        self._claims = listers.require(PersistentVolumeClaim)
+        self._volumes = listers.require(PersistentVolume)
+        self._classes = listers.require(StorageClass)
 
     def pre_filter(self, state: CycleState, pod: PodInfo, snapshot: Snapshot) -> Status:
         if not pod.template.claim_names:

@@ -9,7 +9,7 @@ import pytest
 
 from ksched.api.objects import PodDisruptionBudget
 from ksched.cache.interning import ResourceAxis
-from ksched.cache.listers import Listing
+from ksched.cache.listers import Lister
 from ksched.cache.pod_info import PodInfo, TemplateRegistry
 from ksched.framework.plugins.default_preemption.budgets import DisruptionBudgets
 from ksched.testing import make_pod
@@ -43,10 +43,10 @@ def webs(*names: str, app: str = "web") -> list[PodInfo]:
 
 
 def violating(budgets: list[PodDisruptionBudget], pods: list[PodInfo]) -> list[str]:
-    listing: Listing[PodDisruptionBudget] = Listing()
+    lister: Lister[PodDisruptionBudget] = Lister()
     for one in budgets:
-        listing.put(one)
-    violated, others = DisruptionBudgets(listing).split(pods)
+        lister.put(one)
+    violated, others = DisruptionBudgets(lister).split(pods)
     assert sorted(pod.name for pod in violated + others) == sorted(pod.name for pod in pods)
     return [pod.name for pod in violated]
 
@@ -95,17 +95,17 @@ def test_a_pod_without_labels_violates_nothing() -> None:
 
 
 def test_a_changed_budget_counts_at_once() -> None:
-    listing: Listing[PodDisruptionBudget] = Listing()
-    budgets = DisruptionBudgets(listing)
+    lister: Lister[PodDisruptionBudget] = Lister()
+    budgets = DisruptionBudgets(lister)
     pods = webs("a")
     assert budgets.split(pods) == ([], pods)
 
-    listing.put(budget(0))
+    lister.put(budget(0))
     assert budgets.split(pods) == (pods, [])
 
-    listing.put(budget(1))
+    lister.put(budget(1))
     assert budgets.split(pods) == ([], pods)
 
-    listing.put(budget(0))
-    listing.remove(budget(0))
+    lister.put(budget(0))
+    lister.remove(budget(0))
     assert budgets.split(pods) == ([], pods)

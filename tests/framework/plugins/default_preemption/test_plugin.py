@@ -65,7 +65,7 @@ async def decide(
     registry: dict[str, Any] = {plugin.name: plugin for plugin in plugins or ()}
     decider = Decider(config, registry=registry)
     for budget in budgets or ():
-        decider.listings.want(PodDisruptionBudget).put(budget.obj())
+        decider.listers.require(PodDisruptionBudget).put(budget.obj())
     decider.set_cluster([one.obj() for one in nodes], [one.obj() for one in pods])
     for other in nominated or ():
         decider.nominator.add(decider.cache.pod_info(other.obj()))

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from ksched.api.objects import Namespace, ObjectMeta
-from ksched.cache.listers import Listings
+from ksched.cache.listers import Listers
 from ksched.framework import SUCCESS, CycleState, Status, unresolvable, unschedulable
 from ksched.framework.plugins.inter_pod_affinity.plugin import InterPodAffinity
 from ksched.testing.builders import PodBuilder, make_node, make_pod
@@ -29,11 +29,11 @@ NAMESPACES = {"default": {"team": "red"}, "other": {"team": "blue"}, "third": {}
 
 
 def _plugin(namespaces: Mapping[str, Mapping[str, str]] = NAMESPACES) -> InterPodAffinity:
-    listings = Listings()
-    plugin = InterPodAffinity(None, listings, lambda: 0.0)
+    listers = Listers()
+    plugin = InterPodAffinity(None, listers, lambda: 0.0)
     for name, labels in namespaces.items():
         meta = ObjectMeta(name=name, labels=dict(labels))
-        listings.want(Namespace).put(Namespace(metadata=meta))
+        listers.require(Namespace).put(Namespace(metadata=meta))
     return plugin
 
 
@@ -284,9 +284,9 @@ def test_terms_of_existing_pods_look_at_the_labels_of_the_namespace(
 
 
 def test_new_labels_of_a_namespace_are_noticed_on_both_sides() -> None:
-    listings = Listings()
-    plugin = InterPodAffinity(None, listings, lambda: 0.0)
-    namespaces = listings.want(Namespace)
+    listers = Listers()
+    plugin = InterPodAffinity(None, listers, lambda: 0.0)
+    namespaces = listers.require(Namespace)
 
     def relabel(name: str, team: str) -> None:
         namespaces.put(Namespace(metadata=ObjectMeta(name=name, labels={"team": team})))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from ksched.api.objects import Namespace, ObjectMeta
-from ksched.cache.listers import Listings
+from ksched.cache.listers import Listers
 from ksched.framework import Action, ClusterEvent, QueueingHint, Resource
 from ksched.framework.plugins.inter_pod_affinity.plugin import InterPodAffinity
 from ksched.testing.builders import NodeBuilder, PodBuilder, make_node, make_pod
@@ -30,10 +30,10 @@ def _wakes(
     old: PodBuilder | NodeBuilder | None,
     new: PodBuilder | NodeBuilder | None,
 ) -> bool:
-    listings = Listings()
-    plugin = InterPodAffinity(None, listings, lambda: 0.0)
+    listers = Listers()
+    plugin = InterPodAffinity(None, listers, lambda: 0.0)
     meta = ObjectMeta(name="other", labels={"team": "blue"})
-    listings.want(Namespace).put(Namespace(metadata=meta))
+    listers.require(Namespace).put(Namespace(metadata=meta))
     before, after = (None if one is None else one.obj() for one in (old, new))
     return run_hint(plugin, event, waiting.obj(), before, after) is QueueingHint.QUEUE
 

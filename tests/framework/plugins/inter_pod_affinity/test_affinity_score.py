@@ -7,7 +7,7 @@ from collections.abc import Iterable
 import numpy as np
 import pytest
 
-from ksched.cache.listers import Listings
+from ksched.cache.listers import Listers
 from ksched.configuration.plugin_args import InterPodAffinityArgs
 from ksched.framework.plugins.inter_pod_affinity.plugin import InterPodAffinity
 from ksched.framework.plugins.inter_pod_affinity.scoring import normalize
@@ -35,7 +35,7 @@ def _scores(
         ignore_preferred_terms_of_existing_pods=ignore_existing,
     )
     bench = PluginBench([node.obj() for node in NODES], [one.obj() for one in running])
-    return bench.score(InterPodAffinity(args, Listings(), lambda: 0.0), pod.obj())
+    return bench.score(InterPodAffinity(args, Listers(), lambda: 0.0), pod.obj())
 
 
 def _on(node: str, name: str = "x") -> PodBuilder:

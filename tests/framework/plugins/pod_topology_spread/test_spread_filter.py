@@ -7,7 +7,7 @@ from collections.abc import Iterable
 import pytest
 
 from ksched.api.objects import ObjectMeta, Service, ServiceSpec, TopologySpreadConstraint
-from ksched.cache.listers import Listings
+from ksched.cache.listers import Listers
 from ksched.configuration.plugin_args import PodTopologySpreadArgs
 from ksched.framework import SUCCESS, CycleState, Status, unresolvable, unschedulable
 from ksched.framework.plugins.pod_topology_spread.plugin import PodTopologySpread
@@ -22,7 +22,7 @@ WEB = {"app": "web"}
 
 
 def _plugin() -> PodTopologySpread:
-    return PodTopologySpread(None, Listings())
+    return PodTopologySpread(None, Listers())
 
 
 def _node(name: str, zone: str | None = None) -> NodeBuilder:
@@ -209,13 +209,13 @@ def test_hard_default_constraints_use_the_services_of_the_pod() -> None:
         max_skew=1, topology_key="zone", when_unsatisfiable="DoNotSchedule"
     )
     args = PodTopologySpreadArgs(defaulting_type="List", default_constraints=(hard,))
-    listings = Listings()
-    plugin = PodTopologySpread(args, listings)
+    listers = Listers()
+    plugin = PodTopologySpread(args, listers)
     bench = PluginBench([A1.obj(), B1.obj()], [_web("1", "a1").obj()])
 
     assert set(bench.filter(plugin, _web("new").obj()).values()) == {SUCCESS}
 
-    listings.want(Service).put(
+    listers.require(Service).put(
         Service(
             metadata=ObjectMeta(name="web", namespace="default"), spec=ServiceSpec(selector=WEB)
         )
@@ -224,10 +224,10 @@ def test_hard_default_constraints_use_the_services_of_the_pod() -> None:
 
 
 def test_an_empty_list_of_defaults_needs_no_watches() -> None:
-    listings = Listings()
-    PodTopologySpread(PodTopologySpreadArgs(defaulting_type="List"), listings)
+    listers = Listers()
+    PodTopologySpread(PodTopologySpreadArgs(defaulting_type="List"), listers)
 
-    assert listings.wanted() == {}
+    assert listers.required() == {}
 
 
 # -- dry runs ------------------------------------------------------------------------------------

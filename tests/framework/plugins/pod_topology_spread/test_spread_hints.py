@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ksched.cache.listers import Listings
+from ksched.cache.listers import Listers
 from ksched.framework import Action, ClusterEvent, QueueingHint, Resource
 from ksched.framework.plugins.pod_topology_spread.plugin import PodTopologySpread
 from ksched.testing.builders import NodeBuilder, PodBuilder, make_node, make_pod
@@ -24,7 +24,7 @@ def _hint(
     new: PodBuilder | NodeBuilder | None,
     waiting: PodBuilder = WAITING,
 ) -> bool:
-    plugin = PodTopologySpread(None, Listings())
+    plugin = PodTopologySpread(None, Listers())
     before, after = (None if one is None else one.obj() for one in (old, new))
     return run_hint(plugin, event, waiting.obj(), before, after) is QueueingHint.QUEUE
 

@@ -14,7 +14,7 @@ from ksched.api.objects import (
     ServiceSpec,
     TopologySpreadConstraint,
 )
-from ksched.cache.listers import Listings
+from ksched.cache.listers import Listers
 from ksched.configuration.plugin_args import PodTopologySpreadArgs
 from ksched.framework.plugins.pod_topology_spread.plugin import PodTopologySpread
 from ksched.framework.plugins.pod_topology_spread.scoring import rounded
@@ -42,10 +42,10 @@ def _pods(**by_node: int) -> list[PodBuilder]:
 
 
 def _with_service(args: PodTopologySpreadArgs | None = None) -> PodTopologySpread:
-    listings = Listings()
-    plugin = PodTopologySpread(args, listings)
+    listers = Listers()
+    plugin = PodTopologySpread(args, listers)
     meta = ObjectMeta(name="web", namespace="default")
-    listings.want(Service).put(Service(metadata=meta, spec=ServiceSpec(selector=WEB)))
+    listers.require(Service).put(Service(metadata=meta, spec=ServiceSpec(selector=WEB)))
     return plugin
 
 
@@ -57,7 +57,7 @@ def _scores(
     plugin: PodTopologySpread | None = None,
 ) -> dict[str, int]:
     bench = PluginBench([node.obj() for node in nodes], [one.obj() for one in running])
-    return bench.score(plugin or PodTopologySpread(None, Listings()), pod.obj(), feasible)
+    return bench.score(plugin or PodTopologySpread(None, Listers()), pod.obj(), feasible)
 
 
 def _soft(key: str, **options: Any) -> PodBuilder:

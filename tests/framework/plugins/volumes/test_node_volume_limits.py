@@ -25,7 +25,7 @@ from ksched.framework.plugins.volumes.legacy_limits import (
 from ksched.framework.plugins.volumes.node_volume_limits import NodeVolumeLimits
 from ksched.testing.builders import Builder, PodBuilder, make_node, make_pod
 from ksched.testing.plugin_runner import PluginBench, run_filter, run_hint
-from ksched.testing.storage import listings
+from ksched.testing.storage import listers
 from ksched.testing.storage_builders import (
     make_attachment,
     make_claim,
@@ -50,7 +50,7 @@ def limit(count: int) -> Builder[Any]:
 def judge(
     pod: PodBuilder, objects: tuple[Builder[Any], ...], running: tuple[PodBuilder, ...] = ()
 ) -> Status:
-    plugin = NodeVolumeLimits(listings(*objects))
+    plugin = NodeVolumeLimits(listers(*objects))
     return run_filter(plugin, pod.obj(), [NODE.obj()], [one.obj() for one in running])["n1"]
 
 
@@ -194,14 +194,14 @@ def test_another_pods_ephemeral_claim_fails_the_attempt() -> None:
 
 
 def test_pods_without_attachable_volumes_are_skipped() -> None:
-    plugin = NodeVolumeLimits(listings(limit(0)))
+    plugin = NodeVolumeLimits(listers(limit(0)))
     empty = make_pod().volume({"emptyDir": {}}).obj()
     assert run_filter(plugin, empty, [NODE.obj()])["n1"] == SUCCESS
 
 
 def test_counters_follow_what_happens() -> None:
     """The same plugin on the same nodes, asked again after each change."""
-    known = listings(*BOUND, *THEIRS, limit(1))
+    known = listers(*BOUND, *THEIRS, limit(1))
     plugin = NodeVolumeLimits(known)
     bench = PluginBench([NODE.obj()])
 
@@ -210,7 +210,7 @@ def test_counters_follow_what_happens() -> None:
 
     def put(obj: Builder[Any]) -> None:
         built = obj.obj()
-        known.want(type(built)).put(built)
+        known.require(type(built)).put(built)
 
     assert ask() == SUCCESS
     table = bench.snapshot.table
@@ -231,7 +231,7 @@ def test_counters_follow_what_happens() -> None:
     assert ask() == SUCCESS, "now they share a volume"
     put(make_claim("theirs").bound_to("w"))
     assert ask() == FULL
-    claims = known.want(type(THEIRS[0].obj()))
+    claims = known.require(type(THEIRS[0].obj()))
     claims.remove(THEIRS[0].obj())
     assert ask() == SUCCESS, "a claim that is gone does not count"
 
@@ -288,7 +288,7 @@ def test_wakes_for_what_may_make_room(
 ) -> None:
     action = Action.ADD if old is None else Action.DELETE if new is None else Action.UPDATE
     before, after = (None if one is None else one.obj() for one in (old, new))
-    plugin = NodeVolumeLimits(listings())
+    plugin = NodeVolumeLimits(listers())
     hint = run_hint(plugin, ClusterEvent(resource, action), POD.obj(), before, after)
     assert hint is (QueueingHint.QUEUE if wakes else QueueingHint.SKIP)
 
@@ -297,14 +297,14 @@ def test_wakes_for_what_may_make_room(
 def test_an_old_disk_waits_for_its_driver_to_detach(attacher: str, wakes: bool) -> None:
     event = ClusterEvent(Resource.VOLUME_ATTACHMENT, Action.DELETE)
     detached = make_attachment("a", "n1", "w", attacher).obj()
-    plugin = NodeVolumeLimits(listings())
+    plugin = NodeVolumeLimits(listers())
     hint = run_hint(plugin, event, make_pod().volume(EBS).obj(), detached)
     assert hint is (QueueingHint.QUEUE if wakes else QueueingHint.SKIP)
 
 
 def test_wakes_for_the_claim_of_its_ephemeral_volume() -> None:
     event = ClusterEvent(Resource.PERSISTENT_VOLUME_CLAIM, Action.ADD)
-    plugin, pod = NodeVolumeLimits(listings()), make_pod("web").ephemeral("scratch").obj()
+    plugin, pod = NodeVolumeLimits(listers()), make_pod("web").ephemeral("scratch").obj()
     for name, wakes in (("web-scratch", True), ("web2-scratch", False)):
         hint = run_hint(plugin, event, pod, None, make_claim(name).obj())
         assert hint is (QueueingHint.QUEUE if wakes else QueueingHint.SKIP)
@@ -328,7 +328,7 @@ def test_old_disks_have_old_limits(kind: Any) -> None:
 
     def ask(node: Builder[Any], running: int, *objects: Builder[Any]) -> Status:
         pods = [pod(f"p{i}", f"d{i}").node("n1").obj() for i in range(running)]
-        return run_filter(kind(listings(*objects)), pod("new", "x").obj(), [node.obj()], pods)["n1"]
+        return run_filter(kind(listers(*objects)), pod("new", "x").obj(), [node.obj()], pods)["n1"]
 
     resource = f"attachable-volumes-{plugin_name}"
     assert ask(NODE, usual - 1) == SUCCESS
@@ -354,7 +354,7 @@ def test_old_disks_behind_claims_count() -> None:
             unresolvable('looking up PVC default/data: persistentvolumeclaim "data" not found'),
         ),
     ):
-        assert run_filter(EBSLimits(listings(*objects)), POD.obj(), [node])["n1"] == status
+        assert run_filter(EBSLimits(listers(*objects)), POD.obj(), [node])["n1"] == status
 
 
 @pytest.mark.parametrize(("instance", "limit_"), [("m5.large", 25), ("t3.nano", 25), ("m4.x", 39)])
@@ -366,7 +366,7 @@ def test_nitro_instances_take_fewer_volumes(instance: str, limit_: int) -> None:
             for i in range(running)
         ]
         pod = make_pod().volume(EBS).obj()
-        answers = run_filter(EBSLimits(listings()), pod, [node], [one.obj() for one in pods])
+        answers = run_filter(EBSLimits(listers()), pod, [node], [one.obj() for one in pods])
         assert answers["n1"] == status
 
 
@@ -374,6 +374,6 @@ def test_the_administrator_may_set_the_limit(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setenv("KUBE_MAX_PD_VOLS", "1")
     running = make_pod("p").volume({"gcePersistentDisk": {"pdName": "d"}}).node("n1").obj()
     pod = make_pod().volume({"gcePersistentDisk": {"pdName": "e"}}).obj()
-    assert run_filter(GCEPDLimits(listings()), pod, [NODE.obj()], [running])["n1"] == FULL
+    assert run_filter(GCEPDLimits(listers()), pod, [NODE.obj()], [running])["n1"] == FULL
     monkeypatch.setenv("KUBE_MAX_PD_VOLS", "many")
-    assert run_filter(GCEPDLimits(listings()), pod, [NODE.obj()], [running])["n1"] == SUCCESS
+    assert run_filter(GCEPDLimits(listers()), pod, [NODE.obj()], [running])["n1"] == SUCCESS

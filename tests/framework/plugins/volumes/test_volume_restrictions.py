@@ -20,7 +20,7 @@ from ksched.framework import (
 from ksched.framework.plugins.volumes.volume_restrictions import VolumeRestrictions
 from ksched.testing.builders import Builder, PodBuilder, make_node, make_pod
 from ksched.testing.plugin_runner import PluginBench, run_filter, run_hint
-from ksched.testing.storage import listings
+from ksched.testing.storage import listers
 from ksched.testing.storage_builders import make_claim
 
 TAKEN = unschedulable("node(s) had no available disk")
@@ -74,7 +74,7 @@ def test_a_disk_belongs_to_one_pod_of_a_node(
     pod: PodBuilder, running: PodBuilder, status: Status
 ) -> None:
     answers = run_filter(
-        VolumeRestrictions(listings()),
+        VolumeRestrictions(listers()),
         pod.obj(),
         [ONE.obj(), TWO.obj()],
         [running.uid("other").node("n1").obj()],
@@ -97,7 +97,7 @@ def test_an_exclusive_claim_belongs_to_one_pod_of_the_cluster(
     claim: Builder[Any], running: PodBuilder, status: Status
 ) -> None:
     answers = run_filter(
-        VolumeRestrictions(listings(claim)),
+        VolumeRestrictions(listers(claim)),
         POD.obj(),
         [ONE.obj(), TWO.obj()],
         [running.node("n1").obj()],
@@ -109,13 +109,13 @@ def test_a_taken_disk_is_named_before_a_claim_in_use() -> None:
     pod = POD.volume({"gcePersistentDisk": {"pdName": "d"}})
     running = [pod.uid("other").node("n1").obj()]
     answers = run_filter(
-        VolumeRestrictions(listings(EXCLUSIVE)), pod.obj(), [ONE.obj(), TWO.obj()], running
+        VolumeRestrictions(listers(EXCLUSIVE)), pod.obj(), [ONE.obj(), TWO.obj()], running
     )
     assert answers == {"n1": TAKEN, "n2": IN_USE}
 
 
 def test_a_missing_claim_rejects_the_pod() -> None:
-    answers = run_filter(VolumeRestrictions(listings()), POD.obj(), [ONE.obj()])
+    answers = run_filter(VolumeRestrictions(listers()), POD.obj(), [ONE.obj()])
     assert answers["n1"] == unresolvable('persistentvolumeclaim "data" not found')
 
 
@@ -123,7 +123,7 @@ def test_evicting_the_only_user_makes_room() -> None:
     """In a dry run the users of the claim are counted as pods come and go."""
     user = make_pod("user").pvc("data").node("n1").obj()
     bench = PluginBench([ONE.obj(), TWO.obj()], [user])
-    plugin, state, pod = VolumeRestrictions(listings(EXCLUSIVE)), CycleState(), POD.obj()
+    plugin, state, pod = VolumeRestrictions(listers(EXCLUSIVE)), CycleState(), POD.obj()
     info, node = bench.pod_info(pod), bench.snapshot.table.infos[0].clone()
     assert plugin.pre_filter(state, info, bench.snapshot).is_success
 
@@ -166,13 +166,13 @@ def test_wakes_for_what_may_free_a_volume(
 ) -> None:
     action = Action.ADD if old is None else Action.DELETE if new is None else Action.UPDATE
     before, after = (None if one is None else one.obj() for one in (old, new))
-    plugin = VolumeRestrictions(listings())
+    plugin = VolumeRestrictions(listers())
     hint = run_hint(plugin, ClusterEvent(resource, action), POD.obj(), before, after)
     assert hint is (QueueingHint.QUEUE if wakes else QueueingHint.SKIP)
 
 
 def test_wakes_when_a_pod_with_its_disk_is_gone() -> None:
     event = ClusterEvent(Resource.ASSIGNED_POD, Action.DELETE)
-    plugin = VolumeRestrictions(listings())
+    plugin = VolumeRestrictions(listers())
     assert run_hint(plugin, event, gce().obj(), gce().obj()) is QueueingHint.QUEUE
     assert run_hint(plugin, event, gce().obj(), gce("other").obj()) is QueueingHint.SKIP

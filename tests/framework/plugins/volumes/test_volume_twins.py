@@ -121,13 +121,13 @@ class Life:
 
     def put(self, obj: Any) -> None:
         self.objects.setdefault(type(obj), {})[obj.metadata.key] = obj
-        self.decider.listings.want(type(obj)).put(obj)
+        self.decider.listers.require(type(obj)).put(obj)
 
     def remove_object(self) -> None:
         kind = self.random.choice(list(self.objects))
         if self.objects[kind] and (kind is not PersistentVolumeClaim or self.random.random() < 0.3):
             key = self.random.choice(list(self.objects[kind]))
-            self.decider.listings.want(kind).remove(self.objects[kind].pop(key))
+            self.decider.listers.require(kind).remove(self.objects[kind].pop(key))
 
     def make_ephemeral_claim(self) -> None:
         pods = [*self.pods.values(), *self.incoming()]
@@ -220,7 +220,7 @@ class Life:
                 meta = msgspec.structs.replace(meta, resource_version=version)
                 self.put(msgspec.structs.replace(obj, metadata=meta))
             else:
-                known = self.decider.listings.want(kind).get(meta.name, meta.namespace)
+                known = self.decider.listers.require(kind).get(meta.name, meta.namespace)
                 self.objects[kind][meta.key] = known
         if not is_confirmed:
             self.plugin.unreserve(state, info, name)
@@ -325,18 +325,18 @@ def test_a_dry_run_agrees_with_counting_anew(seed: int) -> None:
                 for victim in [one for one in here if life.random.random() < 0.5]:
                     here.remove(victim)
                     removed = node.pods[victim.metadata.uid]
-                    pipeline.what_if.remove_pod(changed_state, info, removed, changed)
+                    pipeline.dry_run.remove_pod(changed_state, info, removed, changed)
                 added = life.source.pod("nominated")
                 if added.metadata.namespace == pod.metadata.namespace:
                     here.append(added)
                     extra = life.decider.cache.pod_info(added)
-                    pipeline.what_if.add_pod(changed_state, info, extra, changed)
+                    pipeline.dry_run.add_pod(changed_state, info, extra, changed)
                 world = World(list(life.nodes.values()), by_node, pod, PROFILE, life.others)
                 asked = [plugin for plugin in PLUGINS if plugin not in state.skip_filter]
                 assert node.node is not None
                 verdicts = (FILTERS[plugin](world, node.node) for plugin in asked)
                 wanted = next(filter(None, verdicts), None) or ("Success", [])
-                got = pipeline.what_if.filter_node(changed_state, info, changed)
+                got = pipeline.dry_run.filter_node(changed_state, info, changed)
                 assert (got.code.value, [*got.reasons]) == wanted, (pod, node.name)
 
     run(live())

@@ -18,7 +18,7 @@ from ksched.framework import (
 from ksched.framework.plugins.volumes.volume_zone import VolumeZone
 from ksched.testing.builders import Builder, make_node, make_pod
 from ksched.testing.plugin_runner import run_filter, run_hint
-from ksched.testing.storage import listings
+from ksched.testing.storage import listers
 from ksched.testing.storage_builders import make_claim, make_storage_class, make_volume
 
 ZONE, REGION = "topology.kubernetes.io/zone", "topology.kubernetes.io/region"
@@ -55,7 +55,7 @@ BOUND = make_claim("data").bound_to("v")
 def test_a_node_must_be_in_the_zone_of_the_volume(
     volume: dict[str, str], node: dict[str, str], status: Status
 ) -> None:
-    plugin = VolumeZone(listings(BOUND, make_volume("v").label(volume)))
+    plugin = VolumeZone(listers(BOUND, make_volume("v").label(volume)))
     assert run_filter(plugin, POD.obj(), [make_node("n").label(node).obj()])["n"] == status
 
 
@@ -97,13 +97,13 @@ def test_a_node_must_be_in_the_zone_of_the_volume(
 def test_a_claim_must_have_a_volume_or_wait_for_one(
     objects: tuple[Builder[Any], ...], status: Status
 ) -> None:
-    plugin = VolumeZone(listings(*objects))
+    plugin = VolumeZone(listers(*objects))
     node = make_node("n").label({ZONE: "a"}).obj()
     assert run_filter(plugin, POD.obj(), [node])["n"] == status
 
 
 def test_pods_without_claims_are_none_of_its_business() -> None:
-    plugin = VolumeZone(listings())
+    plugin = VolumeZone(listers())
     node = make_node("n").obj()
     assert run_filter(plugin, make_pod().ephemeral("scratch").obj(), [node])["n"] == SUCCESS
 
@@ -150,5 +150,5 @@ def test_wakes_for_what_may_change_the_zone(
 ) -> None:
     event = ClusterEvent(resource, Action.ADD if old is None else Action.UPDATE)
     before = None if old is None else old.obj()
-    hint = run_hint(VolumeZone(listings()), event, POD.obj(), before, new.obj())
+    hint = run_hint(VolumeZone(listers()), event, POD.obj(), before, new.obj())
     assert hint is (QueueingHint.QUEUE if wakes else QueueingHint.SKIP)
