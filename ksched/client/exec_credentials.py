@@ -25,6 +25,7 @@ _RENEWAL_SECONDS = 10.0
 _EXPIRY_MARGIN = 60.0
 _STDERR_LIMIT = 500
 _OUTPUT_LIMIT = 1 << 20
+_REAP_SECONDS = 2.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,7 +132,7 @@ class ExecCredentials:
         loop = asyncio.get_running_loop()
         try:
             process, gathered = await loop.subprocess_exec(
-                lambda: _Gathered(loop.create_future()),
+                lambda: _Gathered(loop.create_future(), loop.create_future()),
                 spec.command,
                 *spec.args,
                 env=env,
@@ -148,6 +149,8 @@ class ExecCredentials:
         finally:
             code = process.get_returncode()
             process.close()
+            # Killed, if it still ran; the event loop must not end before it is reaped.
+            await asyncio.wait([gathered.exited], timeout=_REAP_SECONDS)
         if len(gathered.output) > _OUTPUT_LIMIT:
             raise self._failure(f"its output is longer than {_OUTPUT_LIMIT} bytes")
         if code:
@@ -165,13 +168,13 @@ class _Gathered(asyncio.SubprocessProtocol):
     """What a program writes: of its output no more than is of use, of its complaints the end.
 
     ``ended`` is done when there is nothing more to wait for. The program's transport must then be
-    closed, which ends the program too.
+    closed, which ends the program too; ``exited`` is done when it has.
     """
 
-    def __init__(self, ended: asyncio.Future[None]) -> None:
+    def __init__(self, ended: asyncio.Future[None], exited: asyncio.Future[None]) -> None:
         self.output = bytearray()
         self.complaint = b""
-        self.ended = ended
+        self.ended, self.exited = ended, exited
 
     def pipe_data_received(self, fd: int, data: bytes) -> None:
         if fd == 2:
@@ -180,6 +183,10 @@ class _Gathered(asyncio.SubprocessProtocol):
             self.output += data
         if len(self.output) > _OUTPUT_LIMIT:
             self._end()
+
+    def process_exited(self) -> None:
+        if not self.exited.done():
+            self.exited.set_result(None)
 
     def connection_lost(self, error: Exception | None) -> None:
         self._end()
