@@ -43,7 +43,7 @@ class UnexpectedErrors:
         return Containment(self, activity, subject)
 
     def tell(self, activity: str, key: str, problem: Exception) -> str:
-        """Log a mishap with the object's key; returns a text for whoever looks at the object.
+        """Log one with the object's key; returns a text for whoever looks at the object.
 
         A broken invariant is raised again.
         """
@@ -67,10 +67,11 @@ class UnexpectedErrors:
 class Containment:
     """A block that ends early instead of raising; ``text`` then says why."""
 
-    __slots__ = ("_activity", "_mishaps", "_subject", "text")
+    __slots__ = ("_activity", "_subject", "_unexpected_errors", "text")
 
     def __init__(self, unexpected_errors: UnexpectedErrors, activity: str, subject: HasKey) -> None:
-        self._mishaps, self._activity, self._subject = unexpected_errors, activity, subject
+        self._unexpected_errors = unexpected_errors
+        self._activity, self._subject = activity, subject
         self.text = ""
 
     def __enter__(self) -> Containment:
@@ -84,7 +85,7 @@ class Containment:
     ) -> bool:
         if not isinstance(problem, Exception):
             return False
-        self.text = self._mishaps.tell(self._activity, self._subject.key, problem)
+        self.text = self._unexpected_errors.tell(self._activity, self._subject.key, problem)
         return True
 
 

@@ -369,9 +369,9 @@ def test_tracebacks_and_texts_are_bounded(caplog: pytest.LogCaptureFixture) -> N
     texts = set()
     with caplog.at_level(logging.ERROR):
         for number in range(300):
-            with unexpected_errors.contain(f"activity {number}", NEXT.obj().metadata) as mishap:
+            with unexpected_errors.contain(f"activity {number}", NEXT.obj().metadata) as problem:
                 raise ValueError("x" * 10_000)
-            texts.add(mishap.text)
+            texts.add(problem.text)
 
     assert len(tracebacks(caplog)) == 100
     assert len(caplog.records) == 300

@@ -53,13 +53,16 @@ class ActiveQueue:
         if not self._first.remove(uid):
             self._retries.remove(uid)
 
-    def peek(self) -> QueuedPodInfo | None:
-        """Return the pod to try next."""
-        return self._choose(self._first.peek(), self._retries.peek(), self._went_ahead)
-
-    def popped(self, queued: QueuedPodInfo) -> None:
-        """Note whose turn it was, before the pod leaves."""
-        self._went_ahead = self._after(queued, self._retries.peek(), self._went_ahead)
+    def take_turn(self) -> QueuedPodInfo | None:
+        """Return the pod to try next, which must then leave, and note whose turn it was."""
+        if not self._retries:
+            self._went_ahead = 0
+            return self._first.peek()
+        first, retry = self._first.peek(), self._retries.peek()
+        queued = self._choose(first, retry, self._went_ahead)
+        if queued is not None:
+            self._went_ahead = self._after(queued, retry, self._went_ahead)
+        return queued
 
     def __iter__(self) -> Iterator[QueuedPodInfo]:
         """Iterate in the order in which pods would be popped if no other came.
@@ -110,7 +113,8 @@ def was_tried(queued: QueuedPodInfo) -> bool:
 
 
 def is_told_unschedulable(pod: PodInfo) -> bool:
-    return any(
+    conditions = pod.pod.status.conditions
+    return bool(conditions) and any(
         one.type == "PodScheduled" and one.status == "False" and one.reason in _REASONS_OF_ATTEMPTS
-        for one in pod.pod.status.conditions
+        for one in conditions
     )

@@ -188,13 +188,11 @@ class SchedulingQueue:
         """
         await asyncio.sleep(0)
         while not self._is_closed:
-            if self._wake_ups:
+            if self._wake_ups.unfinished:
                 self.continue_wake_ups()
-            queued = self._active.peek()
+            queued = self._active.take_turn()
             cause = causes.POD_POPPED
-            if queued is not None:
-                self._active.popped(queued)
-            else:
+            if queued is None:
                 queued = self._backoff.first_early(self._now())
                 cause = causes.POP_FROM_BACKOFF
                 if queued is not None:
@@ -204,7 +202,7 @@ class SchedulingQueue:
                 queued.attempts += 1
                 self._move(queued, IN_FLIGHT, cause)
                 return queued
-            if self._wake_ups:
+            if self._wake_ups.unfinished:
                 await asyncio.sleep(0)
                 continue
             self._ready.clear()
@@ -273,15 +271,15 @@ class SchedulingQueue:
         """
         if not event.is_wildcard and not self._hints.interest(event):
             return
-        self._wake_ups.add(event, old, new, pre_check, self._now())
-        self.continue_wake_ups()
+        if self._wake_ups.add(event, old, new, pre_check, self._now()):
+            self.continue_wake_ups()
         self._in_flight.record(SeenEvent(event, old, new))
 
     def continue_wake_ups(self) -> None:
         """Ask about the next of the pods that events so far may wake; a slice of them."""
         for queued, strategy, label in self._wake_ups.next_slice():
             self._requeue(queued, strategy, label)
-        if self._wake_ups:
+        if self._wake_ups.unfinished:
             self._ready.set()
 
     def activate(self, pods: Iterable[Any]) -> None:

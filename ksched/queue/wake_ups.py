@@ -95,20 +95,22 @@ class WakeUps:
     def __init__(self, hints: HintTable, waiting: Sequence[UnschedulablePods]) -> None:
         self._hints = hints
         self._waiting = waiting
-        self._unfinished: deque[WakeUp] = deque()
+        self.unfinished: deque[WakeUp] = deque()
 
     def add(
         self, event: ClusterEvent, old: Any, new: Any, pre_check: PreCheck | None, now: float
-    ) -> None:
-        """Take in an event; what waits for it is handed out by ``next_slice``."""
-        if len(self._unfinished) >= MAX_UNFINISHED:
-            self._unfinished.clear()
+    ) -> bool:
+        """Take in an event; says whether pods wait for it, to be handed out by ``next_slice``."""
+        if len(self.unfinished) >= MAX_UNFINISHED:
+            self.unfinished.clear()
             event, old, new, pre_check = WILDCARD, None, None, None
         groups = self._groups(event)
-        if groups:
-            what = (event, old, new)
-            wake_up = WakeUp(self._hints, self._waiting, now, what, groups, pre_check)
-            self._unfinished.append(wake_up)
+        if not groups:
+            return False
+        what = (event, old, new)
+        wake_up = WakeUp(self._hints, self._waiting, now, what, groups, pre_check)
+        self.unfinished.append(wake_up)
+        return True
 
     def next_slice(self) -> Iterator[tuple[QueuedPodInfo, Requeue, str]]:
         """Hand out pods to requeue, each with the strategy and the label of its event.
@@ -116,8 +118,8 @@ class WakeUps:
         The caller requeues each before it asks for the next.
         """
         left = SLICE
-        while self._unfinished and left:
-            wake_up = self._unfinished[0]
+        while self.unfinished and left:
+            wake_up = self.unfinished[0]
             for step in wake_up.steps:
                 left -= 1
                 if step is not None and self._is_due(wake_up, *step):
@@ -125,8 +127,8 @@ class WakeUps:
                 if not left:
                     break
             else:
-                self._unfinished.popleft()
-        for wake_up in self._unfinished:
+                self.unfinished.popleft()
+        for wake_up in self.unfinished:
             wake_up.remember()
 
     def _is_due(self, wake_up: WakeUp, queued: QueuedPodInfo, answer: Requeue) -> bool:
@@ -147,9 +149,6 @@ class WakeUps:
             if len(pods):
                 groups += pods.groups_woken_by(interest)
         return groups
-
-    def __len__(self) -> int:
-        return len(self._unfinished)
 
 
 def _group_of(queued: QueuedPodInfo, waiting: Sequence[UnschedulablePods]) -> Group | None:

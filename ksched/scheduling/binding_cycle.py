@@ -85,7 +85,7 @@ class BindingCycle:
         self._status = status
         self._clock = clock
         self._read_pod = read_pod
-        self._mishaps = unexpected_errors
+        self._unexpected_errors = unexpected_errors
         self._extenders = extenders
         self._slots = asyncio.Semaphore(MAX_CONCURRENT_BINDS)
         self._unannounced: Deadlines[WaitingPod] = Deadlines(NOMINATE_AFTER_SECONDS, self._announce)
@@ -103,7 +103,7 @@ class BindingCycle:
         try:
             await self._bound(placed)
         except Exception as problem:  # noqa: BLE001 - told
-            self._mishaps.tell("binding", placed.pod.key, problem)
+            self._unexpected_errors.tell("binding", placed.pod.key, problem)
         return None
 
     async def _try_to_bind(self, placed: Placed) -> tuple[Status, Diagnosis | None]:
@@ -131,7 +131,7 @@ class BindingCycle:
             self._failures.put_back(placed.queued)
             raise
         except Exception as problem:  # noqa: BLE001 - told
-            return error(self._mishaps.tell("binding", placed.pod.key, problem)), None
+            return error(self._unexpected_errors.tell("binding", placed.pod.key, problem)), None
 
     async def _prepare(self, placed: Placed) -> Status:
         """Find out what there is to do before the pod is bound."""
@@ -178,7 +178,7 @@ class BindingCycle:
             status = await self._extenders.bind(placed.pod, placed.node_name)
             return await self._run_bind_plugins(placed) if status is None else status
         except Exception as problem:  # noqa: BLE001 - told
-            return error(self._mishaps.tell("binding", placed.pod.key, problem))
+            return error(self._unexpected_errors.tell("binding", placed.pod.key, problem))
 
     async def _run_bind_plugins(self, placed: Placed) -> Status:
         profile, began = placed.profile, stopwatch()

@@ -190,6 +190,8 @@ class PodHandler:
 
     def _is_quarantined(self, info: PodInfo) -> bool:
         """Whether no plugin may be asked about a pod for now; the queue does not hold it then."""
+        if not info.pod.status.conditions and not self._quarantined:
+            return False
         seconds = quarantine_seconds(info.pod, self._clock.wall())
         if not seconds:
             self._quarantined.pop(info.uid, None)

@@ -34,7 +34,7 @@ class FailureHandler:
         self._latest = latest
         self._recorder = recorder
         self._status = status
-        self._mishaps = unexpected_errors
+        self._unexpected_errors = unexpected_errors
 
     def handle_scheduling_failure(self, rejected: Rejected) -> None:
         """Requeue the pod unless it is gone or bound, and tell the user why it waits.
@@ -59,7 +59,7 @@ class FailureHandler:
         nominated = rejected.nominated_node_name
         if nominated is not None:
             self._queue.nominator.add(pod, nominated)
-        with self._mishaps.contain("event", pod):
+        with self._unexpected_errors.contain("event", pod):
             self._recorder.event(pod, "Warning", "FailedScheduling", "Scheduling", rejected.message)
         self._status.set(pod, DesiredStatus(reason, rejected.message, nominated))
 

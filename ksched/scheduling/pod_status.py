@@ -63,7 +63,7 @@ class PodStatusUpdater:
     ) -> None:
         self._client = client
         self._clock = clock
-        self._mishaps = unexpected_errors
+        self._unexpected_errors = unexpected_errors
         self._desired: dict[str, tuple[PodInfo, DesiredStatus]] = {}
         self._sent: dict[str, DesiredStatus] = {}
         self._nominated: dict[str, tuple[str, ...]] = {}
@@ -124,7 +124,7 @@ class PodStatusUpdater:
             # One patch of a pod at a time: of two on their way, the older might arrive last.
             self._busy.add(uid)
             try:
-                with self._mishaps.contain("status update", pod):
+                with self._unexpected_errors.contain("status update", pod):
                     await self._send(pod, desired)
             finally:
                 self._busy.discard(uid)

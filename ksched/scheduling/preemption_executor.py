@@ -131,7 +131,7 @@ class PreemptionExecutor:
         self._metrics = metrics
         self._activate = activate
         self._preemptors = preemptors
-        self._mishaps = unexpected_errors
+        self._unexpected_errors = unexpected_errors
         self._slots = asyncio.Semaphore(parallelism)
         self._todo: deque[Preemption] = deque()
         self._wake = asyncio.Event()
@@ -222,9 +222,9 @@ class PreemptionExecutor:
             self._preemptions.clear()
 
     async def _execute(self, preemption: Preemption) -> None:
-        with self._mishaps.contain("preemption", preemption.pod) as mishap:
+        with self._unexpected_errors.contain("preemption", preemption.pod) as problem:
             await self._carry_out(preemption)
-        if mishap.text:
+        if problem.text:
             # The pod waits as others do: tried at once, it would meet the same fault.
             preemption.is_finished = True
             self._forget(preemption)

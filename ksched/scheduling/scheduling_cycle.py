@@ -106,7 +106,7 @@ class SchedulingCycle:
         self._waiting = waiting
         self._permit_calls = permit_calls
         self._rng = rng
-        self._mishaps = unexpected_errors
+        self._unexpected_errors = unexpected_errors
         self._extenders = extenders
         self.is_running = False
         """Whether a decision is being made; what it looks at must not change meanwhile."""
@@ -114,19 +114,15 @@ class SchedulingCycle:
     async def run(self, queued: QueuedPodInfo) -> Placed | Rejected:
         """Place a pod or say why not; the cache and the plugins' books are left consistent."""
         self.is_running = True
-        try:
-            return await self._run(queued)
-        finally:
-            self.is_running = False
-
-    async def _run(self, queued: QueuedPodInfo) -> Placed | Rejected:
         profile = self._profiles[queued.pod.template.spec.scheduler_name]
         try:
             return await self._attempt(profile, queued)
         except Exception as problem:  # noqa: BLE001 - told
-            text = self._mishaps.tell("attempt", queued.key, problem)
+            text = self._unexpected_errors.tell("attempt", queued.key, problem)
             profile.metrics.end(Code.ERROR)
             return Rejected(queued, profile, error(text))
+        finally:
+            self.is_running = False
 
     async def _attempt(self, profile: Profile, queued: QueuedPodInfo) -> Placed | Rejected:
         self._cache.update_snapshot()

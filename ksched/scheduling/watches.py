@@ -27,7 +27,7 @@ class OneByOne(Generic[T]):
     def __init__(self, kind: str, handler: Handler[T], unexpected_errors: UnexpectedErrors) -> None:
         self._activity = f"watch {kind}"
         self._handler = handler
-        self._mishaps = unexpected_errors
+        self._unexpected_errors = unexpected_errors
 
     def synced(self) -> None:
         self._handler.synced()
@@ -36,19 +36,19 @@ class OneByOne(Generic[T]):
         try:
             self._handler.added(obj)
         except Exception as problem:  # noqa: BLE001 - told
-            self._mishaps.tell(self._activity, obj.metadata.key, problem)
+            self._unexpected_errors.tell(self._activity, obj.metadata.key, problem)
 
     def modified(self, old: T, new: T) -> None:
         try:
             self._handler.modified(old, new)
         except Exception as problem:  # noqa: BLE001 - told
-            self._mishaps.tell(self._activity, new.metadata.key, problem)
+            self._unexpected_errors.tell(self._activity, new.metadata.key, problem)
 
     def deleted(self, obj: T) -> None:
         try:
             self._handler.deleted(obj)
         except Exception as problem:  # noqa: BLE001 - told
-            self._mishaps.tell(self._activity, obj.metadata.key, problem)
+            self._unexpected_errors.tell(self._activity, obj.metadata.key, problem)
 
 
 class Watches:
@@ -67,7 +67,7 @@ class Watches:
         on_history_lost: Callable[[], None],
     ) -> None:
         self._client, self._clock, self._rng = client, clock, rng
-        self._mishaps = unexpected_errors
+        self._unexpected_errors = unexpected_errors
         self._on_history_lost = on_history_lost
         self._reflectors: list[Reflector[Any]] = []
         self.health = WatchHealth(self._reflectors, clock)
@@ -85,7 +85,7 @@ class Watches:
             self._client,
             resource,
             decode,
-            OneByOne(resource.kind, handler, self._mishaps),
+            OneByOne(resource.kind, handler, self._unexpected_errors),
             self._clock,
             selection=selection,
             rng=self._rng,

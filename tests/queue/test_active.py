@@ -37,10 +37,9 @@ class ReprieveOrder:
         return queued
 
     def pop(self) -> QueuedPodInfo:
-        queued = self.queue.peek()
-        assert queued is not None
-        assert next(iter(self.queue)) is queued
-        self.queue.popped(queued)
+        first = next(iter(self.queue))
+        queued = self.queue.take_turn()
+        assert queued is first
         self.queue.remove(queued.uid)
         self.waiting.remove(queued)
         return queued

@@ -431,7 +431,7 @@ class SlicedWalk(Walk):
             self.check()
 
     def finish(self) -> None:
-        while self.queue._wake_ups:
+        while self.queue._wake_ups.unfinished:
             self.queue.continue_wake_ups()
 
 

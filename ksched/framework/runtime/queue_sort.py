@@ -60,15 +60,22 @@ def rank(hook: Hook) -> Callable[[QueuedPodInfo], Any]:
 
 def _shape(key: Any, depth: int = 0) -> Any:
     """What decides whether two keys can be compared: their types, member by member."""
-    if isinstance(key, tuple):
-        if depth == _DEEPEST:
-            raise _Unusable
-        return tuple([_shape(member, depth + 1) for member in key])
-    if isinstance(key, int | float):
-        if key != key:
-            raise _Unusable
-        return float
-    return type(key)
+    if not isinstance(key, tuple):
+        if isinstance(key, int | float):
+            if key != key:
+                raise _Unusable
+            return float
+        return type(key)
+    if depth == _DEEPEST:
+        raise _Unusable
+    shape: list[Any] = []
+    for member in key:
+        kind = type(member)
+        if kind is int or (kind is float and member == member):
+            shape.append(float)
+        else:
+            shape.append(_shape(member, depth + 1))
+    return tuple(shape)
 
 
 def _is_plain(shape: Any) -> bool:
