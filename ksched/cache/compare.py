@@ -1,6 +1,6 @@
 """Does the cache agree with the API server? Asked on demand; an honest scheduler has no answer.
 
-The caller lists the API server and asks twice: whatever changed between a lister and the look at
+The caller lists the API server and asks twice: whatever changed between a list and the look at
 the cache is different once, what was lost is different again.
 """
 
@@ -42,7 +42,7 @@ def compare(
     pods: Iterable[Pod],
     scheduler_names: Collection[str],
 ) -> Differences:
-    """Compare with a lister of all nodes and all pods that are not terminal.
+    """Compare with a list of all nodes and all pods that are not terminal.
 
     ``is_pending`` tells whether the queue knows a pod by its UID. A pod on another node than the
     cache believes is missed there and redundant here.

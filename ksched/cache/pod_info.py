@@ -261,11 +261,11 @@ def _share(pod: Pod, template: PodTemplate) -> None:
     Of a pod that is held at Permit there are two versions, since it is nominated meanwhile.
     """
     force_setattr(pod.metadata, "labels", template.labels)
-    spec = template.spec
-    if pod.spec is not spec:
-        if pod.spec.node_name:
-            spec = msgspec.structs.replace(spec, node_name=pod.spec.node_name)
-        force_setattr(pod, "spec", spec)
+    node_name = pod.spec.node_name
+    spec = (
+        msgspec.structs.replace(template.spec, node_name=node_name) if node_name else template.spec
+    )
+    force_setattr(pod, "spec", spec)
 
 
 class TemplateRegistry:

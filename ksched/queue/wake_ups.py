@@ -101,6 +101,8 @@ class WakeUps:
         self, event: ClusterEvent, old: Any, new: Any, pre_check: PreCheck | None, now: float
     ) -> bool:
         """Take in an event; says whether pods wait for it, to be handed out by ``next_slice``."""
+        if not any(map(len, self._waiting)):
+            return False
         if len(self.unfinished) >= MAX_UNFINISHED:
             self.unfinished.clear()
             event, old, new, pre_check = WILDCARD, None, None, None

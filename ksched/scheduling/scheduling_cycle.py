@@ -53,7 +53,7 @@ log = logging.getLogger(__name__)
 
 BLIND_DRAWS = 2
 """How often any node is drawn in the hope that it is one of the best. Where many are, this is
-quicker than lister them, and as even."""
+quicker than listing them, and as even."""
 
 
 class Placed(Struct, frozen=True):
@@ -116,28 +116,24 @@ class SchedulingCycle:
         self.is_running = True
         profile = self._profiles[queued.pod.template.spec.scheduler_name]
         try:
-            return await self._attempt(profile, queued)
+            self._cache.update_snapshot()
+            state = CycleState()
+            fit = await self.find_nodes(profile, state, queued.pod)
+            if isinstance(fit, Diagnosis):
+                return await self.run_post_filter(profile, state, queued, fit)
+            node_name = await self._choose(profile, state, queued.pod, fit)
+            return await self._assume(profile, state, queued, node_name, fit)
+        except PluginFailure as failed:
+            profile.metrics.end(failed.status.code)
+            return Rejected(queued, profile, failed.status)
+        except ExtenderError as problem:
+            return Rejected(queued, profile, failed_extender(problem))
         except Exception as problem:  # noqa: BLE001 - told
             text = self._unexpected_errors.tell("attempt", queued.key, problem)
             profile.metrics.end(Code.ERROR)
             return Rejected(queued, profile, error(text))
         finally:
             self.is_running = False
-
-    async def _attempt(self, profile: Profile, queued: QueuedPodInfo) -> Placed | Rejected:
-        self._cache.update_snapshot()
-        state = CycleState()
-        try:
-            fit = await self.find_nodes(profile, state, queued.pod)
-            if isinstance(fit, Diagnosis):
-                return await self.run_post_filter(profile, state, queued, fit)
-            node_name = await self._choose(profile, state, queued.pod, fit)
-        except PluginFailure as failed:
-            profile.metrics.end(failed.status.code)
-            return Rejected(queued, profile, failed.status)
-        except ExtenderError as problem:
-            return Rejected(queued, profile, failed_extender(problem))
-        return await self._assume(profile, state, queued, node_name, fit)
 
     # -- filter ---------------------------------------------------------------------------------
 
@@ -392,14 +388,15 @@ def one_node_diagnosis(status: Status) -> Diagnosis | None:
 def select_host(rows: Rows | None, totals: Scores, rng: random.Random) -> int:
     """The row of the highest total; ties are broken evenly at random."""
     # NumPy finds the place of the highest quicker than the highest itself.
-    highest = totals[totals.argmax()]
+    item, count, draw = totals.item, len(totals), rng.random
+    highest = item(totals.argmax())
     for _ in range(BLIND_DRAWS):
-        choice = int(rng.random() * len(totals))
-        if totals[choice] == highest:
+        choice = int(draw() * count)
+        if item(choice) == highest:
             break
     else:
         best = (totals == highest).nonzero()[0]
-        choice = int(best[int(rng.random() * len(best))])
+        choice = int(best[int(draw() * len(best))])
     return choice if rows is None else int(rows[choice])
 
 

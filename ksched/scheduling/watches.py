@@ -113,7 +113,7 @@ class Watches:
 
     def relist(self) -> None:
         """List everything again: the API server's history is not the one that was watched."""
-        log.warning("API server has another history than was watched, lister everything again")
+        log.warning("API server has another history than was watched, listing everything again")
         self._on_history_lost()
         for reflector in self._reflectors:
             reflector.relist()
