@@ -17,6 +17,7 @@ from itertools import pairwise
 from pathlib import Path
 from statistics import median
 from time import monotonic
+from typing import NamedTuple
 
 import uvloop
 
@@ -58,7 +59,7 @@ PROFILES = [
 ]
 START_SECONDS = 5.0
 HELD_TIMEOUT_SECONDS = 300.0
-EVENTS_SECONDS = 15.0
+EVENTS_SECONDS = 12.0
 
 
 def say(text: str) -> None:
@@ -150,39 +151,57 @@ async def burst(load: LoadGenerator, options: argparse.Namespace) -> None:
     )
 
 
+class Round(NamedTuple):
+    """Plain pods at the fixed rate: how long they took, and what they cost the scheduler."""
+
+    p50_ms: float
+    p99_ms: float
+    cpu_ms_per_pod: float
+
+
+async def plain_round(
+    load: LoadGenerator, scheduler: ChildProcess, options: argparse.Namespace, kind: str
+) -> Round:
+    bodies = plain(range(int(options.rate * options.duration)), kind)
+    before = usage(scheduler.pid).cpu_seconds
+    _, waits = await arrivals(load, options.rate, bodies)
+    # Their Events are written by then.
+    await asyncio.sleep(EVENTS_SECONDS)
+    cpu = usage(scheduler.pid).cpu_seconds - before
+    in_order = sorted(1000 * wait for wait in waits.values())
+    return Round(quantile(in_order, 0.5), quantile(in_order, 0.99), 1000 * cpu / len(bodies))
+
+
 async def crowd(load: LoadGenerator, scheduler: ChildProcess, options: argparse.Namespace) -> None:
     """Very many pods held for good: plain pods, memory, and the end of the process."""
-    before = [
-        await p99_of_plain(load, options.rate, options.duration, []) for _ in range(options.rounds)
-    ]
     await load.clear_pods()
-    await asyncio.sleep(2)
+    rounds = range(options.rounds)
+    before = [await plain_round(load, scheduler, options, f"early{one}") for one in rounds]
     half = options.crowd // 2
     memory = [usage(scheduler.pid).rss_bytes]
     for indices in (range(half), range(half, options.crowd)):
         await load.create_pods(asked(indices, 590.0))
         await until_held(load, indices.stop)
         memory.append(usage(scheduler.pid).rss_bytes)
-    first, second = ((after - before) / half / 1024 for before, after in pairwise(memory))
-    after = []
-    for number in range(options.rounds):
-        count = int(options.rate * options.duration)
-        bodies = plain(range(count), f"late{number}")
-        _, waits = await arrivals(load, options.rate, bodies)
-        after.append(quantile(sorted(1000 * wait for wait in waits.values()), 0.99))
-    # The Events of the plain pods are written by then.
-    await asyncio.sleep(EVENTS_SECONDS)
+    per_pod = [(more - less) / half / 1024 for less, more in pairwise(memory)]
+    after = [await plain_round(load, scheduler, options, f"late{one}") for one in rounds]
     scheduler.must_run(0)
     began = monotonic()
     cpu = usage(scheduler.pid).cpu_seconds + cpu_of_ended_children()
     code = await asyncio.to_thread(scheduler.stop, 60.0)
     took, cpu = monotonic() - began, cpu_of_ended_children() - cpu
-    texts = [" ".join(f"{value:.0f}" for value in found) for found in (before, after)]
-    say(f"p99 of plain pods, ms: alone {texts[0]}, beside {options.crowd} held {texts[1]}")
-    say(f"ratio of the medians: {median(after) / median(before):.2f}")
+    for name, *figures in zip(
+        Round._fields, zip(*before, strict=True), zip(*after, strict=True), strict=True
+    ):
+        alone, beside = (" ".join(f"{value:.1f}" for value in values) for values in figures)
+        ratio = median(figures[1]) / median(figures[0])
+        say(
+            f"plain pods, {name}: alone {alone}, beside {options.crowd} held {beside}, "
+            f"ratio of the medians {ratio:.2f}"
+        )
     say(
-        f"memory per held pod, itself included: {first:.1f} KB each for the first half, "
-        f"{second:.1f} KB for the second"
+        f"memory per held pod, itself included: {per_pod[0]:.1f} KB each for the first half, "
+        f"{per_pod[1]:.1f} KB for the second"
     )
     say(f"SIGTERM to exit with code {code}: {took:.2f} s, {cpu:.2f} s of them CPU time")
 

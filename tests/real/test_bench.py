@@ -26,3 +26,19 @@ def test_benchmark_prints_a_table_for_kube_scheduler(assets: Assets) -> None:
     assert spread.split()[:3] == ["spread", "kube-scheduler", "30/30"]
     assert float(binds.split()[-1]) > 0
     assert float(events.split()[-1]) > 0
+
+
+def test_pods_held_at_permit_are_bound_beside_each_other(assets: Assets) -> None:
+    options = "--nodes 20 --burst 30 --crowd 40 --duration 1 --rate 10 --rounds 1 --timeout 30"
+    done = subprocess.run(
+        [sys.executable, "-m", "bench.permit", *options.split()],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=150,
+    )
+
+    assert done.returncode == 0, done.stderr
+    # One after the other they would take a minute.
+    assert ", 30 bound " in done.stdout
+    assert "SIGTERM to exit with code 0" in done.stdout
