@@ -10,6 +10,7 @@ import os
 import sys
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -31,7 +32,7 @@ WATCH_MEMORY_SECONDS = float(os.environ.get("KSCHED_LOAD_SECONDS", "1"))
 MEBIBYTE = 1 << 20
 
 
-async def items(transport: InProcessTransport, path: str) -> list[dict]:
+async def items(transport: InProcessTransport, path: str) -> list[dict[str, Any]]:
     answer = await transport.request("GET", path)
     return msgspec.json.decode(answer.body)["items"]
 
@@ -61,8 +62,8 @@ async def test_everything_is_bound_exactly_once_and_nothing_grows(tmp_path: Path
         command += ["--kube-api-burst=5000"]
         with ChildProcess("ksched", command, tmp_path / "ksched.log") as ksched:
             for number in range(PODS):
-                pod = make_pod(f"p{number}").req(cpu="500m", memory="1Gi")
-                await create("/api/v1/namespaces/default/pods", pod.to_dict())
+                made = make_pod(f"p{number}").req(cpu="500m", memory="1Gi")
+                await create("/api/v1/namespaces/default/pods", made.to_dict())
                 if number % 50 == 0:
                     await asyncio.sleep(0)
             async with asyncio.timeout(600):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -45,7 +47,7 @@ def filled() -> Metrics:
     return metrics
 
 
-def exposed(metrics: Metrics) -> dict:
+def exposed(metrics: Metrics) -> dict[str, Any]:
     text = generate_latest(metrics).decode()
     return {family.name: family for family in text_string_to_metric_families(text)}
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import Any
 
 from ksched.testing.builders import make_node, make_pod
 from ksched.testing.harness import cluster
@@ -11,11 +12,11 @@ from ksched.testing.harness import cluster
 README = (Path(__file__).parent.parent / "README.md").read_text()
 
 
-def example(name: str) -> dict:
+def example(name: str) -> dict[str, Any]:
     """The names that an example defines."""
     found = re.search(rf"<!-- example: {name} -->\n```python\n(.*?)```", README, re.DOTALL)
     assert found, f"README.md has no example called {name}"
-    names: dict = {}
+    names: dict[str, Any] = {}
     exec(found[1], names)
     return names
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import copy
 import shutil
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -23,7 +25,7 @@ pytestmark = [
     pytest.mark.skipif(KUBECTL is None, reason="kubectl is not on PATH"),
 ]
 
-DEPLOYMENT = {
+DEPLOYMENT: dict[str, Any] = {
     "apiVersion": "apps/v1",
     "kind": "Deployment",
     "metadata": {"name": "web"},
@@ -141,7 +143,8 @@ async def test_apply_twice_scale_and_delete(kubectl):
     file = kubectl.file(DEPLOYMENT)
     assert "deployment.apps/web created" in await kubectl("apply", "-f", file)
     assert "deployment.apps/web unchanged" in await kubectl("apply", "-f", file)
-    changed = {**DEPLOYMENT, "spec": {**DEPLOYMENT["spec"], "replicas": 3}}
+    changed = copy.deepcopy(DEPLOYMENT)
+    changed["spec"]["replicas"] = 3
     assert "configured" in await kubectl("apply", "-f", kubectl.file(changed))
     await kubectl.eventually("pods", count=3, state="Pending")
     await kubectl("scale", "deployment", "web", "--replicas=1")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -84,7 +86,7 @@ def test_an_equal_object_keeps_its_version():
 
 def test_a_stored_object_cannot_be_changed_from_outside():
     store = Store()
-    obj = {"metadata": {"name": "a", "namespace": "n"}, "spec": {"x": 1}}
+    obj: dict[str, Any] = {"metadata": {"name": "a", "namespace": "n"}, "spec": {"x": 1}}
     entry = store.create(PODS, obj)
     obj["spec"]["x"] = 2
     entry.decode()["spec"]["x"] = 3

@@ -7,7 +7,7 @@ import json
 import random
 import ssl
 from collections import deque
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -167,7 +167,8 @@ class FakeCluster:
         self.requests.append((asyncio.get_running_loop().time(), path))
         await asyncio.sleep(0)
         queue: asyncio.Queue[Any] = asyncio.Queue()
-        code, headers = 200, {}
+        code = 200
+        headers: Mapping[str, str] = {}
         if self.answers:
             answer = self.answers.popleft()
             if isinstance(answer, Exception):

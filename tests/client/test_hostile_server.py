@@ -7,6 +7,7 @@ import json
 import logging
 import random
 from contextlib import asynccontextmanager
+from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
@@ -122,7 +123,7 @@ def reflect(hostile, raw_server, witness):
     async def run(**options):
         server = await raw_server(hostile.handle)
         transport = HttpTransport(ClientConfig(f"http://127.0.0.1:{server.port}"), LoopClock())
-        settings = {
+        settings: dict[str, Any] = {
             "use_watch_list": False,
             "idle_timeout": 5.0,
             "initial_backoff": 0.01,

@@ -33,7 +33,10 @@ class Wire:
     @asynccontextmanager
     async def stream(self, path, *, idle_timeout=None):
         self._check()
-        yield StreamResponse(200, {}, None)
+        yield StreamResponse(200, {}, self._nothing())
+
+    async def _nothing(self):
+        yield b""
 
     def _check(self):
         if self.broken:

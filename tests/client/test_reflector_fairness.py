@@ -34,13 +34,14 @@ async def test_neighbours_run_while_much_is_decoded(cluster, witness, how):
             self.looks += 1
             return super().now() + self.looks / 1000
 
+    turns = 0
+
     async def neighbour():
         nonlocal turns
         while True:
             turns += 1
             await asyncio.sleep(0)
 
-    turns = 0
     cluster.offers_watch_list = how == "streaming list"
     clock = Slow()
     reflector = Reflector(

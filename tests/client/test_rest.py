@@ -6,6 +6,7 @@ import asyncio
 import json
 import random
 from email.utils import formatdate
+from typing import cast
 
 import pytest
 
@@ -15,7 +16,7 @@ from ksched.client.rest import ApiClient, Selection
 from ksched.client.retry import NO_RETRY, REPEATABLE, may_have_happened
 from ksched.errors import ApiError, Conflict, Gone, NotFound, TooManyRequests, Unavailable
 from ksched.testing.virtual_time import EPOCH
-from ksched.transport import JSON, NOT_SENT, STRATEGIC_MERGE_PATCH, Response
+from ksched.transport import JSON, NOT_SENT, STRATEGIC_MERGE_PATCH, Response, Transport
 
 
 class Script:
@@ -48,7 +49,7 @@ def failing(code, body=b"", **headers):
 def client_of(clock):
     def make(*answers, limiter=None):
         script = Script(*answers)
-        return ApiClient(script, clock, limiter, rng=random.Random(3)), script
+        return ApiClient(cast(Transport, script), clock, limiter, rng=random.Random(3)), script
 
     return make
 

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -177,7 +178,7 @@ SPREADS = st.lists(
     max_size=2,
     unique_by=lambda constraint: constraint.topology_key,
 ).map(tuple)
-ARGS = {
+ARGS: dict[str, st.SearchStrategy[Any]] = {
     "DefaultPreemption": st.builds(
         DefaultPreemptionArgs,
         min_candidate_nodes_percentage=PERCENT,

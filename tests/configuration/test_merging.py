@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 import pytest
@@ -65,7 +64,7 @@ def plugin_set(enabled: str = "", disabled: str = "") -> PluginSet:
     )
 
 
-def expand(available: Mapping[str, Any] = POINTS, **points: PluginSet) -> dict[str, str]:
+def expand(available: Any = POINTS, **points: Any) -> dict[str, str]:
     """Expand a profile and write each point as ``A B=5``."""
     profile = Profile(scheduler_name="s", plugins=Plugins(**points))
     return {

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import os
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -105,7 +105,7 @@ class Api:
     async def list(self, resource: Resource, query: str = "") -> dict[str, Any]:
         return await self.send("GET", resource.path(self.namespace) + query)
 
-    async def names(self, resource: Resource, **selectors: str) -> list[str]:
+    async def names(self, resource: Resource, **selectors: str) -> Sequence[str]:
         """The names that a selection lists, through the client's own pages."""
         page = await self.client.list_page(resource, Selection(self.namespace, **selectors))
         return [msgspec.json.decode(item)["metadata"]["name"] for item in page.items]
@@ -192,7 +192,11 @@ async def _embedded() -> AsyncIterator[Api]:
 async def _real(plane: ControlPlane) -> AsyncIterator[Api]:
     clock = LoopClock()
     config = load_client_config(clock, kubeconfig=str(plane.kubeconfig()), master="")
-    yield Api(HttpTransport(config, clock), lambda: plane.compact_etcd() and None)
+
+    def compact() -> None:
+        plane.compact_etcd()
+
+    yield Api(HttpTransport(config, clock), compact)
 
 
 @pytest.fixture(params=["embedded", pytest.param("real", marks=pytest.mark.real)])

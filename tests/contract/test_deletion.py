@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from ksched.client.watched_resources import POD_DISRUPTION_BUDGETS, PODS
@@ -10,7 +12,7 @@ from ksched.errors import ApiError, Conflict, NotFound, TooManyRequests
 pytestmark = pytest.mark.real_time
 
 
-async def running(api, name: str, **spec) -> dict:
+async def running(api, name: str, **spec) -> dict[str, Any]:
     """A pod on a node that its kubelet calls ready."""
     pod = await api.create_pod(name, **spec)
     await api.bind(pod, "n1")
@@ -145,7 +147,7 @@ async def budget(api, name: str, **status) -> None:
     await api.update(POD_DISRUPTION_BUDGETS, created, "status")
 
 
-async def evict(api, name: str, **options) -> dict:
+async def evict(api, name: str, **options) -> dict[str, Any]:
     body = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": name}}
     if options:
         body["deleteOptions"] = options

@@ -97,7 +97,7 @@ async def test_a_class_that_was_deleted_is_kept_by_its_pods(api):
 
 
 def lock(api, identity: str):
-    settings = LeaderElection(resourceName="lock", resourceNamespace=api.namespace)
+    settings = LeaderElection(resource_name="lock", resource_namespace=api.namespace)
     return make_lock(settings, api.client, api.clock, identity, "contract")
 
 

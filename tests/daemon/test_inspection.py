@@ -48,6 +48,7 @@ async def test_difference_that_stays_is_told(caplog):
         c.scheduler.cache.add_node(make_node("phantom").obj())
         found = await compare_with_api_server(c.scheduler)
 
+    assert found is not None
     assert found.redundant_nodes == {"phantom"}
     (record,) = (r for r in caplog.records if "differs" in r.message)
     assert record.redundant_nodes == "phantom"

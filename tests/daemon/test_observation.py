@@ -5,11 +5,13 @@ from __future__ import annotations
 import asyncio
 import logging
 from contextlib import asynccontextmanager
+from typing import Any
 
 import pytest
 from prometheus_client.exposition import generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
+from ksched.clock import LoopClock
 from ksched.daemon.observation import LAG_PROBE_SECONDS, Observation
 from ksched.framework import PermitResult, wait
 from ksched.metrics import Metrics
@@ -27,7 +29,7 @@ async def observed_cluster(**options):
         yield c, observation
 
 
-def samples(observation) -> dict:
+def samples(observation) -> dict[Any, Any]:
     text = generate_latest(observation.metrics).decode()
     return {
         (sample.name, *sorted(sample.labels.values())): sample.value
@@ -165,14 +167,14 @@ async def test_probe_measures_how_long_the_loop_was_kept(monkeypatch):
     observation = Observation(Metrics())
     lag = observation.metrics.event_loop_lag.of()
 
-    class Clock:
+    class Slow(LoopClock):
         async def sleep(self, seconds):
             nonlocal at
             at += seconds + (0.5 if lag.count else 0.0)
             await asyncio.sleep(seconds)
 
     async with asyncio.TaskGroup() as tasks:
-        probe = tasks.create_task(observation.probe_event_loop(Clock()))
+        probe = tasks.create_task(observation.probe_event_loop(Slow()))
         await asyncio.sleep(2.5 * LAG_PROBE_SECONDS)
         probe.cancel()
 

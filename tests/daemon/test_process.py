@@ -62,7 +62,7 @@ class Server:
     async def bound(self):
         return [pod for pod in await self.pods() if pod["spec"].get("nodeName")]
 
-    def bindings(self) -> Counter:
+    def bindings(self) -> Counter[str]:
         """How often each pod was bound with success."""
         return Counter(
             audit.path

@@ -53,8 +53,10 @@ async def test_the_stack_names_plugin_and_pod(point: str, activity: str) -> None
         seen.append(here())
         return SUCCESS
 
-    more = {"score": 0} if point == "pre_score" else {}
-    plugin = FakePlugin("Slow", **{point: answer}, **more)
+    answers: dict[str, Any] = {point: answer}
+    if point == "pre_score":
+        answers["score"] = 0
+    plugin = FakePlugin("Slow", **answers)
     async with cluster(nodes=2, plugins=[plugin]) as c:
         await c.create(make_pod("web"))
         await c.settle()
@@ -73,7 +75,8 @@ async def test_the_stack_names_an_async_plugin_that_does_not_wait(point: str) ->
         seen.append(here())
         return SUCCESS
 
-    plugin = FakePlugin("Slow", **{point: SUCCESS})
+    answers: dict[str, Any] = {point: SUCCESS}
+    plugin = FakePlugin("Slow", **answers)
     setattr(plugin, point, answer)
     async with cluster(nodes=1, plugins=[plugin]) as c:
         await c.create(make_pod("web"))

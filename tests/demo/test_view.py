@@ -121,7 +121,7 @@ async def test_a_screen_is_drawn_anew_when_its_size_changes() -> None:
             tasks.start_soon(Screen(console, view, c.clock).run)
             await c.clock.sleep(1)
             before = len(console.file.getvalue())
-            console.size = (90, 30)  # type: ignore[assignment]
+            console.size = (90, 30)
             await c.clock.sleep(1)
             tasks.cancel_scope.cancel()
         frame = console.file.getvalue()[before:]

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Awaitable, Callable
 from itertools import pairwise
+from typing import Any
 
 import anyio
 import pytest
@@ -74,7 +74,7 @@ def now() -> float:
 class Leader:
     """An elector whose work waits for ever and remembers when it was cancelled."""
 
-    def __init__(self, lock: Lock, **config: float) -> None:
+    def __init__(self, lock: Lock, **config: Any) -> None:
         self.lock = lock
         self.elector = Elector(
             lock,
@@ -168,8 +168,9 @@ async def test_duration_is_written_in_whole_seconds(seconds: float, written: int
     async with asyncio.timeout(1):
         await leader.elector.run(lambda: asyncio.sleep(0.1))
 
-    (record,) = {lock.record} if lock.record else ()
-    assert record.lease_duration_seconds == 1  # given back
+    given_back: LeaderElectionRecord | None = lock.record
+    assert given_back is not None
+    assert given_back.lease_duration_seconds == 1  # given back
     task = asyncio.create_task(leader.elector.run(lambda: asyncio.sleep(10)))
     await asyncio.sleep(0.01)
     assert lock.record is not None
@@ -203,8 +204,7 @@ async def test_renewals_come_closer_together_towards_the_end() -> None:
     async with asyncio.TaskGroup() as tasks:
         tasks.create_task(leader.lead_until_lost())
         await asyncio.sleep(1)
-        update: Callable[[LeaderElectionRecord, float], Awaitable[None]] = refuse
-        lock.update = update  # type: ignore[method-assign]
+        lock.update = refuse  # type: ignore[method-assign]
 
     tries = sorted({at for at, what, _ in lock.calls if what == "refused"})
     assert tries == [2.0, 4.0, 6.0, 8.0, 9.0, 9.5, 9.75]

@@ -83,7 +83,8 @@ async def test_reads_do_not() -> None:
     wire = Wire()
     transport = WriteFence(lambda: 0.0).guard(wire)  # type: ignore[arg-type]
     await transport.request("GET", "/x")
-    assert transport.stream("/x", idle_timeout=3.0) == ("/x", 3.0)
+    stream: object = transport.stream("/x", idle_timeout=3.0)
+    assert stream == ("/x", 3.0)
     await transport.aclose()
 
     assert wire.sent == [("GET", 30.0), ("close", 0.0)]

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from ksched.api.objects import Container, PodSpec, ResourceRequirements
@@ -24,7 +26,8 @@ class NoClient:
 
 
 def spec(**fields: ResourceRequirements) -> PodSpec:
-    return PodSpec(**{name: [Container(resources=one)] for name, one in fields.items()})
+    containers: dict[str, Any] = {name: [Container(resources=one)] for name, one in fields.items()}
+    return PodSpec(**containers)
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -209,12 +210,13 @@ ANSWERS = st.recursive(
 @given(ANSWERS)
 def test_any_answer_is_understood_or_refused(answer: Any) -> None:
     data = json.dumps(answer).encode()
-    for decode in (
+    decoders: list[Callable[[bytes], Any]] = [
         decode_filter_result,
         decode_host_priorities,
         decode_binding_result,
         decode_preemption_result,
-    ):
+    ]
+    for decode in decoders:
         try:
             result = decode(data)
         except msgspec.DecodeError:

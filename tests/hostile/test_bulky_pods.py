@@ -232,6 +232,7 @@ async def test_a_pod_that_is_set_aside_says_why_lets_others_pass_and_gets_its_an
         await c.create(bulky_pod("node affinity terms", SIZE))
         await c.settle()
         condition = c.condition("bulky")
+        assert condition is not None
         assert condition["reason"] == "Unschedulable"
         assert condition["message"].startswith("the spec is so large that the attempt was cut")
 

@@ -24,8 +24,9 @@ def is_running(pid: int) -> bool:
 
 def test_child_ends_with_its_block(tmp_path: Path) -> None:
     with ChildProcess("sleeper", SLEEPER, tmp_path / "log") as child:
-        assert child.exit_code is None
+        code_inside = child.exit_code
 
+    assert code_inside is None
     assert child.exit_code == -signal.SIGTERM
     assert not is_running(child.pid)
 

@@ -132,7 +132,7 @@ class Trial:
         for pod in gated:
             for scheduler in SCHEDULERS:
                 path = f"{PODS}/{_name(pod, scheduler)}"
-                patch = {"spec": {"schedulingGates": []}}
+                patch: dict[str, Any] = {"spec": {"schedulingGates": []}}
                 answer = self._plane.request("PATCH", path, patch, content_type=MERGE)
                 assert answer.status == 200, answer.body
         self._until_told(NO_ROOM, gated)

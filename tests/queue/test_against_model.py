@@ -355,7 +355,8 @@ class Walk:
 
     def event(self) -> None:
         kind = self.choose(["label", "gone", "node", "group", "volume", "nobody's", "everybody's"])
-        new = self.choose({"label": ["db", "web"], "gone": [0, 1]}.get(kind, [None]))
+        choices: dict[str, list[Any]] = {"label": ["db", "web"], "gone": [0, 1]}
+        new = self.choose(choices.get(kind, [None]))
         if kind != "nobody's":
             self.events.append((kind, new, None))
         for pod in self.at(*WAITING):

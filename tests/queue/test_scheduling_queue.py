@@ -161,7 +161,7 @@ async def test_two_consumers_never_get_the_same_pod() -> None:
         await asyncio.sleep(1)
         queue.add(info("a"))
         queue.add(info("b"))
-    assert {popped.result().pod.name for popped in pops if popped.result()} == {"a", "b"}
+    assert {queued.pod.name for popped in pops if (queued := popped.result())} == {"a", "b"}
 
 
 # -- work done, counted ---------------------------------------------------------------------------
@@ -202,10 +202,15 @@ async def test_groups_of_other_plugins_are_not_looked_at(monkeypatch: pytest.Mon
     await stuck(queue, 50)
     looked_at = []
     ask = queue._hints.pods_worth_requeuing
+
+    def look(group: Any, *rest: Any) -> Any:
+        looked_at.append(group)
+        return ask(group, *rest)
+
     monkeypatch.setattr(
         queue._hints,
         "pods_worth_requeuing",
-        lambda group, *rest: looked_at.append(group) or ask(group, *rest),
+        look,
     )
     queue.move_all_to_active_or_backoff(label)
     assert looked_at == []

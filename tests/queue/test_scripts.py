@@ -134,7 +134,7 @@ class QueueScript:
         self.preemption = Preemption()
         self.queue = self.make_queue()
 
-    def make_queue(self, **settings: float) -> SchedulingQueue:
+    def make_queue(self, **settings: Any) -> SchedulingQueue:
         plugins = [Fit(), Affinity(), Gang(), Broken(), Gates(), self.preemption]
         gating = [(plugin.name, plugin.pre_enqueue) for plugin in (Gates(), self.preemption)]
         return SchedulingQueue(

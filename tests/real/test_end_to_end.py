@@ -9,6 +9,7 @@ import signal
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -394,7 +395,7 @@ def test_kubectl_describe_reads_as_with_kube_scheduler(
         for name, scheduler in (("their-pod", "theirs"), ("ours-pod", "default-scheduler")):
             site.create(PODS, sized(name, cpu, schedulerName=scheduler, **spec))
         theirs, ours = (
-            site.until(lambda name=name: described(site.plane, name, reason), f"{name} is decided")
+            site.until(partial(described, site.plane, name, reason), f"{name} is decided")
             for name in ("their-pod", "ours-pod")
         )
 

@@ -16,6 +16,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -53,6 +54,10 @@ def election(name: str) -> dict[str, Any]:
             "resourceName": name,
         }
     }
+
+
+def _has_binds(audit: AuditLog, count: int) -> bool:
+    return len(audit.binds()) > count
 
 
 def until(condition: Callable[[], Any], what: str) -> Any:
@@ -111,6 +116,9 @@ class Replica:
     def restart(self) -> None:
         self._log_began = len(self.process.log())
         self.process = self._start()
+
+    def kill(self) -> None:
+        self.process.kill()
 
     def is_candidate(self) -> bool:
         """Whether it follows, or leads, since it started or lost its lease."""
@@ -217,7 +225,7 @@ def fleet(plane: ControlPlane, audit: AuditLog) -> Iterator[Fleet]:
         proxies = [stack.enter_context(TcpProxy(port, f"127.0.0.{2 + i}")) for i in range(3)]
         replicas = [Replica(plane, number, proxy) for number, proxy in enumerate(proxies)]
         for replica in replicas:
-            stack.callback(lambda one=replica: one.process.kill())
+            stack.callback(replica.kill)
         yield Fleet(plane, audit, replicas)
 
 
@@ -238,8 +246,8 @@ def test_one_replica_binds_whatever_happens_to_the_others(
     with load(plane) as names:
         for disaster in rounds:
             fleet.wait_complete()
-            before = len(audit.binds())
-            until(lambda n=before: len(audit.binds()) > n + 20, "the leader binds")
+            twenty_more = len(audit.binds()) + 20
+            until(partial(_has_binds, audit, twenty_more), "the leader binds")
             disaster()
     until(lambda: all_bound(plane, names), "every pod is bound")
 

@@ -184,10 +184,10 @@ async def test_a_wait_and_a_call_must_both_be_over() -> None:
 async def test_a_synchronous_method_may_return_what_is_to_be_awaited(is_rejected: bool) -> None:
     asked = Asked()
 
-    def permit(*args: Any) -> Awaitable[Any]:
+    def permit(*args: Any) -> Any:
         return Asked.permit(asked, *args)
 
-    asked.permit = permit  # type: ignore[method-assign]
+    asked.permit = permit  # type: ignore[assignment, method-assign]
     plugins: list[Any] = [asked]
     if is_rejected:
         plugins.append(FakePlugin("Strict", permit=unschedulable("no")))

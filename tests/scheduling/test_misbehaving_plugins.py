@@ -265,7 +265,8 @@ ASYNC_POINTS = ["pre_filter", "post_filter", "reserve", "permit", "pre_bind", "b
 
 @pytest.mark.parametrize("point", ASYNC_POINTS)
 async def test_a_plugin_that_never_answers_is_cut_off_and_named(point: str) -> None:
-    plugin = FakePlugin("Odd", **{point: NEVER})
+    answers: dict[str, Any] = {point: NEVER}
+    plugin = FakePlugin("Odd", **answers)
     plugin.timeout_seconds = 5
     config = {"profiles": [{"plugins": ODD_BINDS if point == "bind" else {}}]}
     async with cluster(nodes=2, config=config, plugins=[plugin]) as c:

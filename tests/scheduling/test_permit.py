@@ -5,6 +5,8 @@ framework/runtime/waiting_pods_map.go, schedule_one.go: bindingCycle (v1.36).
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from ksched.framework import (
@@ -151,7 +153,7 @@ async def test_a_pod_that_is_being_deleted_does_not_go_on_waiting() -> None:
 async def test_a_pod_deleted_while_an_async_plugin_is_asked_does_not_wait_for_permission(
     point: str,
 ) -> None:
-    answers: dict[str, object] = {"permit": waiting(600), point: After(5, SUCCESS)}
+    answers: dict[str, Any] = {"permit": waiting(600), point: After(5, SUCCESS)}
     if point == "permit":
         answers["permit"] = After(5, waiting(600))
     plugin = FakePlugin("Slow", **answers)
@@ -169,7 +171,8 @@ async def test_a_pod_deleted_while_an_async_plugin_is_asked_does_not_wait_for_pe
 async def test_a_pod_bound_elsewhere_while_an_async_plugin_is_asked_stays_there(
     point: str,
 ) -> None:
-    plugin = FakePlugin("Slow", **{point: After(5, SUCCESS)})
+    answers: dict[str, Any] = {point: After(5, SUCCESS)}
+    plugin = FakePlugin("Slow", **answers)
     async with cluster(nodes=1, plugins=[plugin]) as c:
         checkers = Checkers(c)
         await c.create(make_pod("web").req(cpu="3"))

@@ -143,7 +143,7 @@ class Stubborn:
             return False
         raise ValueError("boom")
 
-    __eq__ = __lt__  # type: ignore[assignment]
+    __eq__ = __lt__
     __hash__ = None  # type: ignore[assignment]
 
 

@@ -6,6 +6,7 @@ import contextlib
 import pytest
 
 from ksched.testing import virtual_time
+from ksched.testing.virtual_time import VirtualLoop
 
 
 async def test_an_hour_of_sleep_ends_at_the_exact_second() -> None:
@@ -75,6 +76,7 @@ async def test_a_timer_a_trifle_ahead_of_another_does_not_set_it_off() -> None:
 
 async def test_timers_that_came_due_while_busy_fire_afterwards() -> None:
     loop = asyncio.get_running_loop()
+    assert isinstance(loop, VirtualLoop)
     woken = asyncio.create_task(asyncio.sleep(3, "late"))
     await asyncio.sleep(1)
     loop.keep_busy(20)

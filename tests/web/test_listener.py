@@ -8,6 +8,7 @@ import logging
 import socket
 import ssl
 from contextlib import asynccontextmanager
+from typing import Any
 
 import pytest
 import trustme
@@ -24,7 +25,8 @@ class Echo(asyncio.Protocol):
     """Answers every line; marks the connection busy between ``[`` and ``]``."""
 
     def __init__(self, site):
-        self.site, self.request = site, None
+        self.site = site
+        self.request: Any = None
 
     def connection_made(self, transport):
         self.transport = transport
@@ -171,7 +173,9 @@ async def test_without_descriptors_it_pauses_and_goes_on(monkeypatch, caplog):
     ("descriptors", "limit"), [(64, 8), (256, 32), (1024, 128), (1 << 20, 128), (4, 1), (-1, 128)]
 )
 def test_readers_get_a_share_of_the_descriptors(monkeypatch, descriptors, limit):
-    monkeypatch.setattr(module.resource, "getrlimit", lambda which: (descriptors, descriptors))
+    monkeypatch.setattr(
+        "ksched.web.listener.resource.getrlimit", lambda which: (descriptors, descriptors)
+    )
     assert connection_limit() == limit
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 
 import msgspec
 import pytest
@@ -31,7 +32,7 @@ async def count_turns(turns):
 
 
 async def test_others_have_their_turn_after_every_slice():
-    turns = []
+    turns: list[int] = []
     async with asyncio.TaskGroup() as group:
         other = group.create_task(count_turns(turns))
         body = await Renderer().page("x", Source(100 * SLICE).pieces)
@@ -93,7 +94,7 @@ async def test_one_page_is_written_at_a_time():
             yield b"x"
 
     renderer = Renderer()
-    await asyncio.gather(*(renderer.page(name, lambda name=name: pieces(name)) for name in "abc"))
+    await asyncio.gather(*(renderer.page(name, partial(pieces, name)) for name in "abc"))
 
     assert active == sorted(active), "pages are not interleaved"
 

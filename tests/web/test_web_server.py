@@ -26,8 +26,9 @@ LOOPBACK = "127.0.0.1"
 class Site:
     """A cluster whose scheduler is asked over HTTP; ``problem`` makes it unready."""
 
-    def __init__(self, cluster, session, url):
+    def __init__(self, cluster, session, url, observation):
         self.cluster, self.session, self.url, self.problem = cluster, session, url, ""
+        self.observation = observation
 
     async def get(self, path, **options):
         async with self.session.get(self.url + path, **options) as answer:
@@ -44,8 +45,7 @@ async def serving(ssl_context=None, **options):
     observation = Observation(Metrics())
     async with cluster(observer=observation, **options) as c, aiohttp.ClientSession() as session:
         observation.attach(c.scheduler)
-        site = Site(c, session, "")
-        site.observation = observation
+        site = Site(c, session, "", observation)
         server = WebServer(
             c.scheduler,
             observation.metrics,

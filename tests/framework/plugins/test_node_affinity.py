@@ -291,6 +291,7 @@ def test_a_preference_that_cannot_be_parsed_is_an_error() -> None:
 
     status = NodeAffinity().pre_score(CycleState(), pod, bench.snapshot.table.all())
 
+    assert isinstance(status, Status)
     assert status.code is error().code
     assert 'Unsupported value: "Near"' in status.message
 

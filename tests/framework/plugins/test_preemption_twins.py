@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections import Counter
 
 import numpy as np
 import pytest
@@ -105,7 +106,7 @@ async def _find(decider: Decider, pod: Pod, kind: type[DryRun], num_candidates: 
     decider.cache.update_snapshot()
     fit = await decider.cycle.find_nodes(profile, state, info)
     if not isinstance(fit, Diagnosis):
-        return Findings(0, [], [], {})
+        return Findings(0, [], [], Counter())
     assert fit.node_statuses is not None
     rows = fit.node_statuses.rows_with(Code.UNSCHEDULABLE)
     evictable = plugin._evictable.below(info.priority)

@@ -88,8 +88,8 @@ KINDS_OF_POD = (
     make_pod("image").req(cpu="500m", memory="1Gi").image("app:1"),
     make_pod("likes-zone-a")
     .req(cpu="1")
-    .preferred_node_affinity(10, {"key": "zone", "operator": "In", "values": ["a"]})
-    .required_node_affinity({"key": "disk", "operator": "Exists"}),
+    .preferred_node_affinity(10, ("zone", "In", ["a"]))
+    .required_node_affinity(("disk", "Exists")),
     make_pod("pinned").req(cpu="1").merge(PINNED),
 )
 NAMES = [f"n{number}" for number in range(6)]

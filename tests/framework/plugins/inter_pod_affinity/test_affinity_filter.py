@@ -332,6 +332,7 @@ def test_pods_with_nothing_required_are_skipped(
     bench = PluginBench([node.obj() for node in NODES], [one.obj() for one in running])
     status = _plugin().pre_filter(CycleState(), bench.pod_info(pod.obj()), bench.snapshot)
 
+    assert isinstance(status, Status)
     assert status.is_skip is skips
 
 
@@ -407,7 +408,9 @@ def test_a_dry_run_changes_the_counts(
 ) -> None:
     bench = PluginBench([node.obj() for node in NODES], [one.obj() for one in running])
     plugin, state, info = _plugin(), CycleState(), bench.pod_info(pod.obj())
-    assert plugin.pre_filter(state, info, bench.snapshot).is_success
+    status = plugin.pre_filter(state, info, bench.snapshot)
+    assert isinstance(status, Status)
+    assert status.is_success
     before = plugin.filter_nodes(state, info, bench.snapshot.table.all()).codes.tolist()
     changed, node = state.clone(), bench.snapshot.table.infos[0].clone()
     update = plugin.add_pod if change == "add" else plugin.remove_pod

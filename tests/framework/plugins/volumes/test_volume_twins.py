@@ -200,7 +200,7 @@ class Life:
         made = [] if volumes is None else [one.claim for one in volumes.provisioned]
         wanted = dict.fromkeys(one.metadata.key for one in provisioned)
         assert [one.metadata.key for one in made] == list(wanted)
-        promised = [*(one.volume for one in got if one.is_changed), *made]
+        promised: list[Any] = [*(one.volume for one in got if one.is_changed), *made]
         for obj in promised:
             self.objects[type(obj)][obj.metadata.key] = obj
         self.reserved.append((state, info, name, promised))
@@ -213,7 +213,8 @@ class Life:
         is_confirmed = self.random.random() < 0.5
         for obj in promised:
             kind, meta = type(obj), obj.metadata
-            if self.objects[kind].get(meta.key) is not obj:
+            newest: Any = self.objects[kind].get(meta.key)
+            if newest is not obj:
                 continue
             if is_confirmed:
                 version = str(self.random.randrange(10**9))
