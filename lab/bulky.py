@@ -15,9 +15,11 @@ MOST: Mapping[str, int] = {
     "extended resources": 20_000,
     "node affinity terms": 25_000,
     "node affinity terms over host names": 8_000,
+    "requirements of one node affinity term": 20_000,
     "values of one expression": 50_000,
     "preferred node affinity terms": 10_000,
     "pod affinity terms": 12_000,
+    "requirements of one pod affinity term": 40_000,
     "pod anti-affinity terms": 12_000,
     "preferred pod affinity terms": 12_000,
     "host ports": 18_000,
@@ -113,6 +115,13 @@ def _node_affinity_hosts(pod: PodBuilder, size: int) -> PodBuilder:
     )
 
 
+def _node_requirements(pod: PodBuilder, size: int) -> PodBuilder:
+    """One term whose requirements nearly all nodes meet: none settles the others."""
+    found = [_expression(HOSTNAME, "NotIn", f"node-{number % 5000}") for number in range(1, size)]
+    found.append(_expression("pool", "DoesNotExist"))
+    return _node_terms(pod, [{"matchExpressions": found}])
+
+
 def _values(pod: PodBuilder, size: int) -> PodBuilder:
     return _node_terms(pod, [_term(HOSTNAME, "In", *(f"host-{one}" for one in range(size)))])
 
@@ -138,6 +147,12 @@ def _pod_terms(size: int) -> list[Json]:
 
 def _pod_affinity(pod: PodBuilder, size: int) -> PodBuilder:
     return pod.merge({"spec": {"affinity": {"podAffinity": {REQUIRED: _pod_terms(size)}}}})
+
+
+def _pod_requirements(pod: PodBuilder, size: int) -> PodBuilder:
+    labels = {f"k{number}": "v" for number in range(size)}
+    term = {"topologyKey": "zone", "labelSelector": {"matchLabels": labels}}
+    return pod.merge({"spec": {"affinity": {"podAffinity": {REQUIRED: [term]}}}})
 
 
 def _pod_anti_affinity(pod: PodBuilder, size: int) -> PodBuilder:
@@ -222,9 +237,11 @@ _BULKY: Mapping[str, Callable[[PodBuilder, int], PodBuilder]] = {
     "extended resources": _resources,
     "node affinity terms": _node_affinity,
     "node affinity terms over host names": _node_affinity_hosts,
+    "requirements of one node affinity term": _node_requirements,
     "values of one expression": _values,
     "preferred node affinity terms": _preferred_node_affinity,
     "pod affinity terms": _pod_affinity,
+    "requirements of one pod affinity term": _pod_requirements,
     "pod anti-affinity terms": _pod_anti_affinity,
     "preferred pod affinity terms": _preferred_pod_affinity,
     "host ports": _host_ports,

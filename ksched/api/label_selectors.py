@@ -5,7 +5,7 @@ Follows ``metav1.LabelSelectorAsSelector`` and ``labels.Requirement`` (apimachin
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from ksched.api.label_syntax import (
@@ -78,13 +78,13 @@ class Selector(NamedTuple):
         """
         if self.matches_nothing:
             return self
-        return _selector((*self.requirements, *from_match_labels(labels).requirements))
+        return selector_of((*self.requirements, *from_match_labels(labels).requirements))
 
     def intersection(self, other: Selector) -> Selector:
         """Return the selector of what both select."""
         if self.matches_nothing or other.matches_nothing:
             return NOTHING
-        return _selector((*self.requirements, *other.requirements))
+        return selector_of((*self.requirements, *other.requirements))
 
     def __str__(self) -> str:
         if self.matches_nothing:
@@ -101,20 +101,21 @@ def compile_selector(selector: LabelSelector | None) -> Selector:
 
     Raises ``InvalidSelector`` naming everything that is wrong with the first bad requirement.
     """
-    if selector is None:
-        return NOTHING
-    found = [
-        _checked(key, IN, (value,), "matchLabels") for key, value in selector.match_labels.items()
-    ]
+    return NOTHING if selector is None else selector_of(requirements_of(selector))
+
+
+def requirements_of(selector: LabelSelector) -> Iterator[Requirement]:
+    """Compile a selector's requirements one by one; raises ``InvalidSelector`` at the first bad."""
+    for key, value in selector.match_labels.items():
+        yield _checked(key, IN, (value,), "matchLabels")
     for index, expression in enumerate(selector.match_expressions):
         path = f"matchExpressions[{index}]"
-        found.append(_checked(expression.key, expression.operator, expression.values, path))
-    return _selector(found)
+        yield _checked(expression.key, expression.operator, expression.values, path)
 
 
 def from_match_labels(labels: Mapping[str, str]) -> Selector:
     """Compile a plain map (the selector of a Service), which nobody validates."""
-    return _selector(Requirement(key, frozenset((value,)), True) for key, value in labels.items())
+    return selector_of(Requirement(key, frozenset((value,)), True) for key, value in labels.items())
 
 
 def requirement(key: str, operator: str, values: Sequence[str]) -> Requirement:
@@ -166,7 +167,8 @@ def _checked(key: str, operator: str, values: Sequence[str], path: str) -> Requi
     return checked
 
 
-def _selector(requirements: Iterable[Requirement]) -> Selector:
+def selector_of(requirements: Iterable[Requirement]) -> Selector:
+    """The selector that demands all of these."""
     unique = set(requirements)
     if len(unique) < 2:
         return Selector(tuple(unique))

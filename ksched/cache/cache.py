@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from itertools import islice
 
 from msgspec import Struct
 
@@ -48,7 +49,8 @@ class SchedulerCache:
         self._nodes: dict[str, NodeInfo] = {}
         self._pods: dict[str, CachedPod] = {}
         self._assumed: dict[str, CachedPod] = {}
-        self._dirty: dict[str, int] = {}
+        self.changed_nodes: dict[str, int] = {}
+        """What ``update_snapshot`` has to look at, and how much of it changed."""
         self._apart: dict[str, Node] = {}
         self.snapshot = Snapshot(axis)
 
@@ -227,14 +229,22 @@ class SchedulerCache:
     # -- publishing -----------------------------------------------------------------------------
 
     def _mark(self, node_name: str, dirty: int) -> None:
-        if dirty >= self._dirty.get(node_name, _OBJECTS):
-            self._dirty[node_name] = dirty
+        if dirty >= self.changed_nodes.get(node_name, _OBJECTS):
+            self.changed_nodes[node_name] = dirty
 
-    def update_snapshot(self) -> Snapshot:
-        """Bring the snapshot up to date; only what changed is copied. Call between cycles only."""
+    def update_snapshot(self, at_most: int | None = None) -> Snapshot:
+        """Bring the snapshot up to date; only what changed is copied. Call between cycles only.
+
+        ``at_most`` so many nodes, so that the caller can pause between two parts of the work.
+        """
         snapshot = self.snapshot
         table = snapshot.table
-        for name, dirty in self._dirty.items():
+        changed, rest = self.changed_nodes, {}
+        if at_most is not None and len(changed) > at_most:
+            items = iter(changed.items())
+            changed, rest = dict(islice(items, at_most)), dict(items)
+        self.changed_nodes = rest
+        for name, dirty in changed.items():
             info = self._nodes.get(name)
             row = table.rows.get(name)
             if info is None or info.node is None:
@@ -256,7 +266,6 @@ class SchedulerCache:
             except Exception:
                 log.exception("node set apart, it cannot be published", extra={"node": name})
                 self._set_apart(name, info.node)
-        self._dirty.clear()
         return snapshot
 
     def _set_apart(self, name: str, node: Node) -> None:

@@ -12,12 +12,18 @@ from ksched.api.objects import Labels
 
 ZONE_KEYS = ("failure-domain.beta.kubernetes.io/zone", "topology.kubernetes.io/zone")
 REGION_KEYS = ("failure-domain.beta.kubernetes.io/region", "topology.kubernetes.io/region")
+_OLD_ZONE, _ZONE = ZONE_KEYS
+_OLD_REGION, _REGION = REGION_KEYS
 
 
 def zone_of(labels: Labels) -> str:
     """Region and zone as one key; empty if a node has neither label."""
-    zone = next((labels[key] for key in ZONE_KEYS if key in labels), "")
-    region = next((labels[key] for key in REGION_KEYS if key in labels), "")
+    zone = labels.get(_OLD_ZONE)
+    if zone is None:
+        zone = labels.get(_ZONE, "")
+    region = labels.get(_OLD_REGION)
+    if region is None:
+        region = labels.get(_REGION, "")
     return f"{region}:\x00:{zone}" if zone or region else ""
 
 

@@ -6,6 +6,7 @@ async, extenders, and per-node plugins over many nodes; the snapshot does not ch
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import random
 from collections.abc import Mapping
@@ -50,6 +51,9 @@ from ksched.queue.nominator import ExpectedPods, Nominator
 from ksched.unexpected_errors import UnexpectedErrors
 
 log = logging.getLogger(__name__)
+
+SNAPSHOT_SLICE = 500
+"""How many changed nodes are published before the event loop gets its turn: about 10 ms of work."""
 
 BLIND_DRAWS = 2
 """How often any node is drawn in the hope that it is one of the best. Where many are, this is
@@ -116,6 +120,9 @@ class SchedulingCycle:
         self.is_running = True
         profile = self._profiles[queued.pod.template.spec.scheduler_name]
         try:
+            while len(self._cache.changed_nodes) > SNAPSHOT_SLICE:
+                self._cache.update_snapshot(SNAPSHOT_SLICE)
+                await asyncio.sleep(0)
             self._cache.update_snapshot()
             state = CycleState()
             fit = await self.find_nodes(profile, state, queued.pod)

@@ -86,7 +86,8 @@ def report(episode: Episode, problem: str, out: Path | None) -> None:
     print(f"seed {episode.seed}: {problem[:2000]}", flush=True)
     if episode.history:
         newest = msgspec.json.encode(episode.history[-1])
-        print(f"  newest object ({len(newest)} bytes): {newest[:1000].decode()}")
+        text = newest[:1000].decode(errors="replace")
+        print(f"  newest object ({len(newest)} bytes): {text}")
     if out is not None:
         out.mkdir(parents=True, exist_ok=True)
         target = out / f"fuzz-{episode.seed}.json"

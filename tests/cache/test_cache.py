@@ -55,6 +55,19 @@ def test_a_known_node_may_come_to_offer_any_number_of_new_resources(cache: Sched
     assert offered == {name: int(amount) for name, amount in devices.items()}
 
 
+def test_a_snapshot_may_be_brought_up_to_date_in_parts(cache: SchedulerCache) -> None:
+    for number in range(3, 8):
+        cache.add_node(make_node(f"n{number}").obj())
+    assert len(cache.update_snapshot(at_most=3)) == 3
+    cache.remove_node("n1")
+    cache.add_node(make_node("n2").label(zone="a").obj())
+    assert len(cache.update_snapshot(at_most=3)) == 6
+    table = cache.update_snapshot().table
+    assert not cache.changed_nodes
+    assert set(table.rows) == {f"n{number}" for number in range(2, 8)}
+    assert table.infos[table.rows["n2"]].labels["zone"] == "a"
+
+
 def test_sums_beyond_an_int64_stop_there_and_come_back(cache: SchedulerCache) -> None:
     largest = 2**63 - 1
     cache.add_pod(info(cache, WEB))

@@ -105,8 +105,10 @@ async def test_an_attempt_costs_what_the_spec_and_the_cluster_have_not_their_pro
     [
         ("node affinity terms", SIZE),
         ("node affinity terms over host names", SIZE),
+        ("requirements of one node affinity term", 2 * SIZE),
         ("preferred node affinity terms", SIZE),
         ("pod affinity terms", 4 * SIZE),
+        ("requirements of one pod affinity term", 4 * SIZE),
         ("pod anti-affinity terms", 4 * SIZE),
         ("preferred pod affinity terms", 4 * SIZE),
     ],

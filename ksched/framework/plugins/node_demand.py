@@ -27,14 +27,17 @@ from ksched.framework import NodeRows, PodTemplate, template_fact
 from ksched.framework.plugins.node_matching import (
     Bools,
     Ints,
+    Matched,
     NodeMatcher,
+    both,
     matches_required,
     preference,
 )
 from ksched.framework.time_slices import Steps, at_once
 
 LARGE = 256
-"""From this many terms on they are asked in slices; so many take a millisecond or two."""
+"""From this many terms and requirements on they are asked in slices; so many take a millisecond or
+two."""
 
 MAX_PROBLEMS = 16
 """So many problems of a selector are told."""
@@ -61,6 +64,9 @@ class LargeTerms:
         self._sums: Ints = np.zeros(0, np.int64)
         self._matcher: NodeMatcher | None = None
         self._asked = 0
+        self._asked_requirements = 0
+        """How many of the next term were asked, and which nodes have met them so far."""
+        self._matched: Matched = True
         self._dirty: set[int] = set()
 
     @property
@@ -113,16 +119,20 @@ class LargeTerms:
 
     def _compiling(self) -> Steps[None]:
         weighted = self._weighted
+        work = 0
         while self._read < len(weighted):
-            for weight, term in weighted[self._read : self._read + _STEP]:
-                if weight and (term.match_expressions or term.match_fields):
-                    found = compile_term(term, f"{self._path}[{self._read}]")
-                    if not found.problems:
-                        self._compiled.append(PreferredTerm(weight, found))
-                    elif len(self.problems) < MAX_PROBLEMS:
-                        self.problems += found.problems[:MAX_PROBLEMS]
-                self._read += 1
-            yield
+            weight, term = weighted[self._read]
+            if weight and (term.match_expressions or term.match_fields):
+                found = compile_term(term, f"{self._path}[{self._read}]")
+                if not found.problems:
+                    self._compiled.append(PreferredTerm(weight, found))
+                elif len(self.problems) < MAX_PROBLEMS:
+                    self.problems += found.problems[:MAX_PROBLEMS]
+            self._read += 1
+            work += _size(term)
+            if work >= _STEP:
+                work = 0
+                yield
 
     def _begin(self, table: NodeTable) -> None:
         self._table, self._position = table, table.node_log.position
@@ -130,20 +140,30 @@ class LargeTerms:
         # Row numbers of their own: whatever comes, goes or moves meanwhile is asked about again.
         self._matcher = NodeMatcher(NodeRows(table, np.arange(count, dtype=np.intp)))
         self._sums = np.zeros(count, np.int64)
-        self._asked = 0
+        self._asked = self._asked_requirements = 0
+        self._matched = True
         self._dirty.clear()
 
     def _asking(self) -> Steps[None]:
         matcher, compiled = self._matcher, self._compiled
         if matcher is None:
             return
+        work = 0
         while self._asked < len(compiled):
-            for weight, term in compiled[self._asked : self._asked + _STEP]:
-                matched = matcher.term(term)
+            weight, term = compiled[self._asked]
+            first = self._asked_requirements
+            part = term.requirements[first : first + _STEP]
+            self._matched = matched = both(self._matched, matcher.all_of(part))
+            self._asked_requirements += len(part)
+            if matched is False or self._asked_requirements == len(term.requirements):
                 if matched is not False:
                     self._sums += weight * matched
-            self._asked += _STEP
-            yield
+                self._asked += 1
+                self._asked_requirements, self._matched = 0, True
+            work += len(part)
+            if work >= _STEP:
+                work = 0
+                yield
         self._matcher = None
 
     def _asking_again(self, table: NodeTable) -> Steps[None]:
@@ -170,7 +190,7 @@ class NodeDemand:
         required = None if affinity is None else affinity.required
         terms = required.node_selector_terms if required is not None else []
         self._large: LargeTerms | None = None
-        if len(terms) < LARGE:
+        if sum(map(_size, terms)) < LARGE:
             self._compiled = compile_required(spec)
         else:
             self._compiled = RequiredNodeAffinity(tuple(spec.node_selector.items()))
@@ -240,7 +260,7 @@ class NodePreference:
         terms = affinity.preferred if affinity is not None else None
         self._compiled: PreferredTerms | None = None
         self._large: LargeTerms | None = None
-        if terms is not None and len(terms) >= LARGE:
+        if terms is not None and sum(_size(one.preference) for one in terms) >= LARGE:
             self._large = LargeTerms([(one.weight, one.preference) for one in terms], "")
         elif terms is not None:
             self._compiled = compile_preferred(terms)
@@ -275,6 +295,10 @@ def node_demand(template: PodTemplate) -> NodeDemand:
 @template_fact
 def node_preference(template: PodTemplate) -> NodePreference:
     return NodePreference(template)
+
+
+def _size(term: NodeSelectorTerm) -> int:
+    return 1 + len(term.match_expressions) + len(term.match_fields)
 
 
 def node_affinity(template: PodTemplate) -> NodeAffinity | None:

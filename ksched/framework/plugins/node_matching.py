@@ -36,7 +36,7 @@ def matches_required(required: RequiredNodeAffinity, nodes: NodeRows) -> Bools:
     matcher = NodeMatcher(nodes)
     matched = matcher.labelled(required.node_selector)
     if matched is not False and required.affinity is not None:
-        matched = _both(matched, matcher.any_of(required.affinity.terms))
+        matched = both(matched, matcher.any_of(required.affinity.terms))
     return matcher.as_array(matched)
 
 
@@ -90,7 +90,7 @@ class NodeMatcher:
             found = self._nodes.label(key).among((value,))
             if found is None:
                 return False
-            matched = _both(matched, found)
+            matched = both(matched, found)
         return matched
 
     def term(self, term: NodeTerm) -> Matched:
@@ -105,7 +105,7 @@ class NodeMatcher:
                 return False
             if found is True:
                 continue
-            matched = _both(matched, found)
+            matched = both(matched, found)
             asked += 1
             if not asked % _LOOK_EVERY and not np.any(matched):
                 return False
@@ -152,7 +152,8 @@ class NodeMatcher:
         return matched
 
 
-def _both(one: Matched, other: Matched) -> Matched:
+def both(one: Matched, other: Matched) -> Matched:
+    """The nodes that both mark."""
     if one is True:
         return other
     if other is True:

@@ -6,8 +6,23 @@ from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from typing import Any, Generic, NamedTuple, TypeVar
 from weakref import WeakValueDictionary
 
-from ksched.api.label_selectors import InvalidSelector, Selector, compile_selector
-from ksched.api.objects import Affinity, Labels, Namespace, PodAffinity, PodAffinityTerm
+from ksched.api.label_selectors import (
+    NOTHING,
+    InvalidSelector,
+    Requirement,
+    Selector,
+    compile_selector,
+    requirements_of,
+    selector_of,
+)
+from ksched.api.objects import (
+    Affinity,
+    Labels,
+    LabelSelector,
+    Namespace,
+    PodAffinity,
+    PodAffinityTerm,
+)
 from ksched.cache.counters.pod_counts import PodLedger
 from ksched.cache.listers import Lister
 from ksched.framework import PodTemplate
@@ -16,7 +31,7 @@ from ksched.framework.time_slices import Steps, at_once
 T = TypeVar("T", bound=Hashable)
 
 STEP = 64
-"""Terms that are looked at between two pauses."""
+"""Terms, and requirements of terms, that are looked at between two pauses."""
 
 
 class Kind(NamedTuple):
@@ -137,9 +152,17 @@ def _compiled(
 ) -> Steps[tuple[AffinityTerm, ...]]:
     found: list[AffinityTerm] = []
     try:
-        for first in range(0, len(terms), STEP):
-            found += compile_terms(template.namespace, terms[first : first + STEP])
-            yield
+        work = 0
+        for term in terms:
+            requirements = _size(term)
+            if requirements > STEP:
+                found.append((yield from _compiling_large(template.namespace, term)))
+            else:
+                found.append(_compile(template.namespace, term))
+            work += 1 + requirements
+            if work >= STEP:
+                work = 0
+                yield
     except InvalidSelector as problem:
         problems.append(f"{path}: {problem}")
         return ()
@@ -152,14 +175,43 @@ def compile_terms(namespace: str, terms: Iterable[PodAffinityTerm]) -> tuple[Aff
 
 
 def _compile(namespace: str, term: PodAffinityTerm) -> AffinityTerm:
-    namespaces = frozenset(term.namespaces)
-    if not namespaces and term.namespace_selector is None:
-        namespaces = frozenset((namespace,))
     # Upstream compiles the selector of pods first, and a problem there hides one here.
     selector = compile_selector(term.label_selector)
     return AffinityTerm(
-        term.topology_key, namespaces, compile_selector(term.namespace_selector), selector
+        term.topology_key,
+        _namespaces(namespace, term),
+        compile_selector(term.namespace_selector),
+        selector,
     )
+
+
+def _compiling_large(namespace: str, term: PodAffinityTerm) -> Steps[AffinityTerm]:
+    selector = yield from _compiling_selector(term.label_selector)
+    namespaces = yield from _compiling_selector(term.namespace_selector)
+    return AffinityTerm(term.topology_key, _namespaces(namespace, term), namespaces, selector)
+
+
+def _compiling_selector(selector: LabelSelector | None) -> Steps[Selector]:
+    if selector is None:
+        return NOTHING
+    found: list[Requirement] = []
+    for requirement in requirements_of(selector):
+        found.append(requirement)
+        if not len(found) % STEP:
+            yield
+    return selector_of(found)
+
+
+def _namespaces(namespace: str, term: PodAffinityTerm) -> frozenset[str]:
+    if term.namespaces or term.namespace_selector is not None:
+        return frozenset(term.namespaces)
+    return frozenset((namespace,))
+
+
+def _size(term: PodAffinityTerm) -> int:
+    """How many requirements the selectors of a term have."""
+    selectors = (term.label_selector, term.namespace_selector)
+    return sum(len(one.match_labels) + len(one.match_expressions) for one in selectors if one)
 
 
 def resolve(term: AffinityTerm, namespaces: Iterable[Namespace]) -> ResolvedTerm:
