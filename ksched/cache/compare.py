@@ -44,8 +44,8 @@ def compare(
 ) -> Differences:
     """Compare with a list of all nodes and all pods that are not terminal.
 
-    ``is_pending`` tells whether the queue knows a pod by its UID. A pod on another node than the
-    cache believes is missed there and redundant here.
+    ``is_pending`` tells whether the pod of a UID waits to be scheduled. A pod on another node than
+    the cache believes is missed there and redundant here.
     """
     listed_nodes = {node.metadata.name for node in nodes}
     cached_nodes = set(cache.node_names())

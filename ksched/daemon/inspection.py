@@ -28,7 +28,7 @@ T = TypeVar("T")
 
 
 def log_queue(scheduler: Scheduler) -> None:
-    """Write every place and its first pods to the log."""
+    """Write every place and its first pods to the log, then what holds pods back elsewhere."""
     counts = scheduler.queue.statistics().by_place()
     for place, pods in scheduler.queue.pending_pods().items():
         log.info("queue", extra={"place": place.value, "pods": counts[place]})
@@ -42,6 +42,23 @@ def log_queue(scheduler: Scheduler) -> None:
                     "rejected_by": ",".join(sorted(queued.rejector_plugins)),
                 },
             )
+    now = scheduler.clock.now()
+    for waiting in islice(scheduler.waiting, PODS_SHOWN):
+        for hold in waiting.holds():
+            log.info(
+                "pod waits on permit",
+                extra={
+                    "pod": waiting.pod.key,
+                    "node": waiting.node_name,
+                    "plugin": hold.plugin,
+                    "state": hold.holding.value,
+                    "since_seconds": round(now - hold.since, 3),
+                    "at_most_seconds": round(hold.until - now, 3),
+                },
+            )
+    for pod, until in islice(scheduler.pods.quarantined(), PODS_SHOWN):
+        fields = {"pod": pod.key, "at_most_seconds": round(until - now, 3)}
+        log.info("pod is quarantined", extra=fields)
 
 
 async def compare_with_api_server(scheduler: Scheduler) -> Differences | None:
@@ -78,10 +95,10 @@ async def compare_with_api_server(scheduler: Scheduler) -> Differences | None:
 async def _differences(scheduler: Scheduler) -> Differences:
     nodes = [node async for node in _listed(scheduler, NODES, EVERYTHING, decode_node)]
     pods = [pod async for pod in _listed(scheduler, PODS, NOT_TERMINAL, decode_pod)]
-    queue = scheduler.queue
+    queue, quarantined = scheduler.queue, scheduler.pods.quarantine_ends
     return compare(
         scheduler.cache,
-        lambda uid: queue.place_of(uid) is not ABSENT,
+        lambda uid: queue.place_of(uid) is not ABSENT or uid in quarantined,
         nodes,
         pods,
         scheduler.profiles,

@@ -118,13 +118,41 @@ def _tell_bound(decision: Decision) -> None:
 
 def gauges(scheduler: Scheduler) -> Iterator[Metric]:
     """How big everything is right now."""
-    queue, cache = scheduler.queue.statistics(), scheduler.cache.statistics()
     yield _gauge(
         "scheduler_event_loop_tasks",
         "Everything that runs or waits on the event loop.",
         (),
         {(): len(asyncio.all_tasks())},
     )
+    yield from _pending_pods(scheduler)
+    yield from _held_pods(scheduler)
+    cache = scheduler.cache.statistics()
+    yield _gauge(
+        "scheduler_nodes_set_apart",
+        "Nodes that no pod is placed on because of a fault of the scheduler; the log has it.",
+        (),
+        {(): cache.nodes_set_apart},
+    )
+    yield _gauge(
+        "scheduler_cache_size",
+        "What the cache holds.",
+        ("type",),
+        {
+            ("nodes",): cache.nodes,
+            ("pods",): cache.pods,
+            ("assumed_pods",): cache.assumed_pods,
+        },
+    )
+    yield _gauge(
+        "scheduler_watch_age_seconds",
+        "Seconds since an event, a bookmark or a list of a resource came from the API server.",
+        ("resource",),
+        {(resource,): age for resource, age in scheduler.watches.health.ages().items()},
+    )
+
+
+def _pending_pods(scheduler: Scheduler) -> Iterator[Metric]:
+    queue = scheduler.queue.statistics()
     yield _gauge(
         "scheduler_pending_pods",
         "Pods that wait, by where they wait.",
@@ -149,6 +177,9 @@ def gauges(scheduler: Scheduler) -> Iterator[Metric]:
         ("event",),
         {**{(event,): count for event, count in events.items()}, (_POD_POPPED,): queue.in_flight},
     )
+
+
+def _held_pods(scheduler: Scheduler) -> Iterator[Metric]:
     yield _gauge(
         "scheduler_plugin_permit_calls",
         "Async Permit calls under way, and pods in line for a slot of their plugin.",
@@ -160,26 +191,17 @@ def gauges(scheduler: Scheduler) -> Iterator[Metric]:
         },
     )
     yield _gauge(
-        "scheduler_nodes_set_apart",
-        "Nodes that no pod is placed on because of a fault of the scheduler; the log has it.",
+        "scheduler_permit_waiting_pods",
+        "Pods held at Permit by the plugins that hold them: those that answered Wait, and async "
+        "ones that are still to answer or to be asked; a pod counts for each.",
+        ("plugin",),
+        {(plugin,): pods for plugin, pods in scheduler.waiting.held_by.items()},
+    )
+    yield _gauge(
+        "scheduler_quarantined_pods",
+        "Pending pods that are left alone for a while, because a scheduler hung on them.",
         (),
-        {(): cache.nodes_set_apart},
-    )
-    yield _gauge(
-        "scheduler_cache_size",
-        "What the cache holds.",
-        ("type",),
-        {
-            ("nodes",): cache.nodes,
-            ("pods",): cache.pods,
-            ("assumed_pods",): cache.assumed_pods,
-        },
-    )
-    yield _gauge(
-        "scheduler_watch_age_seconds",
-        "Seconds since an event, a bookmark or a list of a resource came from the API server.",
-        ("resource",),
-        {(resource,): age for resource, age in scheduler.watches.health.ages().items()},
+        {(): len(scheduler.pods.quarantine_ends)},
     )
 
 

@@ -19,7 +19,6 @@ from ksched.extenders.chain import NO_EXTENDERS, Extenders
 from ksched.framework.cluster_events import ASSUMED_POD_FORGOTTEN
 from ksched.framework.diagnosis import Diagnosis
 from ksched.framework.handle import EventRecorder
-from ksched.framework.runtime.deadlines import Deadlines
 from ksched.framework.runtime.guard import PluginFailure
 from ksched.framework.runtime.lifecycle import (
     run_bind,
@@ -32,6 +31,7 @@ from ksched.framework.runtime.waiting_pods import WaitingPod, WaitingPods
 from ksched.framework.status import SUCCESS, Status, error
 from ksched.queue.scheduling_queue import SchedulingQueue
 from ksched.scheduling.failure_handler import FailureHandler
+from ksched.scheduling.permit_waits import PermitWaits
 from ksched.scheduling.pod_status import DesiredStatus, PodStatusUpdater
 from ksched.scheduling.scheduling_cycle import (
     Placed,
@@ -45,10 +45,6 @@ log = logging.getLogger(__name__)
 
 MAX_CONCURRENT_BINDS = 32
 """Bind calls on their way at once; pods waiting for permission or volumes do not count."""
-
-NOMINATE_AFTER_SECONDS = 1.0
-"""How long a pod is held by async calls alone before the API server is told of its node: a call
-that answers quickly should not cost a request."""
 
 LOOK_AGAIN_SECONDS = 5.0
 REFUSED_LOOKS = 10
@@ -88,7 +84,7 @@ class BindingCycle:
         self._unexpected_errors = unexpected_errors
         self._extenders = extenders
         self._slots = asyncio.Semaphore(MAX_CONCURRENT_BINDS)
-        self._unannounced: Deadlines[WaitingPod] = Deadlines(NOMINATE_AFTER_SECONDS, self._announce)
+        self._waits = PermitWaits(recorder, self._announce, unexpected_errors)
 
     @property
     def is_busy(self) -> bool:
@@ -112,12 +108,12 @@ class BindingCycle:
             waiting = self._waiting.get(placed.pod.uid)
             if waiting is not None and status.is_success:
                 began = self._clock.now()
-                self._unannounced.add(waiting)
+                self._waits.begin(waiting)
                 try:
                     # Thousands may wait here: a coroutine in between would cost memory.
                     status = await self._waiting.wait(placed.pod.uid)
                 finally:
-                    self._unannounced.remove(waiting)
+                    self._waits.end(waiting)
                 placed.profile.metrics.permit_waited(status.code, self._clock.now() - began)
             if not status.is_success:
                 return status, one_node_diagnosis(status)

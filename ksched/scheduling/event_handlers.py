@@ -8,7 +8,7 @@ ones the queue if one of our profiles answers to their ``spec.schedulerName``.
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Generic, TypeVar
 
 from ksched.api.objects import Node, Pod
@@ -70,8 +70,9 @@ class PodHandler:
         self._scheduler_names = frozenset(scheduler_names)
         self._clock = clock
         self._pending: dict[str, PodInfo] = {}
-        self._quarantined: dict[str, float] = {}
-        """Pending pods that the queue does not hold, and until when."""
+        self.quarantine_ends: dict[str, float] = {}
+        """Pending pods that the queue does not hold, by UID, and until when; not for others to
+        change."""
         self.is_synced = False
 
     def latest(self, uid: str) -> PodInfo | None:
@@ -129,9 +130,13 @@ class PodHandler:
     def end_quarantines(self) -> None:
         """Queue the pods that were left alone for long enough; call now and then."""
         now = self._clock.now()
-        for uid in [uid for uid, end in self._quarantined.items() if end <= now]:
-            del self._quarantined[uid]
+        for uid in [uid for uid, end in self.quarantine_ends.items() if end <= now]:
+            del self.quarantine_ends[uid]
             self._queue.add(self._pending[uid])
+
+    def quarantined(self) -> Iterator[tuple[PodInfo, float]]:
+        """The pods that are left alone, and until when on the clock's ``now``."""
+        return ((self._pending[uid], until) for uid, until in self.quarantine_ends.items())
 
     def give_up(self, uids: Iterable[str]) -> None:
         """Queue assumed pods again whose binding was answered and is not true after all."""
@@ -185,22 +190,22 @@ class PodHandler:
     def _forget_pending(self, uid: str) -> bool:
         self._queue.delete(uid)
         self._status.forget(uid)
-        self._quarantined.pop(uid, None)
+        self.quarantine_ends.pop(uid, None)
         return self._pending.pop(uid, None) is not None
 
     def _is_quarantined(self, info: PodInfo) -> bool:
         """Whether no plugin may be asked about a pod for now; the queue does not hold it then."""
-        if not info.pod.status.conditions and not self._quarantined:
+        if not info.pod.status.conditions and not self.quarantine_ends:
             return False
         seconds = quarantine_seconds(info.pod, self._clock.wall())
         if not seconds:
-            self._quarantined.pop(info.uid, None)
+            self.quarantine_ends.pop(info.uid, None)
             return False
-        if info.uid not in self._quarantined:
+        if info.uid not in self.quarantine_ends:
             fields = {"pod": info.key, "seconds": round(seconds)}
             log.warning("pod is quarantined, it held up a scheduler", extra=fields)
             self._queue.delete(info.uid)
-        self._quarantined[info.uid] = self._clock.now() + seconds
+        self.quarantine_ends[info.uid] = self._clock.now() + seconds
         return True
 
     def _is_ours(self, info: PodInfo) -> bool:

@@ -4,26 +4,44 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import partial
-from itertools import islice
-from typing import Any
+from itertools import islice, starmap
+from typing import Any, Final
 
+from ksched.cache.pod_info import PodInfo
 from ksched.clock import rfc3339_micro
 from ksched.framework.queued_pod import QueuedPodInfo
+from ksched.framework.runtime.waiting_pods import WaitingPod
 from ksched.queue.places import ABSENT
 from ksched.scheduling.decisions import Decision
 from ksched.scheduling.scheduler import Scheduler
 
 View = dict[str, Any]
 
+WAITING: Final = "waiting on permit"
+QUARANTINED: Final = "quarantined"
+
 
 def queue_view(scheduler: Scheduler, limit: int) -> View:
-    """How many pods are where, and the first ``limit`` of each place in the order of their turn."""
-    queue = scheduler.queue
+    """How many pods are where, and the first ``limit`` of each place in the order of their turn.
+
+    Pods held at Permit are in flight as well; pods in quarantine are in none of the queue's places.
+    """
+    queue, waiting, quarantined = scheduler.queue, scheduler.waiting, scheduler.pods.quarantine_ends
     return {
-        "counts": {place.value: pods for place, pods in queue.statistics().by_place().items()},
+        "counts": {
+            **{place.value: pods for place, pods in queue.statistics().by_place().items()},
+            WAITING: len(waiting),
+            QUARANTINED: len(quarantined),
+        },
         "pods": {
-            place.value: map(partial(_queued, scheduler), islice(pods, limit))
-            for place, pods in queue.pending_pods().items()
+            **{
+                place.value: map(partial(_queued, scheduler), islice(pods, limit))
+                for place, pods in queue.pending_pods().items()
+            },
+            WAITING: map(partial(_waiting, scheduler), islice(waiting, limit)),
+            QUARANTINED: starmap(
+                partial(_quarantined, scheduler), list(islice(scheduler.pods.quarantined(), limit))
+            ),
         },
     }
 
@@ -46,6 +64,37 @@ def _queued(scheduler: Scheduler, queued: QueuedPodInfo) -> View:
     return view
 
 
+def _waiting(scheduler: Scheduler, waiting: WaitingPod) -> View:
+    return {
+        "pod": waiting.pod.key,
+        "uid": waiting.pod.uid,
+        "profile": waiting.pod.spec.scheduler_name,
+        "node": waiting.node_name,
+        "heldBy": _held_by(scheduler, waiting),
+    }
+
+
+def _held_by(scheduler: Scheduler, waiting: WaitingPod) -> list[View]:
+    return [
+        {
+            "plugin": hold.plugin,
+            "state": hold.holding.value,
+            "since": _wall(scheduler, hold.since),
+            "until": _wall(scheduler, hold.until),
+        }
+        for hold in waiting.holds()
+    ]
+
+
+def _quarantined(scheduler: Scheduler, pod: PodInfo, until: float) -> View:
+    return {
+        "pod": pod.key,
+        "uid": pod.uid,
+        "profile": pod.spec.scheduler_name,
+        "until": _wall(scheduler, until),
+    }
+
+
 def story_view(scheduler: Scheduler, pod: str) -> View | None:
     """The life of a pod (``namespace/name``) as far as it is remembered; ``None`` if unknown.
 
@@ -59,14 +108,16 @@ def story_view(scheduler: Scheduler, pod: str) -> View | None:
         uid = decisions[-1].uid
     else:
         return None
-    assigned = scheduler.cache.get_pod(uid)
-    place = scheduler.queue.place_of(uid)
+    assigned, waiting = scheduler.cache.get_pod(uid), scheduler.waiting.get(uid)
+    until = scheduler.pods.quarantine_ends.get(uid)
     return {
         "pod": pod,
         "uid": uid,
-        "place": place.value if place is not ABSENT or assigned is None else "assigned",
+        "place": _place(scheduler, uid),
         "node": assigned.node_name if assigned else "",
         "assumed": scheduler.cache.is_assumed(uid),
+        **({} if waiting is None else {"heldBy": _held_by(scheduler, waiting)}),
+        **({} if until is None else {"quarantinedUntil": _wall(scheduler, until)}),
         "transitions": [
             {
                 "at": _wall(scheduler, step.at),
@@ -79,6 +130,17 @@ def story_view(scheduler: Scheduler, pod: str) -> View | None:
         ],
         "decisions": [decision_view(one) for one in decisions if one.uid == uid],
     }
+
+
+def _place(scheduler: Scheduler, uid: str) -> str:
+    place = scheduler.queue.place_of(uid)
+    if scheduler.waiting.get(uid) is not None:
+        return WAITING
+    if place is not ABSENT:
+        return place.value
+    if uid in scheduler.pods.quarantine_ends:
+        return QUARANTINED
+    return ABSENT.value if scheduler.cache.get_pod(uid) is None else "assigned"
 
 
 def decisions_view(scheduler: Scheduler, limit: int) -> Iterator[View]:

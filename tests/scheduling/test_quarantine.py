@@ -11,10 +11,13 @@ from msgspec import Raw
 from ksched.api.decoding import decode_pod
 from ksched.cache.interning import ResourceAxis
 from ksched.cache.pod_info import PodInfo, TemplateRegistry
+from ksched.daemon.inspection import compare_with_api_server, log_queue
+from ksched.daemon.observation import gauges
 from ksched.framework import SUCCESS
 from ksched.queue.places import Place
 from ksched.scheduling.quarantine import LONGEST_SECONDS, REASON, marking_patch, quarantine_seconds
 from ksched.testing import Cluster, FakePlugin, cluster, make_node, make_pod
+from ksched.web.views import queue_view, story_view
 
 ACTIVITY = 'running "Slow" filter plugin'
 
@@ -131,3 +134,41 @@ async def test_a_quarantined_pod_may_be_deleted() -> None:
         await c.delete("victim", grace_seconds=0)
         await c.advance(400)
         assert not c.exists("victim")
+
+
+async def test_quarantined_pods_are_visible(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO", logger="ksched.daemon")
+    async with cluster() as c:
+        await c.create(make_pod("victim"))
+        await c.settle()
+        before = list(queue_view(c.scheduler, 10)["pods"]["quarantined"])
+        await mark(c, "victim")
+        page = queue_view(c.scheduler, 10)
+        [shown] = page["pods"]["quarantined"]
+        story = story_view(c.scheduler, "default/victim")
+        log_queue(c.scheduler)
+        assert (before, page["counts"]["quarantined"]) == ([], 1)
+        assert shown["pod"] == "default/victim"
+        assert story is not None
+        assert (story["place"], story["quarantinedUntil"]) == ("quarantined", shown["until"])
+        assert quarantined_pods(c) == 1
+        assert [one for one in caplog.records if one.message == "pod is quarantined"]
+        await c.advance(301)
+        assert quarantined_pods(c) == 0
+        assert queue_view(c.scheduler, 10)["counts"]["quarantined"] == 0
+
+
+async def test_a_quarantined_pod_is_not_missed() -> None:
+    """It is in no place of the queue, but known all the same."""
+    async with cluster() as c:
+        await c.create(make_pod("victim"))
+        await c.settle()
+        await mark(c, "victim")
+        found = await compare_with_api_server(c.scheduler)
+        assert found is not None
+        assert not found
+
+
+def quarantined_pods(c: Cluster) -> float:
+    [family] = [one for one in gauges(c.scheduler) if one.name == "scheduler_quarantined_pods"]
+    return float(family.samples[0].value)

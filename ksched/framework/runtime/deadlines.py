@@ -35,6 +35,11 @@ class Deadlines(Generic[T]):
             self._timer.cancel()
             self._timer = None
 
+    def span(self, one: T) -> tuple[float, float]:
+        """When something was added and when it is due; ``KeyError`` if it is not here."""
+        until = self._until[one]
+        return until - self._seconds, until
+
     def pop_first(self) -> T | None:
         first = next(iter(self._until), None)
         if first is not None:

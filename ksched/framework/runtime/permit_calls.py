@@ -27,7 +27,13 @@ from ksched.framework.runtime.deadlines import Deadlines
 from ksched.framework.runtime.guard import Hook, PluginFailure
 from ksched.framework.runtime.lifecycle import close, permit_answer
 from ksched.framework.runtime.profile_metrics import ProfileMetrics
-from ksched.framework.runtime.waiting_pods import CANCEL_SECONDS, MAX_WAIT_SECONDS, WaitingPod
+from ksched.framework.runtime.waiting_pods import (
+    CANCEL_SECONDS,
+    MAX_WAIT_SECONDS,
+    Hold,
+    Holding,
+    WaitingPod,
+)
 from ksched.framework.status import Code
 
 
@@ -51,6 +57,13 @@ class PermitCall:
         self.task: asyncio.Task[None] | None = None
         self.straggling: asyncio.TimerHandle | None = None
         """Runs once the call is cancelled, and complains if it does not end."""
+
+    @property
+    def plugin(self) -> str:
+        return self.hook.plugin
+
+    def hold(self) -> Hold:
+        return self._calls.hold(self)
 
     def cancel(self) -> asyncio.Task[None] | None:
         """End the call without its answer; returns the task that may still be cleaning up."""
@@ -101,6 +114,14 @@ class PermitCalls:
             self._run(call, line)
         else:
             line.queued.add(call)
+
+    def hold(self, call: PermitCall) -> Hold:
+        """How a call holds its pod; a deadline counts from when the call began, or got in line."""
+        line = self._lines[call.hook]
+        deadlines, holding = (
+            (line.queued, Holding.QUEUED) if call.task is None else (line.asked, Holding.ASKED)
+        )
+        return Hold(call.plugin, holding, *deadlines.span(call))
 
     def cancel(self, call: PermitCall) -> asyncio.Task[None] | None:
         """See ``PermitCall.cancel``."""

@@ -4,8 +4,10 @@ has allowed them."""
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Iterator, Mapping
-from typing import Protocol
+from enum import StrEnum
+from typing import NamedTuple, Protocol
 
 from ksched.cache.pod_info import PodInfo
 from ksched.framework.foreign import is_text, shown
@@ -16,8 +18,33 @@ CANCEL_SECONDS = 1.0
 """How long a pod, and at the end the scheduler, waits for a cancelled call to be over."""
 
 
+class Holding(StrEnum):
+    """How a plugin holds a pod."""
+
+    WAITING = "waiting"
+    """It answered WAIT."""
+    ASKED = "asked"
+    """Its async Permit call is under way."""
+    QUEUED = "queued"
+    """Its async Permit call is in line for a slot."""
+
+
+class Hold(NamedTuple):
+    """Which plugin holds a pod, since when, and until when at most, on the event loop's clock."""
+
+    plugin: str
+    holding: Holding
+    since: float
+    until: float
+
+
 class Call(Protocol):
     """An async Permit that is to answer for a pod."""
+
+    @property
+    def plugin(self) -> str: ...
+
+    def hold(self) -> Hold: ...
 
     def cancel(self) -> asyncio.Task[None] | None:
         """End it without its answer; a task that is returned may take a moment to end."""
@@ -30,13 +57,17 @@ class WaitingPod:
     It is held by plugins that answered WAIT, each with a timer, and by calls that are to answer.
     """
 
-    __slots__ = ("_calls", "_ending", "_timers", "node_name", "pod", "settled")
+    __slots__ = ("_calls", "_ending", "_held_by", "_timers", "node_name", "pod", "settled")
 
-    def __init__(self, pod: PodInfo, node_name: str, timeouts: Mapping[str, float]) -> None:
+    def __init__(
+        self, pod: PodInfo, node_name: str, timeouts: Mapping[str, float], held_by: Counter[str]
+    ) -> None:
         self.pod = pod
         self.node_name = node_name
         self.settled: asyncio.Future[Status] = asyncio.get_running_loop().create_future()
-        self._timers: dict[str, asyncio.TimerHandle] = {}
+        self._held_by = held_by
+        """Counts, over all pods, those that each plugin holds."""
+        self._timers: dict[str, _Timer] = {}
         self._calls: list[Call] = []
         self._ending: list[asyncio.Task[None]] | None = None
         for plugin, seconds in timeouts.items():
@@ -47,10 +78,19 @@ class WaitingPod:
         """The plugins that answered WAIT and did not allow the pod since."""
         return frozenset(self._timers)
 
+    def holds(self) -> list[Hold]:
+        """What the pod waits for, in the order in which the plugins answered or were asked."""
+        waits = [
+            Hold(plugin, Holding.WAITING, since, timer.when())
+            for plugin, (timer, since) in self._timers.items()
+        ]
+        return waits + [call.hold() for call in self._calls]
+
     def allow(self, plugin: str) -> None:
-        timer = self._timers.pop(plugin, None)
-        if timer is not None:
-            timer.cancel()
+        held = self._timers.pop(plugin, None)
+        if held is not None:
+            held.timer.cancel()
+            self._held_by[plugin] -= 1
         self._go_on()
 
     def reject(self, plugin: str, message: str) -> None:
@@ -87,6 +127,7 @@ class WaitingPod:
     def await_answer(self, call: Call) -> None:
         """Hold the pod until a call has answered as well."""
         self._calls.append(call)
+        self._held_by[call.plugin] += 1
 
     def awaits(self, call: Call) -> bool:
         return call in self._calls
@@ -94,6 +135,7 @@ class WaitingPod:
     def answer(self, call: Call, plugin: str, status: Status, timeout_seconds: float) -> None:
         """Take the answer of a plugin's call, which is over."""
         self._calls.remove(call)
+        self._held_by[plugin] -= 1
         if status.is_wait:
             self._wait_for(plugin, timeout_seconds)
         elif status.is_success:
@@ -109,20 +151,30 @@ class WaitingPod:
     def _wait_for(self, plugin: str, seconds: float) -> None:
         seconds = min(seconds, MAX_WAIT_SECONDS)
         loop = asyncio.get_running_loop()
-        self._timers[plugin] = loop.call_later(seconds, self.time_out, plugin, seconds)
+        timer = loop.call_later(seconds, self.time_out, plugin, seconds)
+        self._timers[plugin] = _Timer(timer, loop.time())
+        self._held_by[plugin] += 1
 
     def _go_on(self) -> None:
         if not (self._timers or self._calls):
             self.settle(SUCCESS)
 
     def _release(self) -> None:
-        for timer in self._timers.values():
-            timer.cancel()
+        for plugin, held in self._timers.items():
+            held.timer.cancel()
+            self._held_by[plugin] -= 1
         self._timers.clear()
         while self._calls:
-            task = self._calls.pop().cancel()
+            call = self._calls.pop()
+            self._held_by[call.plugin] -= 1
+            task = call.cancel()
             if task is not None:
                 self._ending = [*(self._ending or ()), task]
+
+
+class _Timer(NamedTuple):
+    timer: asyncio.TimerHandle
+    since: float
 
 
 class WaitingPods:
@@ -130,11 +182,13 @@ class WaitingPods:
 
     def __init__(self) -> None:
         self._pods: dict[str, WaitingPod] = {}
+        self.held_by: Counter[str] = Counter()
+        """How many pods each plugin holds; a pod counts for each."""
         self._is_closed = False
 
     def hold(self, pod: PodInfo, node_name: str, timeouts: Mapping[str, float]) -> WaitingPod:
         """Hold a pod for at most ``timeouts[plugin]`` seconds per plugin."""
-        waiting = self._pods[pod.uid] = WaitingPod(pod, node_name, timeouts)
+        waiting = self._pods[pod.uid] = WaitingPod(pod, node_name, timeouts, self.held_by)
         return waiting
 
     def get(self, uid: str) -> WaitingPod | None:

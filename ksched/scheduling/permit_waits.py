@@ -1,0 +1,95 @@
+"""Pods held at Permit are told about: in the log at once, and to the API server after a while."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from ksched.framework.handle import EventRecorder
+from ksched.framework.runtime.deadlines import Deadlines
+from ksched.framework.runtime.waiting_pods import Hold, Holding, WaitingPod, go_duration
+from ksched.unexpected_errors import UnexpectedErrors
+
+log = logging.getLogger(__name__)
+
+NOMINATE_AFTER_SECONDS: Final = 1.0
+"""How long a pod is held by async calls alone before the API server is told of its node: a call
+that answers quickly should not cost a request."""
+
+EVENT_AFTER_SECONDS: Final = 10.0
+"""How long a pod is held before it gets an Event that says for whom."""
+
+REASON: Final = "WaitingOnPermit"
+
+_SHOWN: Final = {
+    Holding.WAITING: "waits",
+    Holding.ASKED: "is still to answer",
+    Holding.QUEUED: "has as many calls under way as it may",
+}
+
+
+class PermitWaits:
+    """The waits of placed pods, from their begin to their end; ``nominate`` tells of a pod's node.
+
+    An Event is written once a wait, and dropped like any other when too many wait to be written.
+    """
+
+    def __init__(
+        self,
+        recorder: EventRecorder,
+        nominate: Callable[[WaitingPod], None],
+        unexpected_errors: UnexpectedErrors,
+    ) -> None:
+        self._recorder = recorder
+        self._unexpected_errors = unexpected_errors
+        self._without_node = Deadlines(NOMINATE_AFTER_SECONDS, nominate)
+        self._without_event: Deadlines[WaitingPod] = Deadlines(EVENT_AFTER_SECONDS, self._tell)
+
+    def begin(self, waiting: WaitingPod) -> None:
+        self._without_node.add(waiting)
+        self._without_event.add(waiting)
+        self._log("pod waits on permit", waiting)
+
+    def end(self, waiting: WaitingPod) -> None:
+        self._without_node.remove(waiting)
+        self._without_event.remove(waiting)
+
+    def _tell(self, waiting: WaitingPod) -> None:
+        pod, holds = waiting.pod, waiting.holds()
+        if not holds:
+            return
+        with self._unexpected_errors.contain("event", pod):
+            now = asyncio.get_running_loop().time()
+            note = describe(waiting.node_name, holds, now)
+            self._recorder.event(pod, "Normal", REASON, "Scheduling", note)
+        self._log("pod still waits on permit", waiting)
+
+    def _log(self, message: str, waiting: WaitingPod) -> None:
+        if not log.isEnabledFor(logging.INFO):
+            return
+        holds, now = waiting.holds(), asyncio.get_running_loop().time()
+        if holds:
+            fields = {
+                "pod": waiting.pod.key,
+                "node": waiting.node_name,
+                "plugins": ",".join(hold.plugin for hold in holds),
+                "since_seconds": round(now - min(hold.since for hold in holds), 3),
+                "at_most_seconds": round(min(hold.until for hold in holds) - now, 3),
+            }
+            log.info(message, extra=fields)
+
+
+def describe(node_name: str, holds: Sequence[Hold], now: float) -> str:
+    """What a pod waits for, as a sentence."""
+    plugins = "; ".join(
+        f"{hold.plugin} {_SHOWN[hold.holding]}, since {_rounded(now - hold.since)}, "
+        f"for {_rounded(hold.until - now)} more at most"
+        for hold in holds
+    )
+    return f"Waiting on permit to go to {node_name}: {plugins}"
+
+
+def _rounded(seconds: float) -> str:
+    return go_duration(round(max(seconds, 0.0)))
