@@ -12,6 +12,7 @@ import pytest
 
 from ksched import __version__
 from ksched.cli import execute
+from ksched.framework import FilterDependsOn, Scope
 from ksched.framework.runtime import registry
 
 VALID = """\
@@ -135,15 +136,51 @@ def test_plugin_that_does_not_exist_is_named_beside_other_problems(capsys, confi
     ]
 
 
-def test_plugin_of_an_installed_package_exists(capsys, config, monkeypatch):
-    point = EntryPoint("Luck", "tests_luck:make", registry.ENTRY_POINT_GROUP)
-    monkeypatch.setattr(registry, "entry_points", lambda group: [point])
-    plugin = SimpleNamespace(name="Luck", score=lambda state, pod, node: 7)
-    monkeypatch.setitem(
-        sys.modules, "tests_luck", SimpleNamespace(make=lambda args, handle: plugin)
-    )
+@pytest.fixture
+def install(monkeypatch):
+    """Make a plugin available as an installed package would."""
+
+    def install(**attributes):
+        point = EntryPoint("Luck", "tests_luck:make", registry.ENTRY_POINT_GROUP)
+        monkeypatch.setattr(registry, "entry_points", lambda group: [point])
+        plugin = SimpleNamespace(name="Luck", **attributes)
+        module = SimpleNamespace(make=lambda args, handle: plugin)
+        monkeypatch.setitem(sys.modules, "tests_luck", module)
+
+    return install
+
+
+def test_plugin_of_an_installed_package_exists(capsys, config, install):
+    install(score=lambda state, pod, node: 7)
 
     assert execute(["check-config", config(VALID + LUCK)]) == 0, capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "command",
+    [["check-config"], ["run", "--master=http://127.0.0.1:9", "--config"]],
+    ids=lambda command: command[0],
+)
+def test_bad_declaration_of_a_plugin_is_a_configuration_error(capsys, config, install, command):
+    contradiction = FilterDependsOn(Scope.NODE, changes=lambda state, pod, mark: (None, None))
+    install(
+        score=lambda state, pod, node: 7,
+        filter_nodes=lambda state, pod, nodes: None,
+        filter_depends_on=contradiction,
+        filter_epoch=lambda state, pod: 0,
+        normalise=lambda *args: None,
+    )
+
+    assert execute([*command, config(VALID + LUCK)]) == 2
+    who = 'profile "default-scheduler": plugin "Luck": '
+    told = [line for line in capsys.readouterr().err.splitlines() if line.startswith("error: ")]
+    assert told == [
+        f"error: {who}filter_depends_on: changes contradicts scope=Scope.NODE; "
+        "it goes with Scope.CLUSTER",
+        f"error: {who}unknown attribute filter_epoch, there are filter, filter_depends_on, "
+        "filter_nodes",
+        f"error: {who}unknown attribute normalise, did you mean normalize?",
+    ]
 
 
 def test_missing_file_is_named(capsys):

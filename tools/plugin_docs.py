@@ -21,7 +21,7 @@ from ksched.configuration.defaults import DEFAULT_MULTI_POINT
 from ksched.configuration.plugin_args import ARGS
 from ksched.framework import Action, Handle
 from ksched.framework.plugins.in_tree import IN_TREE
-from ksched.framework.runtime.framework import METHODS, implementation
+from ksched.framework.runtime.plugin_contract import METHODS, implementation
 
 FOLDER = Path(__file__).resolve().parent.parent / "docs" / "plugins"
 NOTE = "*Written by `make docs` from the plugin's docstring; edit that.*"

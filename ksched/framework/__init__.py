@@ -1,7 +1,8 @@
 """The contract with plugins: everything a plugin author needs, and nothing else.
 
 ``interface`` lists the extension points in pipeline order; ``status``, ``verdicts``,
-``cluster_events`` and ``cycle_state`` are the values that go through them. Does not belong here:
+``cluster_events`` and ``cycle_state`` are the values that go through them, ``depends_on`` is what a
+columnar plugin declares. Does not belong here:
 how plugins are called (``ksched.framework.runtime``) and the in-tree plugins themselves
 (``ksched.framework.plugins``).
 """
@@ -18,6 +19,7 @@ from ksched.framework.cluster_events import (
     Resource,
 )
 from ksched.framework.cycle_state import CycleState
+from ksched.framework.depends_on import FilterDependsOn, Scope, ScoreDependsOn
 from ksched.framework.diagnosis import Diagnosis
 from ksched.framework.handle import Handle
 from ksched.framework.interface import (
@@ -42,7 +44,7 @@ from ksched.framework.status import (
     unschedulable,
     wait,
 )
-from ksched.framework.verdicts import ChangedVerdicts, ClassScores, Scope, Verdicts
+from ksched.framework.verdicts import ChangedVerdicts, ClassScores, Verdicts
 
 __all__ = [
     "MAX_NODE_SCORE",
@@ -60,6 +62,7 @@ __all__ = [
     "Code",
     "CycleState",
     "Diagnosis",
+    "FilterDependsOn",
     "Handle",
     "NodeInfo",
     "NodeRows",
@@ -72,6 +75,7 @@ __all__ = [
     "QueueingHint",
     "Resource",
     "Scope",
+    "ScoreDependsOn",
     "Snapshot",
     "Status",
     "Verdicts",

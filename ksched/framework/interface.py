@@ -42,9 +42,10 @@ from ksched.cache.node_table import NodeRows
 from ksched.cache.pod_info import PodInfo
 from ksched.framework.cluster_events import ClusterEventWithHint
 from ksched.framework.cycle_state import CycleState
+from ksched.framework.depends_on import FilterDependsOn, ScoreDependsOn
 from ksched.framework.queued_pod import QueuedPodInfo
 from ksched.framework.status import SUCCESS, Status
-from ksched.framework.verdicts import ClassScores, Scope, Verdicts
+from ksched.framework.verdicts import ClassScores, Verdicts
 
 if TYPE_CHECKING:
     from ksched.cache.snapshot import Snapshot
@@ -127,23 +128,12 @@ class FilterPlugin(Plugin, Protocol):
 class ColumnarFilterPlugin(Plugin, Protocol):
     """Says for many nodes at once whether a pod may run there.
 
-    ``filter_scope`` tells the runtime how long the answer holds; without it, never. With scope
-    CLUSTER a plugin may define ``filter_epoch(state, pod)``: while the value it returns stays the
-    same, its answers do too, and a pod that fitted nowhere is rejected again without asking.
-    Or ``filter_changes(state, pod, mark)``, which returns a new mark and the rows whose answer may
-    have changed since the mark it was given (``None`` for all rows; the first mark is ``None``):
-    the runtime then keeps the answers and asks again about these rows, and about changed nodes. A
-    plugin that has the new answers at hand returns them (``ChangedVerdicts``) instead of rows.
-
-    Kept answers are shared by pods that differ in nothing the plugins look at. A plugin whose kept
-    answers do not read what ties a pod to others (labels, controller, inter-pod affinity, spread
-    constraints) says so: ``reads_inter_pod_fields`` is False. One with ``filter_changes`` may read
-    them and define ``filter_group(state, pod)``, asked unless PreFilter skipped it: pods that are
-    the same but for these fields, and have the same group, get the same verdicts. One plugin that
-    does neither has everything cached template by template.
+    ``filter_depends_on`` is optional: it declares what the verdicts depend on, and so how long the
+    runtime caches them; without it, not at all.
     """
 
-    filter_scope: ClassVar[Scope]
+    @property
+    def filter_depends_on(self) -> FilterDependsOn: ...
 
     def filter_nodes(self, state: CycleState, pod: PodInfo, nodes: NodeRows) -> Verdicts: ...
 
@@ -176,14 +166,14 @@ class ScorePlugin(Plugin, Protocol):
 
 
 class ColumnarScorePlugin(Plugin, Protocol):
-    """Rates many nodes at once; ``score_scope`` as ``filter_scope``.
+    """Rates many nodes at once; ``score_depends_on`` as ``filter_depends_on``.
 
-    With scope NODE a plugin may define ``score_epoch(snapshot)``: kept scores are dropped when the
-    value it returns changes. With scope CLUSTER or POD, where the nodes fall into a few
-    classes, it may rate and normalise these itself (``ClassScores``).
+    With scope CLUSTER or POD, where the nodes fall into a few classes, it may rate and normalise
+    these itself (``ClassScores``).
     """
 
-    score_scope: ClassVar[Scope]
+    @property
+    def score_depends_on(self) -> ScoreDependsOn: ...
 
     def score_nodes(
         self, state: CycleState, pod: PodInfo, nodes: NodeRows
@@ -193,8 +183,8 @@ class ColumnarScorePlugin(Plugin, Protocol):
 class ScoreExtensions(Protocol):
     """Brings the raw scores of all feasible nodes into the range 0 to 100.
 
-    If the runtime keeps the raw scores (scopes NODE, RESOURCES and ROW) only ``scores`` may matter:
-    while they are all the same, one of them is normalised for all.
+    If the raw scores are cached (scopes NODE, RESOURCES and ROW) only ``scores`` may matter: while
+    they are all the same, one of them is normalised for all.
     """
 
     def normalize(

@@ -1,36 +1,14 @@
-"""The answers of columnar plugins: for many nodes at once, and how long they hold."""
+"""The answers of columnar plugins, for many nodes at once."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from enum import Enum
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ksched.framework.status import Status
-
-
-class Scope(Enum):
-    """What a columnar verdict or score of one node depends on, beside the pod's template.
-
-    The runtime keeps answers accordingly: ask for the narrowest scope that is true.
-    """
-
-    NODE = "node"
-    """The node object: labels, taints, allocatable, images. Asked again when the node changes."""
-    RESOURCES = "resources"
-    """Amounts only: what the node offers, what its pods request, how many they are. Asked again
-    when they change, and never twice about the same amounts, on whatever node."""
-    ROW = "row"
-    """The node object and the pods on the node. Asked again when either changes."""
-    CLUSTER = "cluster"
-    """Anything else. Asked in every cycle, for the nodes that are still feasible, unless the plugin
-    says which answers changed (``filter_changes``)."""
-    POD = "pod"
-    """Also fields outside the template (name, annotations, status). Never kept. The default."""
-
 
 CodesOfNodes = NDArray[np.int16] | NDArray[np.int32]
 

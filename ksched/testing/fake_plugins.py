@@ -13,7 +13,14 @@ from typing import Any, Final, NamedTuple, Self
 
 from ksched.cache.node_info import NodeInfo
 from ksched.cache.pod_info import PodInfo
-from ksched.framework import Handle, PermitResult, QueuedPodInfo, wait
+from ksched.framework import (
+    FilterDependsOn,
+    Handle,
+    PermitResult,
+    QueuedPodInfo,
+    ScoreDependsOn,
+    wait,
+)
 
 METHODS: Final = frozenset(
     (
@@ -67,12 +74,21 @@ class FakePlugin:
     An answer that is an exception (or a class of them) is raised, one that can be called is called
     with the method's arguments, an ``After`` comes later, anything else is returned as it is. A
     method whose first answer is an ``After`` is async. ``answers`` may be changed at any time.
-    Calls are noted in ``journal``, which several fakes may share to see their order.
+    Calls are noted in ``journal``, which several fakes may share to see their order. What the
+    answers of ``filter_nodes`` and ``score_nodes`` depend on is declared as in any plugin.
     """
 
     timeout_seconds = 30.0
 
-    def __init__(self, name: str, *, journal: list[Call] | None = None, **answers: object) -> None:
+    def __init__(
+        self,
+        name: str,
+        *,
+        journal: list[Call] | None = None,
+        filter_depends_on: FilterDependsOn | None = None,
+        score_depends_on: ScoreDependsOn | None = None,
+        **answers: object,
+    ) -> None:
         if unknown := answers.keys() - METHODS:
             raise TypeError(f"fake plugin {name}: no such methods: {', '.join(sorted(unknown))}")
         if "reserve" in answers:
@@ -81,6 +97,10 @@ class FakePlugin:
         self.answers: dict[str, object] = dict(answers)
         self.journal: list[Call] = [] if journal is None else journal
         self._handle: Handle | None = None
+        if filter_depends_on is not None:
+            self.filter_depends_on = filter_depends_on
+        if score_depends_on is not None:
+            self.score_depends_on = score_depends_on
         for method in answers:
             setattr(self, method, self._method(method))
 
@@ -134,7 +154,7 @@ class PermitGate(FakePlugin):
         *,
         timeout_seconds: float = 60.0,
         journal: list[Call] | None = None,
-        **answers: object,
+        **answers: Any,
     ) -> None:
         held = PermitResult(wait(), timeout_seconds)
         super().__init__(name, journal=journal, permit=held, **answers)

@@ -80,7 +80,7 @@ PROFILES: list[dict[str, Any]] = [
     ],
 )
 async def test_pre_bind_that_fails_is_undone_and_retried_after_the_error_backoff(
-    last: dict[str, object], reason: str, message: str
+    last: dict[str, Any], reason: str, message: str
 ) -> None:
     journal: list[Call] = []
     plugins = [*reservers(journal), FakePlugin("Last", journal=journal, reserve=SUCCESS, **last)]

@@ -15,10 +15,12 @@ from ksched.framework import (
     Action,
     ClusterEvent,
     ClusterEventWithHint,
+    FilterDependsOn,
     NodeRows,
     PostFilterResult,
     Resource,
     Scope,
+    ScoreDependsOn,
     Status,
     Verdicts,
     unschedulable,
@@ -31,7 +33,7 @@ class NotOnFirst:
     """Keeps pods away from n1."""
 
     name = "NotOnFirst"
-    filter_scope = Scope.NODE
+    filter_depends_on = FilterDependsOn(Scope.NODE)
 
     def filter_nodes(self, state: Any, pod: Any, nodes: NodeRows) -> Verdicts:
         rejected = np.array([info.name == "n1" for info in nodes.infos])
@@ -42,7 +44,8 @@ class Moody:
     """Raises while ``is_broken``; its filter takes part only while ``is_asked``."""
 
     name = "Moody"
-    filter_scope = score_scope = Scope.NODE
+    filter_depends_on = FilterDependsOn(Scope.NODE)
+    score_depends_on = ScoreDependsOn(Scope.NODE)
     is_asked, is_broken = True, False
 
     def pre_filter(self, state: Any, pod: Any, snapshot: Any) -> Status:
@@ -61,7 +64,7 @@ class Moody:
 
 class PrefersThird:
     name = "PrefersThird"
-    score_scope = Scope.NODE
+    score_depends_on = ScoreDependsOn(Scope.NODE)
 
     def score_nodes(self, state: Any, pod: Any, nodes: NodeRows) -> NDArray[np.int64]:
         return np.array([100 * (info.name == "n3") for info in nodes.infos], np.int64)

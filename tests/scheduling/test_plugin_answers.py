@@ -18,14 +18,17 @@ import pytest
 
 from ksched.framework import (
     SUCCESS,
+    FilterDependsOn,
     PostFilterResult,
     PreFilterResult,
+    Scope,
+    ScoreDependsOn,
     Status,
     Verdicts,
     unschedulable,
 )
 from ksched.framework.status import Code
-from ksched.framework.verdicts import ChangedVerdicts, ClassScores, Scope
+from ksched.framework.verdicts import ChangedVerdicts, ClassScores
 from ksched.testing import NEVER, Checkers, FakePlugin, cluster, make_node, make_pod
 
 TWO = (make_node("n1"), make_node("node2"))
@@ -39,18 +42,10 @@ GOOD: dict[str, Callable[..., Any]] = {
     "score_nodes": lambda state, pod, nodes: np.array([len(i.name) for i in nodes.infos], np.int64),
     "score": lambda state, pod, node: 0,
     "normalize": lambda state, pod, nodes, scores: np.zeros(len(scores), np.int64),
-    "filter_group": lambda state, pod: "",
-    "filter_epoch": lambda state, pod: 0,
-    "score_epoch": lambda snapshot: 0,
-    "filter_changes": lambda state, pod, mark: (None, None),
 }
 NEEDS: dict[str, tuple[str, ...]] = {
     "normalize": ("score_nodes",),
     "pre_score": ("score",),
-    "filter_group": ("filter_nodes", "filter_changes"),
-    "filter_epoch": ("filter_nodes",),
-    "filter_changes": ("filter_nodes",),
-    "score_epoch": ("score_nodes",),
     "unreserve": ("reserve",),
     "pre_bind_pre_flight": ("pre_bind",),
 }
@@ -61,8 +56,9 @@ class Odd:
 
     name = "Odd"
 
-    def __init__(self, point: str, behaviour: Any, scope: Scope = Scope.POD) -> None:
-        self.filter_scope = self.score_scope = scope
+    def __init__(
+        self, point: str, behaviour: Any, scope: Scope = Scope.POD, **methods: Any
+    ) -> None:
         for needed in NEEDS.get(point, ()):
             setattr(self, needed, GOOD.get(needed, lambda *args: SUCCESS))
 
@@ -75,6 +71,10 @@ class Odd:
         setattr(self, point, answer)
         if point == "reserve":
             self.unreserve = lambda *args: None
+        if hasattr(self, "filter_nodes"):
+            self.filter_depends_on = FilterDependsOn(scope, **methods)
+        if hasattr(self, "score_nodes"):
+            self.score_depends_on = ScoreDependsOn(scope, **methods)
 
     def __call__(self, args: Any, handle: Any) -> Odd:
         self.handle = handle
@@ -200,8 +200,9 @@ async def test_what_breaks_while_it_is_looked_at_is_logged_once(
         def __ne__(self, other: object) -> bool:
             raise ValueError(f"boom {next(epochs) // 1000}")
 
-    plugin = Odd("filter_nodes", GOOD["filter_nodes"], Scope.CLUSTER)
-    plugin.filter_epoch = lambda state, pod: Epoch()  # type: ignore[attr-defined]
+    plugin = Odd(
+        "filter_nodes", GOOD["filter_nodes"], Scope.CLUSTER, epoch=lambda state, pod: Epoch()
+    )
     with caplog.at_level(logging.ERROR):
         async with cluster(nodes=1, plugins={"Odd": plugin}) as c:
             await c.create(*(make_pod(f"big{number}").req(cpu="100") for number in range(4)))
@@ -361,8 +362,7 @@ async def test_changes_that_are_none_are_named(answer: Any, problem: str) -> Non
         asked.append(pod.name)
         return answer if asked.count("first") and pod.name == "victim" else (None, None)
 
-    plugin = Odd("filter_nodes", GOOD["filter_nodes"], Scope.CLUSTER)
-    plugin.filter_changes = changes  # type: ignore[attr-defined]
+    plugin = Odd("filter_nodes", GOOD["filter_nodes"], Scope.CLUSTER, changes=changes)
     async with cluster(nodes=TWO, plugins={"Odd": plugin}) as c:
         await c.create(make_pod("first").req(cpu="1"))
         await c.settle()
@@ -375,7 +375,14 @@ async def test_changes_that_are_none_are_named(answer: Any, problem: str) -> Non
 
 @pytest.mark.parametrize("group", [[], ([],), {}, np.zeros(2)])
 async def test_a_group_that_cannot_be_looked_up_is_named(group: Any) -> None:
-    message = await told(Odd("filter_group", lambda *args: group, Scope.CLUSTER))
+    plugin = Odd(
+        "filter_nodes",
+        GOOD["filter_nodes"],
+        Scope.CLUSTER,
+        changes=lambda state, pod, mark: (None, None),
+        group=lambda state, pod: group if pod.name == "victim" else "",
+    )
+    message = await told(plugin)
     assert message.startswith(FILTER)
     assert message.endswith("wanted a group that can be looked up")
 
@@ -443,9 +450,8 @@ async def test_class_scores_that_are_none_are_named(values: Any, ids: Any, probl
 
 
 async def test_an_epoch_of_scores_that_cannot_be_compared_is_named() -> None:
-    plugin = Odd("score_nodes", GOOD["score_nodes"], Scope.NODE)
+    plugin = Odd("score_nodes", GOOD["score_nodes"], Scope.NODE, epoch=lambda snapshot: np.zeros(2))
     plugin.normalize = GOOD["normalize"]  # type: ignore[attr-defined]
-    plugin.score_epoch = lambda snapshot: np.zeros(2)  # type: ignore[attr-defined]
     async with cluster(nodes=TWO, plugins={"Odd": plugin}) as c:
         await c.create(make_pod("first"), make_pod("victim"))
         await c.settle()

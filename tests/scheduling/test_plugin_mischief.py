@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -16,6 +16,7 @@ from ksched.framework import (
     ClusterEvent,
     ClusterEventWithHint,
     Resource,
+    ScoreDependsOn,
     Status,
     pending,
     unschedulable,
@@ -211,12 +212,12 @@ async def test_registrations_that_are_none_are_refused_at_the_start(
         ({"name": 5}, "its name must be the one it is registered under, got 5"),
         ({"filter": 5}, "filter must be a method, got 5"),
         (
-            {"filter_nodes": passing, "filter_scope": "node"},
-            "filter_scope must be a Scope, got 'node'",
+            {"filter_nodes": passing, "filter_depends_on": "node"},
+            "filter_depends_on must be a FilterDependsOn, got 'node'",
         ),
         (
-            {"score_nodes": passing, "score_scope": None},
-            "score_scope must be a Scope, got None",
+            {"score_nodes": passing, "score_depends_on": ScoreDependsOn(cast(Any, None))},
+            "score_depends_on: scope must be a Scope, got None",
         ),
     ],
 )

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from ksched.framework import SUCCESS, CycleState, unschedulable
-from ksched.framework.runtime.framework import implementation
+from ksched.framework.runtime.plugin_contract import implementation
 from ksched.testing import NEVER, After, Call, FakePlugin, make_node, make_pod
 from ksched.testing.plugin_runner import PluginBench, run_filter
 

@@ -99,7 +99,7 @@ class DomainVerdicts:
         self._changed.append((position, domains))
 
     def changes_since(self, mark: object) -> tuple[object, ChangedVerdicts | Ids | None]:
-        """The present mark, and what changed since an earlier one; see ``filter_changes``.
+        """The present mark, and what changed since an earlier one; see ``FilterDependsOn.changes``.
 
         The verdicts themselves if a single topology decides, otherwise the rows.
         """

@@ -16,6 +16,7 @@ from ksched.framework import (
     PodInfo,
     PodTemplate,
     Scope,
+    ScoreDependsOn,
     Snapshot,
     template_fact,
 )
@@ -31,6 +32,11 @@ FEW_IMAGES = 8
 """Up to this many images are looked for one by one; for more, each node's are looked through."""
 
 
+def _images_epoch(snapshot: Snapshot) -> int:
+    """Changes with every image that comes or goes somewhere, and with the number of nodes."""
+    return snapshot.table.images_generation
+
+
 class ImageLocality:
     """Prefers nodes that already have the images of the pod.
 
@@ -40,12 +46,9 @@ class ImageLocality:
     """
 
     name: ClassVar[str] = names.IMAGE_LOCALITY
-    reads_inter_pod_fields: ClassVar[bool] = False
-    score_scope: ClassVar[Scope] = Scope.NODE
-
-    def score_epoch(self, snapshot: Snapshot) -> int:
-        """Changes with every image that comes or goes somewhere, and with the number of nodes."""
-        return snapshot.table.images_generation
+    score_depends_on: ClassVar = ScoreDependsOn(
+        Scope.NODE, reads_inter_pod_fields=False, epoch=_images_epoch
+    )
 
     def score_nodes(self, state: CycleState, pod: PodInfo, nodes: NodeRows) -> NDArray[np.int64]:
         containers = _container_count(pod.template)

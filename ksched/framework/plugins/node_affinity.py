@@ -30,6 +30,7 @@ from ksched.framework import (
     ClusterEvent,
     ClusterEventWithHint,
     CycleState,
+    FilterDependsOn,
     NodeRows,
     PodInfo,
     PodTemplate,
@@ -37,6 +38,7 @@ from ksched.framework import (
     QueueingHint,
     Resource,
     Scope,
+    ScoreDependsOn,
     Snapshot,
     Status,
     Verdicts,
@@ -81,9 +83,8 @@ class NodeAffinity:
     """
 
     name: ClassVar[str] = names.NODE_AFFINITY
-    reads_inter_pod_fields: ClassVar[bool] = False
-    filter_scope: ClassVar[Scope] = Scope.NODE
-    score_scope: ClassVar[Scope] = Scope.NODE
+    filter_depends_on: ClassVar = FilterDependsOn(Scope.NODE, reads_inter_pod_fields=False)
+    score_depends_on: ClassVar = ScoreDependsOn(Scope.NODE, reads_inter_pod_fields=False)
 
     def __init__(
         self, args: NodeAffinityArgs | None = None, now: Callable[[], float] = stopwatch

@@ -15,6 +15,7 @@ from ksched.framework import (
     ClusterEvent,
     ClusterEventWithHint,
     CycleState,
+    FilterDependsOn,
     NodeRows,
     PodInfo,
     PodTemplate,
@@ -44,8 +45,7 @@ class NodeDeclaredFeatures:
     """
 
     name: ClassVar[str] = names.NODE_DECLARED_FEATURES
-    reads_inter_pod_fields: ClassVar[bool] = False
-    filter_scope: ClassVar[Scope] = Scope.NODE
+    filter_depends_on: ClassVar = FilterDependsOn(Scope.NODE, reads_inter_pod_fields=False)
 
     def pre_filter(self, state: CycleState, pod: PodInfo, snapshot: Snapshot) -> Status:
         return PASS_TEMPLATE if _required(pod.template) else SKIP_TEMPLATE

@@ -12,6 +12,7 @@ from ksched.framework import (
     ClusterEvent,
     ClusterEventWithHint,
     CycleState,
+    FilterDependsOn,
     NodeRows,
     PodInfo,
     Resource,
@@ -34,7 +35,7 @@ class NodeName:
 
     name: ClassVar[str] = names.NODE_NAME
     # The node a pod is on is not part of its template.
-    filter_scope: ClassVar[Scope] = Scope.POD
+    filter_depends_on: ClassVar = FilterDependsOn(Scope.POD)
 
     def pre_filter(self, state: CycleState, pod: PodInfo, snapshot: Snapshot) -> Status:
         return SUCCESS if pod.node_name else SKIP

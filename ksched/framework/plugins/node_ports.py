@@ -16,6 +16,7 @@ from ksched.framework import (
     ClusterEvent,
     ClusterEventWithHint,
     CycleState,
+    FilterDependsOn,
     NodeRows,
     PodInfo,
     QueueingHint,
@@ -41,8 +42,7 @@ class NodePorts:
     """
 
     name: ClassVar[str] = names.NODE_PORTS
-    reads_inter_pod_fields: ClassVar[bool] = False
-    filter_scope: ClassVar[Scope] = Scope.ROW
+    filter_depends_on: ClassVar = FilterDependsOn(Scope.ROW, reads_inter_pod_fields=False)
 
     def pre_filter(self, state: CycleState, pod: PodInfo, snapshot: Snapshot) -> Status:
         return PASS_TEMPLATE if pod.template.host_ports else SKIP_TEMPLATE

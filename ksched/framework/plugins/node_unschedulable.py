@@ -12,6 +12,7 @@ from ksched.framework import (
     ClusterEvent,
     ClusterEventWithHint,
     CycleState,
+    FilterDependsOn,
     NodeRows,
     PodInfo,
     PodTemplate,
@@ -36,8 +37,7 @@ class NodeUnschedulable:
     """
 
     name: ClassVar[str] = names.NODE_UNSCHEDULABLE
-    reads_inter_pod_fields: ClassVar[bool] = False
-    filter_scope: ClassVar[Scope] = Scope.NODE
+    filter_depends_on: ClassVar = FilterDependsOn(Scope.NODE, reads_inter_pod_fields=False)
 
     def filter_nodes(self, state: CycleState, pod: PodInfo, nodes: NodeRows) -> Verdicts:
         if _template_tolerates(pod.template):

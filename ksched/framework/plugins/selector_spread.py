@@ -21,6 +21,7 @@ from ksched.framework import (
     PodInfo,
     PodTemplate,
     Scope,
+    ScoreDependsOn,
     Status,
 )
 from ksched.framework.plugins import names
@@ -39,7 +40,7 @@ class SelectorSpread:
     """
 
     name: ClassVar[str] = names.SELECTOR_SPREAD
-    score_scope: ClassVar[Scope] = Scope.CLUSTER
+    score_depends_on: ClassVar = ScoreDependsOn(Scope.CLUSTER)
 
     def __init__(self, args: None, listers: Listers) -> None:
         self._selectors = DefaultSelectors(listers)

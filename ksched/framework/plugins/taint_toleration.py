@@ -16,11 +16,13 @@ from ksched.framework import (
     ClusterEvent,
     ClusterEventWithHint,
     CycleState,
+    FilterDependsOn,
     NodeRows,
     PodInfo,
     QueueingHint,
     Resource,
     Scope,
+    ScoreDependsOn,
     Status,
     Verdicts,
     default_normalize,
@@ -40,9 +42,8 @@ class TaintToleration:
     """
 
     name: ClassVar[str] = names.TAINT_TOLERATION
-    reads_inter_pod_fields: ClassVar[bool] = False
-    filter_scope: ClassVar[Scope] = Scope.NODE
-    score_scope: ClassVar[Scope] = Scope.NODE
+    filter_depends_on: ClassVar = FilterDependsOn(Scope.NODE, reads_inter_pod_fields=False)
+    score_depends_on: ClassVar = ScoreDependsOn(Scope.NODE, reads_inter_pod_fields=False)
 
     def filter_nodes(self, state: CycleState, pod: PodInfo, nodes: NodeRows) -> Verdicts:
         tolerations = pod.template.tolerations

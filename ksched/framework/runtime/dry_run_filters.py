@@ -18,13 +18,14 @@ from ksched.cache.node_table import Ints, NodeRows, NodeTable
 from ksched.cache.pod_info import PodInfo
 from ksched.cache.snapshot import Snapshot
 from ksched.framework.cycle_state import CycleState
+from ksched.framework.depends_on import Scope
 from ksched.framework.foreign import told
 from ksched.framework.runtime.codes import CodeBook, Codes
 from ksched.framework.runtime.filter_columns import FilterEntry, Work
 from ksched.framework.runtime.framework import Framework
 from ksched.framework.runtime.guard import Hook, PluginFailure
 from ksched.framework.status import SUCCESS, Code, Status
-from ksched.framework.verdicts import Scope, Verdicts
+from ksched.framework.verdicts import Verdicts
 from ksched.queue.nominator import ExpectedPods
 
 log = logging.getLogger(__name__)

@@ -2,7 +2,8 @@
 
 One ``FilterColumns`` belongs to pods that the plugins cannot tell apart. It remembers how far it
 has read the change logs of the node table; catching up asks the same columnar plugins again, for
-the changed rows only. Plugins of scope CLUSTER may keep such a log themselves (``filter_changes``).
+the changed rows only. Plugins of scope CLUSTER may keep such a log themselves
+(``FilterDependsOn.changes``).
 """
 
 from __future__ import annotations
@@ -16,15 +17,14 @@ from ksched.cache.node_info import Amounts
 from ksched.cache.node_table import NodeRows, NodeTable
 from ksched.cache.pod_info import PodInfo
 from ksched.framework.cycle_state import CycleState
+from ksched.framework.depends_on import CACHED_SCOPES, FilterDependsOn, Scope
 from ksched.framework.diagnosis import Diagnosis
 from ksched.framework.runtime.codes import FEW, CodeBook, Codes
 from ksched.framework.runtime.guard import Hook
 from ksched.framework.status import Status
-from ksched.framework.verdicts import ChangedVerdicts, Scope
+from ksched.framework.verdicts import ChangedVerdicts
 
 Rows = NDArray[np.intp]
-
-KEPT_SCOPES = (Scope.NODE, Scope.RESOURCES, Scope.ROW)
 
 # Members of an enumeration are looked up slowly, and these are asked for in every cycle.
 _NODE, _RESOURCES, _CLUSTER = Scope.NODE, Scope.RESOURCES, Scope.CLUSTER
@@ -40,25 +40,40 @@ FLIPS_LIMIT = 64
 class FilterEntry:
     """A filter plugin in its place of the calling order."""
 
-    __slots__ = ("changes", "epoch", "hook", "is_cached", "is_columnar", "name", "rank", "scope")
+    __slots__ = (
+        "changes",
+        "depends_on",
+        "epoch",
+        "group",
+        "hook",
+        "is_cached",
+        "is_columnar",
+        "name",
+        "rank",
+        "scope",
+    )
 
     def __init__(
         self,
         rank: int,
         hook: Hook,
-        scope: Scope,
+        depends_on: FilterDependsOn,
         is_columnar: bool,
-        epoch: Hook | None,
+        *,
+        epoch: Hook | None = None,
         changes: Hook | None = None,
+        group: Hook | None = None,
     ) -> None:
         self.rank = rank
         self.name = hook.plugin
         self.hook = hook
-        self.scope = scope
+        self.depends_on = depends_on
+        self.scope = depends_on.scope
         self.is_columnar = is_columnar
         self.epoch = epoch
-        self.changes = changes if scope is Scope.CLUSTER else None
-        self.is_cached = scope in KEPT_SCOPES or self.changes is not None
+        self.changes = changes
+        self.group = group
+        self.is_cached = depends_on.is_cached
         """Whether the answers outlive the cycle."""
 
 
@@ -181,7 +196,7 @@ class FilterColumns:
         self._by_amounts.clear()
         active = [entry for entry in self._entries if entry.name not in skipped]
         self._columns = []
-        for scope in KEPT_SCOPES:
+        for scope in CACHED_SCOPES:
             entries = [entry for entry in active if entry.scope is scope]
             if entries:
                 self._columns.append(_Column(scope, entries, count))

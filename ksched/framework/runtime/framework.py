@@ -2,77 +2,22 @@
 
 from __future__ import annotations
 
-import inspect
 import logging
-from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from ksched.configuration.merging import PluginWeight, expand_profile, plugin_args
 from ksched.configuration.model import Profile
 from ksched.errors import ConfigError
-from ksched.framework.foreign import shown, told
+from ksched.framework.depends_on import FilterDependsOn, ScoreDependsOn
+from ksched.framework.foreign import told
 from ksched.framework.handle import Handle
 from ksched.framework.runtime.filter_columns import FilterEntry
-from ksched.framework.runtime.guard import DEFAULT_PERMIT_CONCURRENCY, DEFAULT_TIMEOUT_SECONDS, Hook
+from ksched.framework.runtime.guard import Hook
+from ksched.framework.runtime.plugin_contract import find_problems, implementation
 from ksched.framework.runtime.registry import Registry
 from ksched.framework.runtime.score_columns import ScoreEntry
-from ksched.framework.verdicts import Scope
 
 log = logging.getLogger(__name__)
-
-METHODS: Mapping[str, tuple[str, ...]] = {
-    "preEnqueue": ("pre_enqueue",),
-    "queueSort": ("sort_key",),
-    "preFilter": ("pre_filter",),
-    "filter": ("filter_nodes", "filter"),
-    "postFilter": ("post_filter",),
-    "preScore": ("pre_score",),
-    "score": ("score_nodes", "score"),
-    "reserve": ("reserve",),
-    "permit": ("permit",),
-    "preBind": ("pre_bind",),
-    "bind": ("bind",),
-    "postBind": ("post_bind",),
-}
-"""The methods that make a plugin implement an extension point; the first one present counts."""
-
-SYNCHRONOUS = (
-    "events_to_register",
-    "pre_enqueue",
-    "sort_key",
-    "rank",
-    "add_pod",
-    "remove_pod",
-    "filter_nodes",
-    "filter_changes",
-    "filter_epoch",
-    "filter_group",
-    "filter",
-    "pre_score",
-    "score_nodes",
-    "score",
-    "score_epoch",
-    "normalize",
-    "unreserve",
-)
-"""Methods that may not be ``async def``: nothing waits for their answer."""
-
-
-ALL_METHODS = frozenset(
-    (*SYNCHRONOUS, *(name for names in METHODS.values() for name in names), "pre_bind_pre_flight")
-)
-
-
-def _nothing() -> None:
-    """Stands for a method that a plugin does not have."""
-
-
-def implementation(plugin: Any, point: str) -> Callable[..., Any] | None:
-    for name in METHODS.get(point, ()):
-        method: Callable[..., Any] | None = getattr(plugin, name, None)
-        if method is not None:
-            return method
-    return None
 
 
 class Framework:
@@ -125,21 +70,13 @@ class Framework:
         self.remove_pod = self._extensions("remove_pod", "PreFilterExtensionRemovePod")
 
     def _groups(self) -> list[Hook] | None:
-        """How plugins with kept answers sort pods of one shape; ``None``: by template."""
-        kept = [entry.name for entry in self.filters if entry.is_cached and not entry.changes]
-        kept += [entry.name for entry in self.scores if entry.is_cached]
-        by_template = {name for name in kept if self._reads_relations(name)}
-        groups = []
-        for name in [entry.name for entry in self.filters if entry.changes]:
-            plugin = self.plugins[name]
-            if hasattr(plugin, "filter_group"):
-                groups.append(Hook(plugin, plugin.filter_group, "Filter"))
-            elif self._reads_relations(name):
-                by_template.add(name)
-        return None if by_template else groups
-
-    def _reads_relations(self, name: str) -> bool:
-        return bool(getattr(self.plugins[name], "reads_inter_pod_fields", True))
+        """How plugins with cached answers sort pods of one shape; ``None``: by template."""
+        declared: list[FilterDependsOn | ScoreDependsOn] = []
+        declared += [entry.depends_on for entry in self.filters if entry.group is None]
+        declared += [entry.depends_on for entry in self.scores]
+        if any(one.is_cached and one.reads_inter_pod_fields for one in declared):
+            return None
+        return [entry.group for entry in self.filters if entry.group is not None]
 
     def _hooks(self, point: str, label: str) -> list[Hook]:
         hooks = []
@@ -161,33 +98,30 @@ class Framework:
     def _filter_entry(self, rank: int, plugin: Any) -> FilterEntry:
         method = implementation(plugin, "filter")
         assert method is not None
-        is_columnar = hasattr(plugin, "filter_nodes")
-        scope = getattr(plugin, "filter_scope", Scope.POD) if is_columnar else Scope.POD
-        epoch = getattr(plugin, "filter_epoch", None)
-        changes = getattr(plugin, "filter_changes", None)
+        declared: FilterDependsOn = getattr(plugin, "filter_depends_on", FilterDependsOn())
         return FilterEntry(
             rank,
             Hook(plugin, method, "Filter"),
-            scope,
-            is_columnar,
-            Hook(plugin, epoch, "Filter") if epoch is not None else None,
-            Hook(plugin, changes, "Filter") if changes is not None else None,
+            declared,
+            hasattr(plugin, "filter_nodes"),
+            epoch=Hook(plugin, declared.epoch, "Filter") if declared.epoch else None,
+            changes=Hook(plugin, declared.changes, "Filter") if declared.changes else None,
+            group=Hook(plugin, declared.group, "Filter") if declared.group else None,
         )
 
     def _score_entry(self, weighted: PluginWeight) -> ScoreEntry:
         plugin = self.plugins[weighted.name]
         method = implementation(plugin, "score")
         assert method is not None
-        is_columnar = hasattr(plugin, "score_nodes")
+        declared: ScoreDependsOn = getattr(plugin, "score_depends_on", ScoreDependsOn())
         normalize = getattr(plugin, "normalize", None)
-        epoch = getattr(plugin, "score_epoch", None)
         return ScoreEntry(
             Hook(plugin, method, "Score"),
             weighted.weight,
-            getattr(plugin, "score_scope", Scope.POD) if is_columnar else Scope.POD,
-            is_columnar,
-            Hook(plugin, normalize, "Score") if normalize is not None else None,
-            Hook(plugin, epoch, "Score") if epoch is not None else None,
+            declared,
+            hasattr(plugin, "score_nodes"),
+            normalize=Hook(plugin, normalize, "Score") if normalize is not None else None,
+            epoch=Hook(plugin, declared.epoch, "Score") if declared.epoch else None,
         )
 
 
@@ -203,7 +137,7 @@ def _instantiate(profile: Profile, registry: Registry, handle: Handle) -> dict[s
             continue
         try:
             plugin = plugins[name] = factory(plugin_args(profile, name), handle)
-            problems += [f'plugin "{name}": {problem}' for problem in _find_problems(name, plugin)]
+            problems += [f'plugin "{name}": {problem}' for problem in find_problems(name, plugin)]
         except (ValueError, TypeError, KeyError, ConfigError) as problem:
             problems.append(f'initializing plugin "{name}": {problem}')
         except Exception as problem:
@@ -212,29 +146,3 @@ def _instantiate(profile: Profile, registry: Registry, handle: Handle) -> dict[s
     if problems:
         raise ConfigError(problems)
     return plugins
-
-
-def _find_problems(name: str, plugin: Any) -> Iterator[str]:
-    """What would make a plugin fail with the first pod, said before there is one."""
-    own = getattr(plugin, "name", None)
-    if not (isinstance(own, str) and own == name):
-        yield f"its name must be the one it is registered under, got {shown(own)}"
-    if hasattr(plugin, "reserve") and not hasattr(plugin, "unreserve"):
-        yield "reserve needs an unreserve that takes it back"
-    for method in ALL_METHODS:
-        if not callable(getattr(plugin, method, _nothing)):
-            yield f"{method} must be a method, got {shown(getattr(plugin, method))}"
-    for attribute in ("filter_scope", "score_scope"):
-        scope = getattr(plugin, attribute, Scope.POD)
-        if not isinstance(scope, Scope):
-            yield f"{attribute} must be a Scope, got {shown(scope)}"
-    for method in SYNCHRONOUS:
-        if inspect.iscoroutinefunction(getattr(plugin, method, None)):
-            yield f"{method} must not be async"
-    for attribute in ("timeout_seconds", "permit_wait_seconds"):
-        seconds = getattr(plugin, attribute, DEFAULT_TIMEOUT_SECONDS)
-        if not (isinstance(seconds, int | float) and seconds > 0):
-            yield f"{attribute} must be a positive number, got {seconds!r}"
-    bound = getattr(plugin, "permit_concurrency", DEFAULT_PERMIT_CONCURRENCY)
-    if not (isinstance(bound, int) and bound > 0):
-        yield f"permit_concurrency must be a positive whole number, got {bound!r}"

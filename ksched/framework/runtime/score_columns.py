@@ -17,17 +17,17 @@ from ksched.cache.node_table import NodeRows
 from ksched.cache.pod_info import PodInfo
 from ksched.cache.snapshot import Snapshot
 from ksched.framework.cycle_state import CycleState
+from ksched.framework.depends_on import Scope, ScoreDependsOn
 from ksched.framework.interface import MAX_NODE_SCORE, MIN_NODE_SCORE
 from ksched.framework.runtime.codes import FEW
 from ksched.framework.runtime.filter_columns import (
-    KEPT_SCOPES,
     MEMO_LIMIT,
     FilterColumns,
     Rows,
     Work,
 )
 from ksched.framework.runtime.guard import Hook, failure
-from ksched.framework.verdicts import ClassScores, Scope
+from ksched.framework.verdicts import ClassScores
 
 Scores = NDArray[np.int64]
 
@@ -59,6 +59,7 @@ class ScoreEntry:
     """A score plugin with its weight."""
 
     __slots__ = (
+        "depends_on",
         "epoch",
         "hook",
         "is_cached",
@@ -74,20 +75,22 @@ class ScoreEntry:
         self,
         hook: Hook,
         weight: int,
-        scope: Scope,
+        depends_on: ScoreDependsOn,
         is_columnar: bool,
-        normalize: Hook | None,
-        epoch: Hook | None,
+        *,
+        normalize: Hook | None = None,
+        epoch: Hook | None = None,
     ) -> None:
         self.name = hook.plugin
         self.hook = hook
         self.weight = weight
-        self.scope = scope
+        self.depends_on = depends_on
+        self.scope = depends_on.scope
         self.is_columnar = is_columnar
         self.normalize = normalize
         self.epoch = epoch
-        self.is_cached = scope in KEPT_SCOPES
-        self.is_sum_of_amounts = scope is Scope.RESOURCES and normalize is None and epoch is None
+        self.is_cached = depends_on.is_cached
+        self.is_sum_of_amounts = self.scope is Scope.RESOURCES and normalize is epoch is None
         """Whether equal amounts on a node always add the same to its total."""
 
     def ask(self, state: CycleState, pod: PodInfo, nodes: NodeRows) -> Scores:

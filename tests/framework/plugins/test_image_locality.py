@@ -84,15 +84,17 @@ def test_nodes_with_the_images_score_higher(
 def test_the_epoch_tells_when_scores_of_other_nodes_change() -> None:
     bench = PluginBench([node.obj() for node in _nodes([("web:v1", 300)], [])])
     plugin, table = ImageLocality(), bench.snapshot.table
-    epoch = plugin.score_epoch(bench.snapshot)
+    epoch_of = plugin.score_depends_on.epoch
+    assert epoch_of is not None
+    epoch = epoch_of(bench.snapshot)
 
     relabelled = table.infos[1].clone()
     relabelled.set_node(make_node("n1").label(a="b").obj())
     table.put(relabelled)
-    assert plugin.score_epoch(bench.snapshot) == epoch
+    assert epoch_of(bench.snapshot) == epoch
 
     fetched = table.infos[1].clone()
     fetched.set_node(make_node("n1").image("web:v1", 300 * MIB).obj())
     table.put(fetched)
-    assert plugin.score_epoch(bench.snapshot) != epoch
+    assert epoch_of(bench.snapshot) != epoch
     assert bench.score(plugin, WEB.obj()) == {"n0": 28, "n1": 28}

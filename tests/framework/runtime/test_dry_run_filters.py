@@ -9,7 +9,15 @@ import pytest
 
 from ksched.cache.dry_run_table import DryRunTable, amounts_of
 from ksched.configuration import load_config
-from ksched.framework import SUCCESS, CycleState, Scope, Status, Verdicts, unschedulable
+from ksched.framework import (
+    SUCCESS,
+    CycleState,
+    FilterDependsOn,
+    Scope,
+    Status,
+    Verdicts,
+    unschedulable,
+)
 from ksched.framework.runtime.dry_run_filters import ResourceFilters
 from ksched.testing import NodeBuilder, PodBuilder, make_node, make_pod
 from lab.decider import Decider
@@ -29,7 +37,7 @@ class Own:
     name: ClassVar[str] = "Own"
 
     def __init__(self, scope: Scope) -> None:
-        self.filter_scope = scope
+        self.filter_depends_on = FilterDependsOn(scope)
 
     def filter_nodes(self, state: CycleState, pod: object, nodes: Any) -> Verdicts:
         return Verdicts.passing(len(nodes))

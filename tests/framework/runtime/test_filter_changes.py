@@ -17,6 +17,7 @@ from ksched.framework import (
     SUCCESS,
     ChangedVerdicts,
     CycleState,
+    FilterDependsOn,
     NodeRows,
     PodInfo,
     Scope,
@@ -46,9 +47,9 @@ class Doors:
     """Rejects nodes that are closed at the moment, and remembers what it was asked."""
 
     name: ClassVar[str] = "Doors"
-    filter_scope: ClassVar[Scope] = Scope.CLUSTER
 
     def __init__(self) -> None:
+        self.filter_depends_on = FilterDependsOn(Scope.CLUSTER, changes=self._changes)
         self.closed: set[str] = set()
         self.answer: Any = None
         self.mark = 0
@@ -61,7 +62,7 @@ class Doors:
         self.mark += 1
         self.changed = rows
 
-    def filter_changes(self, state: CycleState, pod: PodInfo, mark: object) -> Any:
+    def _changes(self, state: CycleState, pod: PodInfo, mark: object) -> Any:
         self.marks.append(mark)
         if self.answer is not None:
             return self.answer

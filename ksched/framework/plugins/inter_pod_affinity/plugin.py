@@ -22,6 +22,7 @@ from ksched.framework import (
     ClusterEvent,
     ClusterEventWithHint,
     CycleState,
+    FilterDependsOn,
     NodeInfo,
     NodeRows,
     PodInfo,
@@ -29,6 +30,7 @@ from ksched.framework import (
     QueueingHint,
     Resource,
     Scope,
+    ScoreDependsOn,
     Snapshot,
     Status,
     Verdicts,
@@ -89,12 +91,14 @@ class InterPodAffinity:
     """
 
     name: ClassVar[str] = names.INTER_POD_AFFINITY
-    filter_scope: ClassVar[Scope] = Scope.CLUSTER
-    score_scope: ClassVar[Scope] = Scope.CLUSTER
+    score_depends_on: ClassVar = ScoreDependsOn(Scope.CLUSTER)
 
     def __init__(
         self, args: InterPodAffinityArgs | None, listers: Listers, now: Callable[[], float]
     ) -> None:
+        self.filter_depends_on = FilterDependsOn(
+            Scope.CLUSTER, changes=self._filter_changes, group=self._filter_group
+        )
         self._now = now
         self._args = args or InterPodAffinityArgs()
         self._namespaces = listers.require(Namespace)
@@ -196,12 +200,12 @@ class InterPodAffinity:
     def filter_nodes(self, state: CycleState, pod: PodInfo, nodes: NodeRows) -> Verdicts:
         return state.read(self.name, RequiredAffinity).verdicts(nodes)
 
-    def filter_changes(
+    def _filter_changes(
         self, state: CycleState, pod: PodInfo, mark: object
     ) -> tuple[object, ChangedVerdicts | Ids | None]:
         return state.read(self.name, RequiredAffinity).kept.verdicts.changes_since(mark)
 
-    def filter_group(self, state: CycleState, pod: PodInfo) -> RequiredTerms:
+    def _filter_group(self, state: CycleState, pod: PodInfo) -> RequiredTerms:
         return state.read(self.name, RequiredAffinity).kept
 
     # -- score ----------------------------------------------------------------------------------

@@ -16,6 +16,7 @@ from ksched.framework import (
     NodeRows,
     PodInfo,
     Scope,
+    ScoreDependsOn,
     Status,
     template_fact,
 )
@@ -40,8 +41,7 @@ class NodeResourcesBalancedAllocation:
     """
 
     name: ClassVar[str] = names.NODE_RESOURCES_BALANCED_ALLOCATION
-    reads_inter_pod_fields: ClassVar[bool] = False
-    score_scope: ClassVar[Scope] = Scope.RESOURCES
+    score_depends_on: ClassVar = ScoreDependsOn(Scope.RESOURCES, reads_inter_pod_fields=False)
 
     def __init__(self, args: NodeResourcesBalancedAllocationArgs | None = None) -> None:
         weights = {one.name: one.weight for one in (args or DEFAULTS).resources}

@@ -31,12 +31,14 @@ from ksched.framework import (
     ClusterEvent,
     ClusterEventWithHint,
     CycleState,
+    FilterDependsOn,
     NodeRows,
     PodInfo,
     PodTemplate,
     QueueingHint,
     Resource,
     Scope,
+    ScoreDependsOn,
     Snapshot,
     Status,
     Verdicts,
@@ -71,9 +73,8 @@ class NodeResourcesFit:
     """
 
     name: ClassVar[str] = names.NODE_RESOURCES_FIT
-    reads_inter_pod_fields: ClassVar[bool] = False
-    filter_scope: ClassVar[Scope] = Scope.RESOURCES
-    score_scope: ClassVar[Scope] = Scope.RESOURCES
+    filter_depends_on: ClassVar = FilterDependsOn(Scope.RESOURCES, reads_inter_pod_fields=False)
+    score_depends_on: ClassVar = ScoreDependsOn(Scope.RESOURCES, reads_inter_pod_fields=False)
 
     def __init__(self, args: NodeResourcesFitArgs | None = None) -> None:
         args = args or DEFAULTS

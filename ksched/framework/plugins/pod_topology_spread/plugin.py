@@ -24,6 +24,7 @@ from ksched.framework import (
     ClusterEvent,
     ClusterEventWithHint,
     CycleState,
+    FilterDependsOn,
     NodeInfo,
     NodeRows,
     PodInfo,
@@ -31,6 +32,7 @@ from ksched.framework import (
     QueueingHint,
     Resource,
     Scope,
+    ScoreDependsOn,
     Snapshot,
     Status,
     Verdicts,
@@ -75,10 +77,12 @@ class PodTopologySpread:
     """
 
     name: ClassVar[str] = names.POD_TOPOLOGY_SPREAD
-    filter_scope: ClassVar[Scope] = Scope.CLUSTER
-    score_scope: ClassVar[Scope] = Scope.CLUSTER
+    score_depends_on: ClassVar = ScoreDependsOn(Scope.CLUSTER)
 
     def __init__(self, args: PodTopologySpreadArgs | None, listers: Listers) -> None:
+        self.filter_depends_on = FilterDependsOn(
+            Scope.CLUSTER, changes=self._filter_changes, group=self._filter_group
+        )
         args = args or PodTopologySpreadArgs()
         self._is_system_defaulted = args.defaulting_type == "System"
         constraints = SYSTEM_DEFAULTS if self._is_system_defaulted else args.default_constraints
@@ -192,12 +196,12 @@ class PodTopologySpread:
     def filter_nodes(self, state: CycleState, pod: PodInfo, nodes: NodeRows) -> Verdicts:
         return state.read(self.name, HardSpread).verdicts(nodes)
 
-    def filter_changes(
+    def _filter_changes(
         self, state: CycleState, pod: PodInfo, mark: object
     ) -> tuple[object, ChangedVerdicts | Ids | None]:
         return state.read(self.name, HardSpread).changes_since(mark)
 
-    def filter_group(self, state: CycleState, pod: PodInfo) -> Hashable:
+    def _filter_group(self, state: CycleState, pod: PodInfo) -> Hashable:
         return state.read(self.name, HardSpread).group
 
     # -- score ----------------------------------------------------------------------------------

@@ -20,6 +20,7 @@ from ksched.framework import (
     ClusterEvent,
     ClusterEventWithHint,
     CycleState,
+    FilterDependsOn,
     NodeInfo,
     NodeRows,
     PodInfo,
@@ -84,9 +85,9 @@ class VolumeLimits:
     """Counts a pod's new volumes against a limit; what counts is the subclass's business."""
 
     name: ClassVar[str]
-    filter_scope: ClassVar[Scope] = Scope.CLUSTER
 
     def __init__(self, counting: CountingOfNew) -> None:
+        self.filter_depends_on = FilterDependsOn(Scope.CLUSTER, epoch=self._filter_epoch)
         self._counting = counting
         self._attached: tuple[NodeTable, AttachedVolumes] | None = None
 
@@ -152,7 +153,7 @@ class VolumeLimits:
                 return TOO_MANY
         return SUCCESS
 
-    def filter_epoch(self, state: CycleState, pod: PodInfo) -> object:
+    def _filter_epoch(self, state: CycleState, pod: PodInfo) -> object:
         attempt = state.read(self.name, Attempt)
         return (self.name, attempt.attached.version, attempt.with_csi, attempt.without_csi)
 

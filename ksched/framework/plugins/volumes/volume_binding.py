@@ -27,12 +27,14 @@ from ksched.framework import (
     ClusterEvent,
     ClusterEventWithHint,
     CycleState,
+    FilterDependsOn,
     Handle,
     NodeRows,
     PodInfo,
     QueueingHint,
     Resource,
     Scope,
+    ScoreDependsOn,
     Snapshot,
     Status,
     Verdicts,
@@ -109,11 +111,10 @@ class VolumeBinding:
     """
 
     name: ClassVar[str] = names.VOLUME_BINDING
-    reads_inter_pod_fields: ClassVar[bool] = False
-    filter_scope: ClassVar[Scope] = Scope.CLUSTER
-    score_scope: ClassVar[Scope] = Scope.NODE
+    score_depends_on: ClassVar = ScoreDependsOn(Scope.NODE, reads_inter_pod_fields=False)
 
     def __init__(self, args: VolumeBindingArgs | None, handle: Handle) -> None:
+        self.filter_depends_on = FilterDependsOn(Scope.CLUSTER, epoch=self._filter_epoch)
         args = args or VolumeBindingArgs()
         self._handle = handle
         self._finder = VolumeFinder(handle.listers)
@@ -160,7 +161,7 @@ class VolumeBinding:
             return Verdicts(np.ones(len(nodes), np.int16), (failed,))
         return Verdicts(codes, _STATUSES)
 
-    def filter_epoch(self, state: CycleState, pod: PodInfo) -> object:
+    def _filter_epoch(self, state: CycleState, pod: PodInfo) -> object:
         attempt = state.read(self.name, _Attempt)
         return (self.name, attempt.position, self._finder.epoch(attempt.claims))
 

@@ -18,6 +18,7 @@ from ksched.framework import (
     ClusterEvent,
     ClusterEventWithHint,
     CycleState,
+    FilterDependsOn,
     NodeInfo,
     NodeRows,
     PodInfo,
@@ -76,9 +77,9 @@ class VolumeRestrictions:
     """
 
     name: ClassVar[str] = names.VOLUME_RESTRICTIONS
-    filter_scope: ClassVar[Scope] = Scope.CLUSTER
 
     def __init__(self, listers: Listers) -> None:
+        self.filter_depends_on = FilterDependsOn(Scope.CLUSTER, epoch=self._filter_epoch)
         self._claims = listers.require(PersistentVolumeClaim)
 
     def pre_filter(self, state: CycleState, pod: PodInfo, snapshot: Snapshot) -> Status:
@@ -118,7 +119,7 @@ class VolumeRestrictions:
                     codes[position] = 1
         return Verdicts(codes, (NO_DISK, IN_USE))
 
-    def filter_epoch(self, state: CycleState, pod: PodInfo) -> object:
+    def _filter_epoch(self, state: CycleState, pod: PodInfo) -> object:
         conflicts = state.read(self.name, _Conflicts)
         is_used = conflicts.used > 0
         return (self.name, is_used, conflicts.position if _disks(pod.template) else 0)

@@ -23,6 +23,7 @@ from ksched.framework import (
     ClusterEvent,
     ClusterEventWithHint,
     CycleState,
+    FilterDependsOn,
     NodeRows,
     PodInfo,
     QueueingHint,
@@ -74,10 +75,11 @@ class VolumeZone:
     """
 
     name: ClassVar[str] = names.VOLUME_ZONE
-    reads_inter_pod_fields: ClassVar[bool] = False
-    filter_scope: ClassVar[Scope] = Scope.CLUSTER
 
     def __init__(self, listers: Listers) -> None:
+        self.filter_depends_on = FilterDependsOn(
+            Scope.CLUSTER, reads_inter_pod_fields=False, changes=self._filter_changes
+        )
         self._claims = listers.require(PersistentVolumeClaim)
         self._volumes = listers.require(PersistentVolume)
         self._classes = listers.require(StorageClass)
@@ -128,7 +130,7 @@ class VolumeZone:
             outside |= ~_inside(nodes, key, allowed)
         return Verdicts.rejecting(is_somewhere & outside, NO_ZONE)
 
-    def filter_changes(
+    def _filter_changes(
         self, state: CycleState, pod: PodInfo, mark: object
     ) -> tuple[object, NDArray[np.intp] | None]:
         zones = state.read(self.name, tuple)
