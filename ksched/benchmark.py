@@ -143,13 +143,13 @@ class _Bench:
         self.scheduler = Scheduler(_NoTransport(), seed=seed)
         self.placed = 0
         self._cycle = SchedulingCycle(
-            self.scheduler.cache,
-            self.scheduler.profiles,
-            self.scheduler.queue.nominator,
-            self.scheduler.waiting,
-            self.scheduler.permit_calls,
-            random.Random(seed),
-            self.scheduler.unexpected_errors,
+            cache=self.scheduler.cache,
+            profiles=self.scheduler.profiles,
+            nominator=self.scheduler.nominator,
+            waiting=self.scheduler.waiting,
+            permit_calls=self.scheduler.permit_calls,
+            rng=random.Random(seed),
+            unexpected_errors=self.scheduler.unexpected_errors,
         )
         for number in range(nodes):
             self.scheduler.nodes.added(make_workload_node(number))

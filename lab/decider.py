@@ -6,7 +6,7 @@ For comparing verdicts: with a reference, with recordings, or before and after a
 from __future__ import annotations
 
 import random
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NoReturn
 
 import msgspec
@@ -26,15 +26,11 @@ from ksched.framework.plugins.in_tree import IN_TREE
 from ksched.framework.queued_pod import QueuedPodInfo
 from ksched.framework.runtime.guard import PluginFailure
 from ksched.framework.runtime.permit_calls import PermitCalls
-from ksched.framework.runtime.profiles import (
-    FrameworkHandle,
-    Profile,
-    Surroundings,
-    build_profiles,
-)
+from ksched.framework.runtime.profiles import FrameworkHandle, Profile, build_profiles
 from ksched.framework.runtime.registry import Registry, merge
 from ksched.framework.runtime.waiting_pods import WaitingPods
 from ksched.metrics import Metrics
+from ksched.queue.activations import Activations
 from ksched.queue.nominator import Nominator
 from ksched.scheduling.scheduling_cycle import SchedulingCycle
 from ksched.testing.virtual_time import VirtualClock
@@ -91,32 +87,41 @@ class Decider:
         self.nominator = Nominator()
         self.preemptions = Preemptions()
         waiting, rng, metrics = WaitingPods(), random.Random(seed), Metrics()
-        surroundings = Surroundings(
-            self.clock,
-            _NoClient(),
-            self.listers,
-            self.cache,
-            waiting,
-            self.nominator,
-            rng,
-            metrics,
-            self.preemptions,
-            activate=lambda pods: None,
-        )
+        activations = Activations()
+
+        def make_handle(profile_name: str, profiles: Mapping[str, Profile]) -> FrameworkHandle:
+            return FrameworkHandle(
+                profile_name=profile_name,
+                profiles=profiles,
+                recorder=_NoRecorder(),
+                clock=self.clock,
+                client=_NoClient(),
+                listers=self.listers,
+                cache=self.cache,
+                waiting=waiting,
+                nominator=self.nominator,
+                rng=rng,
+                metrics=metrics,
+                preemptor=self.preemptions,
+                activate=activations.activate,
+            )
+
         self.profiles = build_profiles(
             configuration or SchedulerConfiguration(),
-            merge(IN_TREE, registry or {}),
-            lambda name: FrameworkHandle(name, _NoRecorder(), surroundings),
-            surroundings,
+            registry=merge(IN_TREE, registry or {}),
+            make_handle=make_handle,
+            snapshot=self.cache.snapshot,
+            now=self.clock.now,
+            metrics=metrics,
         )
         self.cycle = SchedulingCycle(
-            self.cache,
-            self.profiles,
-            self.nominator,
-            waiting,
-            PermitCalls(surroundings.activate),
-            rng,
-            UnexpectedErrors(metrics),
+            cache=self.cache,
+            profiles=self.profiles,
+            nominator=self.nominator,
+            waiting=waiting,
+            permit_calls=PermitCalls(activations.activate),
+            rng=rng,
+            unexpected_errors=UnexpectedErrors(metrics),
         )
 
     def set_cluster(self, nodes: Iterable[Node], pods: Iterable[Pod] = ()) -> None:

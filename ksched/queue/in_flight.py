@@ -44,14 +44,12 @@ class SeenEvent(NamedTuple):
 class Attempt:
     """A pod in flight."""
 
-    __slots__ = ("is_deleted", "latest", "queued", "start")
+    __slots__ = ("is_deleted", "queued", "start")
 
     def __init__(self, queued: QueuedPodInfo, start: int) -> None:
         self.queued = queued
         self.start = start
         """Number of the first event after the pop."""
-        self.latest = queued.pod
-        """The newest version of the pod; the attempt goes on with the one it was popped with."""
         self.is_deleted = False
 
 

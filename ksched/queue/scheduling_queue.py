@@ -46,11 +46,13 @@ from ksched.framework.cluster_events import FORCE_ACTIVATE, ClusterEvent
 from ksched.framework.event_derivation import pod_update_events
 from ksched.framework.queued_pod import QueuedPodInfo
 from ksched.queue import causes
+from ksched.queue.activations import Activations
 from ksched.queue.active import ActiveQueue
 from ksched.queue.backoff import BackoffQueue
 from ksched.queue.hints import AFTER_BACKOFF, IMMEDIATELY, SKIP, HintTable, Registration, Requeue
 from ksched.queue.in_flight import Attempt, InFlight, SeenEvent
 from ksched.queue.nominator import Nominator
+from ksched.queue.pending_pods import PendingPods
 from ksched.queue.places import (
     ABSENT,
     ACTIVE,
@@ -88,6 +90,7 @@ class SchedulingQueue:
     ``now`` gives monotonic seconds. ``sort_key`` and ``rank`` are the QueueSort plugin's.
     ``pre_enqueue`` and ``hints`` are by profile (scheduler name): the plugins in order, and
     ``hints.registrations``.
+    ``pending`` has the newest version of each pod; one that comes back is taken in that version.
     ``is_own_update`` tells two versions of a pod apart that differ by our own status patch: such an
     update wakes nothing.
     The queue is the only writer of the ``QueuedPodInfo`` it hands out.
@@ -95,21 +98,24 @@ class SchedulingQueue:
 
     def __init__(
         self,
+        *,
         now: Callable[[], float],
         sort_key: Callable[[QueuedPodInfo], Any],
         pre_enqueue: Mapping[str, Sequence[tuple[str, PreEnqueue]]],
         hints: Mapping[str, Sequence[Registration]],
-        *,
+        pending: PendingPods,
+        nominator: Nominator,
+        activations: Activations,
         pod_initial_backoff_seconds: float = 1,
         pod_max_backoff_seconds: float = 10,
         pod_max_in_unschedulable_seconds: float = 60,
         observer: Observer | None = None,
-        nominator: Nominator | None = None,
         is_own_update: Callable[[Pod, Pod], bool] = lambda old, new: False,
         rank: Callable[[QueuedPodInfo], Any] | None = None,
     ) -> None:
-        self.nominator = Nominator() if nominator is None else nominator
+        self.nominator = nominator
         self._now = now
+        self._pending = pending
         self._pre_enqueue = PreEnqueuePlugins(pre_enqueue)
         self._hints = HintTable(hints)
         self._max_in_unschedulable_seconds = pod_max_in_unschedulable_seconds
@@ -135,21 +141,22 @@ class SchedulingQueue:
         self._rejections = RejectionCounts()
         self._ready = asyncio.Event()
         self._is_closed = False
+        activations.subscribe(self.activate)
 
     # -- what the watch of pending pods says ------------------------------------------------------
 
     def add(self, pod: PodInfo) -> None:
         """Take in a pending pod; one that is known already is updated."""
-        if pod.uid in self._place:
-            self.update(pod)
+        known = self._pods.get(pod.uid)
+        if known is not None:
+            self.update(known.pod, pod)
         else:
             self._enter(pod, causes.POD_ADD)
 
-    def update(self, pod: PodInfo) -> None:
+    def update(self, old: PodInfo | None, pod: PodInfo) -> None:
         """Take in a new version of a pending pod; an unknown one is added.
 
-        A change of the pod itself may be what it was waiting for. The change is derived from the
-        version the queue knows, so no intermediate version can be missed.
+        A change of the pod itself may be what it was waiting for. ``old`` is the version before.
         """
         place = self._place.get(pod.uid, ABSENT)
         if place is ABSENT:
@@ -157,17 +164,17 @@ class SchedulingQueue:
             return
         attempt = self._in_flight.get(pod.uid)
         if attempt is not None:
-            self._update_in_flight(attempt, pod)
+            self._update_in_flight(attempt, old, pod)
             return
         queued = self._pods[pod.uid]
-        old, queued.pod = queued.pod, pod
-        self.nominator.update(old, pod)
+        known, queued.pod = queued.pod, pod
+        self.nominator.update(known, pod)
         if place is ACTIVE:
             self._active.update(queued)
         elif place is BACKOFF:
             self._backoff.update(queued)
         else:
-            self._update_waiting(queued, old, place)
+            self._update_waiting(queued, known, place)
 
     def delete(self, uid: str) -> None:
         """Forget a pod that was deleted or is bound; in flight, it will not come back."""
@@ -220,16 +227,12 @@ class SchedulingQueue:
         queued: QueuedPodInfo,
         unschedulable_plugins: frozenset[str] = frozenset(),
         pending_plugins: frozenset[str] = frozenset(),
-        latest: PodInfo | None = None,
     ) -> Place:
         """Take back a pod whose attempt failed, and say where it went.
 
         With plugins it was rejected: it waits for an event, unless one that its plugins accept
-        has come since it was popped. Without plugins it met an error: it backs off. A pod that was
-        deleted meanwhile is dropped, and one that came back by another way is left alone.
-        ``latest`` is the informer's version, for updates that were not told to the queue because
-        the pod was assumed. After ``done`` the queue does not hear of a deletion either: the
-        caller asks the informer first.
+        has come since it was popped. Without plugins it met an error: it backs off. A pod that is
+        not pending any more is dropped, and one that came back by another way is left alone.
         """
         attempt = self._in_flight.get(queued.uid)
         if attempt is None or attempt.queued is not queued:
@@ -237,12 +240,12 @@ class SchedulingQueue:
             if place is not ABSENT:
                 log.warning("failed pod is queued already", extra={"pod": queued.key})
                 return place
-        elif attempt.is_deleted:
-            self._move(queued, ABSENT, causes.POD_DELETED)
+        newest = self._pending.get(queued.uid)
+        if newest is None or (attempt is not None and attempt.is_deleted):
+            if attempt is not None:
+                self._move(queued, ABSENT, causes.POD_DELETED)
             return ABSENT
-        elif latest is not None and latest.pod != attempt.latest.pod:
-            self._update_in_flight(attempt, latest)
-        queued.pod = attempt.latest if attempt else latest or queued.pod
+        queued.pod = newest
         queued.unschedulable_plugins = unschedulable_plugins
         queued.pending_plugins = pending_plugins
         if queued.rejector_plugins:
@@ -457,11 +460,11 @@ class SchedulingQueue:
                     break
         return strategy, detail + woken_by
 
-    def _update_in_flight(self, attempt: Attempt, pod: PodInfo) -> None:
-        for event in self._update_events(attempt.latest.pod, pod.pod):
-            seen = SeenEvent(event, attempt.latest.pod, pod.pod, only=pod.uid)
-            self._in_flight.record(seen)
-        attempt.latest = pod
+    def _update_in_flight(self, attempt: Attempt, old: PodInfo | None, pod: PodInfo) -> None:
+        """Keep a change for when the pod comes back; the attempt goes on with what it began."""
+        if old is not None:
+            for event in self._update_events(old.pod, pod.pod):
+                self._in_flight.record(SeenEvent(event, old.pod, pod.pod, only=pod.uid))
         attempt.is_deleted = False
 
     def _update_waiting(self, queued: QueuedPodInfo, old: PodInfo, place: Place) -> None:

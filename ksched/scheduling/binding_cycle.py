@@ -56,10 +56,11 @@ ReadPod = Callable[[PodInfo], Awaitable[Pod]]
 
 
 class BindingCycle:
-    """Takes placed pods to their node."""
+    """Takes placed pods to their node, with a bind call of each at a time for every slot."""
 
     def __init__(
         self,
+        *,
         cache: SchedulerCache,
         queue: SchedulingQueue,
         waiting: WaitingPods,
@@ -69,6 +70,7 @@ class BindingCycle:
         status: PodStatusUpdater,
         clock: Clock,
         read_pod: ReadPod,
+        slots: asyncio.Semaphore,
         unexpected_errors: UnexpectedErrors,
         extenders: Extenders = NO_EXTENDERS,
     ) -> None:
@@ -83,13 +85,8 @@ class BindingCycle:
         self._read_pod = read_pod
         self._unexpected_errors = unexpected_errors
         self._extenders = extenders
-        self._slots = asyncio.Semaphore(MAX_CONCURRENT_BINDS)
+        self._slots = slots
         self._waits = PermitWaits(recorder, self._announce, unexpected_errors)
-
-    @property
-    def is_busy(self) -> bool:
-        """Whether as many bind calls are under way as may be at once."""
-        return self._slots.locked()
 
     async def run(self, placed: Placed) -> Rejected | None:
         """Bind a placed pod; on failure everything is undone and the outcome returned."""

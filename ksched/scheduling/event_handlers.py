@@ -39,6 +39,8 @@ from ksched.framework.cluster_events import (
 )
 from ksched.framework.event_derivation import node_update_events, pod_update_events
 from ksched.framework.runtime.waiting_pods import WaitingPods
+from ksched.queue.pending_pods import PendingPods
+from ksched.queue.places import IN_FLIGHT
 from ksched.queue.scheduling_queue import SchedulingQueue
 from ksched.scheduling.pod_status import PodStatusUpdater
 from ksched.scheduling.quarantine import quarantine_seconds
@@ -52,11 +54,13 @@ T = TypeVar("T", bound=HasMetadata)
 
 
 class PodHandler:
-    """Receives every non-terminal pod of the cluster; knows the newest version of pending ones."""
+    """Receives every non-terminal pod of the cluster."""
 
     def __init__(
         self,
+        *,
         cache: SchedulerCache,
+        pending: PendingPods,
         queue: SchedulingQueue,
         waiting: WaitingPods,
         status: PodStatusUpdater,
@@ -64,20 +68,16 @@ class PodHandler:
         clock: Clock,
     ) -> None:
         self._cache = cache
+        self._pending = pending
         self._queue = queue
         self._waiting = waiting
         self._status = status
         self._scheduler_names = frozenset(scheduler_names)
         self._clock = clock
-        self._pending: dict[str, PodInfo] = {}
         self.quarantine_ends: dict[str, float] = {}
         """Pending pods that the queue does not hold, by UID, and until when; not for others to
         change."""
         self.is_synced = False
-
-    def latest(self, uid: str) -> PodInfo | None:
-        """The newest version of a pod that is pending and ours; ``None`` if it is not any more."""
-        return self._pending.get(uid)
 
     def synced(self) -> None:
         self.is_synced = True
@@ -89,7 +89,7 @@ class PodHandler:
         if info.node_name:
             self._assigned(info)
         elif self._is_ours(info):
-            self._pending[info.uid] = info
+            self._pending.put(info)
             if not self._is_quarantined(info):
                 self._queue.add(info)
 
@@ -132,11 +132,16 @@ class PodHandler:
         now = self._clock.now()
         for uid in [uid for uid, end in self.quarantine_ends.items() if end <= now]:
             del self.quarantine_ends[uid]
-            self._queue.add(self._pending[uid])
+            self._queue.add(self._quarantined_pod(uid))
 
     def quarantined(self) -> Iterator[tuple[PodInfo, float]]:
         """The pods that are left alone, and until when on the clock's ``now``."""
-        return ((self._pending[uid], until) for uid, until in self.quarantine_ends.items())
+        return ((self._quarantined_pod(uid), end) for uid, end in self.quarantine_ends.items())
+
+    def _quarantined_pod(self, uid: str) -> PodInfo:
+        pod = self._pending.get(uid)
+        assert pod is not None, "what is not pending any more is not quarantined either"
+        return pod
 
     def give_up(self, uids: Iterable[str]) -> None:
         """Queue assumed pods again whose binding was answered and is not true after all."""
@@ -162,13 +167,15 @@ class PodHandler:
             # It changed hands: another scheduler answers for it now.
             self.deleted(old)
             return
-        self._pending[info.uid] = info
+        known = self._pending.put(info)
         if self._cache.is_assumed(info.uid):
+            if self._queue.place_of(info.uid) is IN_FLIGHT:
+                self._queue.update(known, info)
             if info.is_terminating and not old.metadata.deletion_timestamp:
                 self._reject_waiting(info.uid)
             return
         if not self._is_quarantined(info):
-            self._queue.update(info)
+            self._queue.update(known, info)
         nominated = old.status.nominated_node_name
         if nominated and nominated != info.pod.status.nominated_node_name:
             is_own = self._status.is_own_update(old, info.pod)
@@ -191,7 +198,7 @@ class PodHandler:
         self._queue.delete(uid)
         self._status.forget(uid)
         self.quarantine_ends.pop(uid, None)
-        return self._pending.pop(uid, None) is not None
+        return self._pending.remove(uid) is not None
 
     def _is_quarantined(self, info: PodInfo) -> bool:
         """Whether no plugin may be asked about a pod for now; the queue does not hold it then."""
@@ -222,7 +229,7 @@ class PodHandler:
 class NodeHandler:
     """Receives every node."""
 
-    def __init__(self, cache: SchedulerCache, queue: SchedulingQueue) -> None:
+    def __init__(self, *, cache: SchedulerCache, queue: SchedulingQueue) -> None:
         self._cache = cache
         self._queue = queue
         self.is_synced = False
@@ -274,7 +281,7 @@ class ListerHandler(Generic[T]):
     """Keeps one lister true, and wakes pods whose plugins registered for its kind."""
 
     def __init__(
-        self, lister: Lister[T], queue: SchedulingQueue, resource: Resource | None
+        self, *, lister: Lister[T], queue: SchedulingQueue, resource: Resource | None
     ) -> None:
         self._lister = lister
         self._queue = queue

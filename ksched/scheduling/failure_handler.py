@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
 
 from ksched.cache.pod_info import PodInfo
 from ksched.framework.handle import EventRecorder
 from ksched.framework.queued_pod import QueuedPodInfo
+from ksched.queue.pending_pods import PendingPods
 from ksched.queue.scheduling_queue import SchedulingQueue
 from ksched.scheduling.pod_status import DesiredStatus, PodStatusUpdater
 from ksched.scheduling.scheduling_cycle import Rejected
@@ -24,23 +24,21 @@ class FailureHandler:
 
     def __init__(
         self,
+        *,
         queue: SchedulingQueue,
-        latest: Callable[[str], PodInfo | None],
+        pending: PendingPods,
         recorder: EventRecorder,
         status: PodStatusUpdater,
         unexpected_errors: UnexpectedErrors,
     ) -> None:
         self._queue = queue
-        self._latest = latest
+        self._pending = pending
         self._recorder = recorder
         self._status = status
         self._unexpected_errors = unexpected_errors
 
     def handle_scheduling_failure(self, rejected: Rejected) -> None:
-        """Requeue the pod unless it is gone or bound, and tell the user why it waits.
-
-        ``latest`` gives the newest version of a pending pod; an older one must not come back.
-        """
+        """Requeue the pod unless it is gone or bound, and tell the user why it waits."""
         queued, diagnosis = rejected.queued, rejected.diagnosis
         reason = UNSCHEDULABLE if rejected.status.is_rejected else SCHEDULER_ERROR
         level = logging.INFO if rejected.status.is_rejected else logging.ERROR
@@ -70,9 +68,9 @@ class FailureHandler:
         pending_plugins: frozenset[str] = frozenset(),
     ) -> PodInfo | None:
         """Return a pod to the queue, in its newest version; ``None`` if it is gone or bound."""
-        pod = self._latest(queued.uid)
+        pod = self._pending.get(queued.uid)
         if pod is None:
             self._queue.done(queued.uid)
             return None
-        self._queue.add_unschedulable(queued, unschedulable_plugins, pending_plugins, latest=pod)
+        self._queue.add_unschedulable(queued, unschedulable_plugins, pending_plugins)
         return pod

@@ -33,6 +33,7 @@ from ksched.framework.runtime.pre_binding import PreBindingPods
 from ksched.framework.runtime.waiting_pods import WaitingPods
 from ksched.metrics import Metrics
 from ksched.queue.nominator import Nominator
+from ksched.queue.pending_pods import PendingPods
 from ksched.scheduling.pod_status import DesiredStatus, PodStatusUpdater
 from ksched.unexpected_errors import UnexpectedErrors
 
@@ -75,20 +76,18 @@ class Preemption:
 class Preemptors:
     """Says whether a pod still needs the room that is to be made for it.
 
-    ``latest`` is the informer's version of a pending pod, ``read_pod`` asks the API server.
+    ``pending`` is what the watch told, ``read_pod`` asks the API server.
     """
 
     def __init__(
-        self,
-        latest: Callable[[str], PodInfo | None],
-        read_pod: Callable[[PodInfo], Awaitable[Pod]],
+        self, *, pending: PendingPods, read_pod: Callable[[PodInfo], Awaitable[Pod]]
     ) -> None:
-        self._latest = latest
+        self._pending = pending
         self._read_pod = read_pod
 
     def is_pending(self, pod: PodInfo) -> bool:
         """Whether it does as far as is known."""
-        latest = self._latest(pod.uid)
+        latest = self._pending.get(pod.uid)
         return latest is not None and not latest.is_terminating
 
     async def is_still_pending(self, pod: PodInfo) -> bool:
@@ -108,6 +107,7 @@ class PreemptionExecutor:
 
     def __init__(
         self,
+        *,
         client: VictimClient,
         cache: SchedulerCache,
         nominator: Nominator,

@@ -13,68 +13,56 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-from collections.abc import Callable, Iterable
-from socket import gethostname
+from collections.abc import Callable, Mapping
+from functools import partial
 from types import TracebackType
 from typing import Self
 
 import anyio
-from msgspec import Raw
 
-from ksched.api.decoding import decode_pod, decoder
-from ksched.api.objects import Pod
 from ksched.cache.cache import SchedulerCache
 from ksched.cache.listers import Listers
-from ksched.cache.pod_info import PodInfo
-from ksched.cache.storage.volumes import Volumes
 from ksched.client.rate_limit import RateLimiter
-from ksched.client.recorder import EventRecorder, ProfileRecorder
+from ksched.client.recorder import ProfileRecorder
 from ksched.client.rest import ApiClient, Selection
-from ksched.client.watched_resources import NODES, PODS, RESOURCES
+from ksched.client.watched_resources import NODES, PODS
 from ksched.clock import Clock, LoopClock, stopwatch
 from ksched.configuration.merging import ignore_extender_resources
 from ksched.configuration.model import SchedulerConfiguration
 from ksched.election.fence import WriteFence
 from ksched.extenders.chain import build_extenders
-from ksched.extenders.extender import EXTENDER
 from ksched.extenders.http_client import Guard
 from ksched.framework.plugins.in_tree import IN_TREE
 from ksched.framework.queued_pod import QueuedPodInfo
 from ksched.framework.runtime import registry as registries
-from ksched.framework.runtime.framework import Framework
-from ksched.framework.runtime.guard import Hook, PluginFailure
 from ksched.framework.runtime.permit_calls import PermitCalls
 from ksched.framework.runtime.pre_binding import PreBindingPods
-from ksched.framework.runtime.profiles import (
-    FrameworkHandle,
-    Profile,
-    Surroundings,
-    build_profiles,
-)
-from ksched.framework.runtime.queue_sort import rank, sort_key
+from ksched.framework.runtime.profiles import FrameworkHandle, Profile, build_profiles
 from ksched.framework.runtime.waiting_pods import WaitingPods
-from ksched.framework.status import Status
 from ksched.metrics import Metrics
-from ksched.queue.hints import Registration, registrations, registrations_without_hints
+from ksched.queue.activations import Activations
 from ksched.queue.nominator import Nominator
+from ksched.queue.pending_pods import PendingPods
 from ksched.queue.places import Observer
 from ksched.queue.scheduling_queue import (
     BACKOFF_FLUSH_SECONDS,
     UNSCHEDULABLE_FLUSH_SECONDS,
     SchedulingQueue,
 )
-from ksched.scheduling.binding_cycle import BindingCycle
+from ksched.scheduling.assembly import (
+    forget_answers,
+    make_queue,
+    make_recorder,
+    pods_are_listed,
+    read_pod,
+    watch_listers,
+)
+from ksched.scheduling.binding_cycle import MAX_CONCURRENT_BINDS, BindingCycle
 from ksched.scheduling.binding_tasks import BindingTasks
 from ksched.scheduling.decisions import Decision, DecisionLog, Result
-from ksched.scheduling.event_handlers import (
-    EVENT_RESOURCES,
-    REMOVED,
-    ListerHandler,
-    NodeHandler,
-    PodHandler,
-)
-from ksched.scheduling.failure_handler import SCHEDULER_ERROR, FailureHandler
-from ksched.scheduling.pod_status import DesiredStatus, PodStatusUpdater
+from ksched.scheduling.event_handlers import REMOVED, NodeHandler, PodHandler
+from ksched.scheduling.failure_handler import FailureHandler
+from ksched.scheduling.pod_status import PodStatusUpdater
 from ksched.scheduling.preemption_executor import PreemptionExecutor, Preemptors
 from ksched.scheduling.scheduling_cycle import Placed, Rejected, SchedulingCycle
 from ksched.scheduling.sweeping import Sweeper
@@ -114,123 +102,147 @@ class Scheduler:
         configuration = ignore_extender_resources(configuration or SchedulerConfiguration())
         self.configuration = configuration
         self.clock = clock or LoopClock()
-        rng = random.Random(seed)
-        connection = configuration.client_connection
-        limiter = RateLimiter(connection.qps, connection.burst, self.clock)
-        guard: Guard = fence.guard if fence else lambda transport: transport
-        self.client = ApiClient(guard(transport), self.clock, limiter, rng)
-        self.recorder = self._make_recorder(transport, limiter, rng)
-        self.cache = SchedulerCache(self.clock.now, assume_ttl_seconds)
-        self.listers = Listers()
-        self.waiting = WaitingPods()
-        self.permit_calls = PermitCalls(self._activate)
-        self.nominator = Nominator()
-        self.decisions = DecisionLog()
-        self.extenders = build_extenders(configuration.extenders, self.clock, guard)
         metrics = metrics or Metrics()
         self.unexpected_errors = UnexpectedErrors(metrics)
+        # What the network did must not change the choices: two generators.
+        network, choices = random.Random(seed), random.Random(seed)
+
+        self.cache = SchedulerCache(self.clock.now, assume_ttl_seconds)
+        self.listers = Listers()
+        self.pending = PendingPods()
+        self.nominator = Nominator()
+        self.waiting = WaitingPods()
+        self.decisions = DecisionLog()
+        activations, pre_binding = Activations(), PreBindingPods()
+        bind_slots = asyncio.Semaphore(MAX_CONCURRENT_BINDS)
+
+        guard: Guard = fence.guard if fence else lambda transport: transport
+        connection = configuration.client_connection
+        limiter = RateLimiter(connection.qps, connection.burst, self.clock)
+        self.client = ApiClient(guard(transport), self.clock, limiter, network)
+        self.recorder = make_recorder(
+            transport=transport,
+            connection=connection,
+            clock=self.clock,
+            rng=network,
+            bind_slots=bind_slots,
+            bind_limiter=limiter,
+        )
+        self.extenders = build_extenders(configuration.extenders, self.clock, guard)
         self.pod_status = PodStatusUpdater(self.client, self.clock, self.unexpected_errors)
-        pre_binding = PreBindingPods()
-        self.preemption = self._make_preemption(pre_binding, metrics)
-        # Its own generator: what the network did must not change the choices.
-        choices = random.Random(seed)
-        self.profiles = self._make_profiles(registry or {}, choices, metrics)
-        self.queue = self._make_queue(pod_max_in_unschedulable_seconds, observer)
-        recorder = ProfileRecorder(self.recorder)
-        books = self.cache, self.queue, self.waiting, self.pod_status
-        self.pods = PodHandler(*books, self.profiles, self.clock)
-        self.nodes = NodeHandler(self.cache, self.queue)
-        self.watches = self._make_watches(rng)
-        failures = FailureHandler(
-            self.queue, self.pods.latest, recorder, self.pod_status, self.unexpected_errors
+        self.permit_calls = PermitCalls(activations.activate)
+        self.preemption = self._make_preemption(pre_binding, activations, metrics)
+        self.profiles = self._make_profiles(registry or {}, choices, activations, metrics)
+        self.queue = self._make_queue(activations, pod_max_in_unschedulable_seconds, observer)
+        self.nodes = NodeHandler(cache=self.cache, queue=self.queue)
+        self.pods = self._make_pod_handler()
+        self.watches = self._make_watches(network)
+        self._profile_recorder = ProfileRecorder(self.recorder)
+        self._failures = FailureHandler(
+            queue=self.queue,
+            pending=self.pending,
+            recorder=self._profile_recorder,
+            status=self.pod_status,
+            unexpected_errors=self.unexpected_errors,
         )
-        self._failures, self._profile_recorder = failures, recorder
         self._cycle = self._make_cycle(choices)
-        self._binding = BindingCycle(
-            self.cache,
-            self.queue,
-            self.waiting,
-            pre_binding,
-            failures,
-            recorder,
-            self.pod_status,
-            self.clock,
-            self._read_pod,
-            self.unexpected_errors,
-            self.extenders,
-        )
+        self._binding = self._make_binding(pre_binding, bind_slots)
         self._expires_assumed = assume_ttl_seconds > 0
         self._drain = anyio.CancelScope()
         self._tasks: anyio.abc.TaskGroup | None = None
 
-    def _make_recorder(
-        self, transport: Transport, limiter: RateLimiter, rng: random.Random
-    ) -> EventRecorder:
-        connection = self.configuration.client_connection
-        own_limiter = RateLimiter(connection.qps, connection.burst, self.clock)
-        return EventRecorder(
-            ApiClient(transport, self.clock, own_limiter, rng),
-            self.clock,
-            hostname=gethostname(),
-            rng=rng,
-            # Binds that only wait for our own rate limit keep nobody busy.
-            gives_way=lambda: self._binding.is_busy and not limiter.waiting,
-        )
+    # Each part is built when what it needs is there: ``__init__`` calls these in that order.
 
-    def _make_cycle(self, choices: random.Random) -> SchedulingCycle:
-        return SchedulingCycle(
-            self.cache,
-            self.profiles,
-            self.nominator,
-            self.waiting,
-            self.permit_calls,
-            choices,
-            self.unexpected_errors,
-            self.extenders,
-        )
-
-    def _make_preemption(self, pre_binding: PreBindingPods, metrics: Metrics) -> PreemptionExecutor:
+    def _make_preemption(
+        self, pre_binding: PreBindingPods, activations: Activations, metrics: Metrics
+    ) -> PreemptionExecutor:
+        preemptors = Preemptors(pending=self.pending, read_pod=partial(read_pod, self.client))
         return PreemptionExecutor(
-            self.client,
-            self.cache,
-            self.nominator,
-            self.waiting,
-            pre_binding,
-            self.pod_status,
-            self.clock,
-            metrics,
-            self._activate,
-            Preemptors(self._latest, self._read_pod),
-            self.unexpected_errors,
-            self.configuration.parallelism,
+            client=self.client,
+            cache=self.cache,
+            nominator=self.nominator,
+            waiting=self.waiting,
+            pre_binding=pre_binding,
+            status=self.pod_status,
+            clock=self.clock,
+            metrics=metrics,
+            activate=activations.activate,
+            preemptors=preemptors,
+            unexpected_errors=self.unexpected_errors,
+            parallelism=self.configuration.parallelism,
         )
 
     def _make_profiles(
-        self, registry: registries.Registry, rng: random.Random, metrics: Metrics
+        self,
+        registry: registries.Registry,
+        rng: random.Random,
+        activations: Activations,
+        metrics: Metrics,
     ) -> dict[str, Profile]:
-        surroundings = Surroundings(
-            self.clock,
-            self.client,
-            self.listers,
-            self.cache,
-            self.waiting,
-            self.nominator,
-            rng,
-            metrics,
-            self.preemption,
-            self._activate,
-            self.extenders,
-        )
+        def make_handle(profile_name: str, profiles: Mapping[str, Profile]) -> FrameworkHandle:
+            return FrameworkHandle(
+                profile_name=profile_name,
+                profiles=profiles,
+                recorder=ProfileRecorder(self.recorder, profile_name),
+                clock=self.clock,
+                client=self.client,
+                listers=self.listers,
+                cache=self.cache,
+                waiting=self.waiting,
+                nominator=self.nominator,
+                rng=rng,
+                metrics=metrics,
+                preemptor=self.preemption,
+                activate=activations.activate,
+                extenders=self.extenders,
+            )
+
         return build_profiles(
             self.configuration,
-            registries.merge(IN_TREE, registries.installed(), registry),
-            lambda name: FrameworkHandle(name, ProfileRecorder(self.recorder, name), surroundings),
-            surroundings,
+            registry=registries.merge(IN_TREE, registries.installed(), registry),
+            make_handle=make_handle,
+            snapshot=self.cache.snapshot,
+            now=self.clock.now,
+            metrics=metrics,
+        )
+
+    def _make_queue(
+        self,
+        activations: Activations,
+        pod_max_in_unschedulable_seconds: float,
+        observer: Observer | None,
+    ) -> SchedulingQueue:
+        return make_queue(
+            configuration=self.configuration,
+            profiles=self.profiles,
+            has_extenders=len(self.extenders) > 0,
+            clock=self.clock,
+            pending=self.pending,
+            nominator=self.nominator,
+            activations=activations,
+            status=self.pod_status,
+            pod_max_in_unschedulable_seconds=pod_max_in_unschedulable_seconds,
+            observer=observer,
+        )
+
+    def _make_pod_handler(self) -> PodHandler:
+        return PodHandler(
+            cache=self.cache,
+            pending=self.pending,
+            queue=self.queue,
+            waiting=self.waiting,
+            status=self.pod_status,
+            scheduler_names=self.profiles,
+            clock=self.clock,
         )
 
     def _make_watches(self, rng: random.Random) -> Watches:
         watches = Watches(
-            self.client, self.clock, rng, self.unexpected_errors, self._history_was_lost
+            client=self.client,
+            clock=self.clock,
+            rng=rng,
+            unexpected_errors=self.unexpected_errors,
+            on_history_lost=partial(forget_answers, self.pod_status, self.listers),
         )
         watches.add(NODES, self.extenders.node_decoder(), self.nodes)
         self.pod_reflector = watches.add(
@@ -238,77 +250,40 @@ class Scheduler:
             self.extenders.pod_decoder(self.profiles),
             self.pods,
             NOT_TERMINAL,
-            self._pods_are_listed,
+            partial(pods_are_listed, self.cache, self.pods, self.preemption),
         )
-        for kind, lister in self.listers.required().items():
-            handler = ListerHandler(lister, self.queue, EVENT_RESOURCES.get(kind))
-            watches.add(RESOURCES[kind], decoder(kind), handler)
+        watch_listers(watches, self.listers, self.queue)
         return watches
 
-    def _history_was_lost(self) -> None:
-        """What the API server answered may be untrue by now."""
-        self.pod_status.forget_sent()
-        self.listers.view(Volumes).break_promises()
-
-    def _pods_are_listed(self) -> Callable[[], None]:
-        """A list shows what is left of the binds and deletions that were answered before it."""
-        bound, finished = self.cache.bound_assumed(), self.preemption.finished()
-
-        def complete() -> None:
-            self.pods.give_up(bound)
-            self.preemption.give_up(finished)
-
-        return complete
-
-    async def _read_pod(self, pod: PodInfo) -> Pod:
-        return decode_pod(Raw(await self.client.get(PODS, pod.namespace, pod.name)))
-
-    # Queue and handlers are built from the plugins and do not exist yet when those get handles.
-
-    def _latest(self, uid: str) -> PodInfo | None:
-        return self.pods.latest(uid)
-
-    def _activate(self, pods: Iterable[PodInfo]) -> None:
-        self.queue.activate(pods)
-
-    def _make_queue(
-        self, pod_max_in_unschedulable_seconds: float, observer: Observer | None
-    ) -> SchedulingQueue:
-        frameworks = {name: profile.framework for name, profile in self.profiles.items()}
-        first = next(iter(frameworks.values()))
-        return SchedulingQueue(
-            self.clock.now,
-            sort_key(first.queue_sort),
-            {
-                name: [(hook.plugin, self._pre_enqueue(hook)) for hook in framework.pre_enqueue]
-                for name, framework in frameworks.items()
-            },
-            {name: self._registrations(one) for name, one in frameworks.items()},
-            pod_initial_backoff_seconds=self.configuration.pod_initial_backoff_seconds,
-            pod_max_backoff_seconds=self.configuration.pod_max_backoff_seconds,
-            pod_max_in_unschedulable_seconds=pod_max_in_unschedulable_seconds,
-            observer=observer,
+    def _make_cycle(self, choices: random.Random) -> SchedulingCycle:
+        return SchedulingCycle(
+            cache=self.cache,
+            profiles=self.profiles,
             nominator=self.nominator,
-            is_own_update=self.pod_status.is_own_update,
-            rank=rank(first.queue_rank) if first.queue_rank else None,
+            waiting=self.waiting,
+            permit_calls=self.permit_calls,
+            rng=choices,
+            unexpected_errors=self.unexpected_errors,
+            extenders=self.extenders,
         )
 
-    def _registrations(self, framework: Framework) -> list[Registration]:
-        registered = registrations(framework.plugins.values())
-        # Nobody knows what would change an extender's mind.
-        return registered + (registrations_without_hints(EXTENDER) if self.extenders else [])
-
-    def _pre_enqueue(self, hook: Hook) -> Callable[[PodInfo], Status]:
-        """A PreEnqueue method whose faults gate its pod and are told like those of an attempt."""
-
-        def ask(pod: PodInfo) -> Status:
-            try:
-                return hook.status(hook.call(pod))
-            except PluginFailure as failed:
-                self.pod_status.set(pod, DesiredStatus(SCHEDULER_ERROR, failed.status.message))
-                return failed.status
-
-        return ask
+    def _make_binding(
+        self, pre_binding: PreBindingPods, bind_slots: asyncio.Semaphore
+    ) -> BindingCycle:
+        return BindingCycle(
+            cache=self.cache,
+            queue=self.queue,
+            waiting=self.waiting,
+            pre_binding=pre_binding,
+            failures=self._failures,
+            recorder=self._profile_recorder,
+            status=self.pod_status,
+            clock=self.clock,
+            read_pod=partial(read_pod, self.client),
+            slots=bind_slots,
+            unexpected_errors=self.unexpected_errors,
+            extenders=self.extenders,
+        )
 
     # -- running --------------------------------------------------------------------------------
 
@@ -338,7 +313,12 @@ class Scheduler:
                     tasks.start_soon(self._expire_assumed, name="expire assumed")
                 tasks.start_soon(self.pod_status.run, name="update pod status")
                 tasks.start_soon(self.preemption.run, name="preempt")
-                sweeper = Sweeper(self.cache, self._cycle, self.profiles.values(), self.clock)
+                sweeper = Sweeper(
+                    cache=self.cache,
+                    cycle=self._cycle,
+                    profiles=self.profiles.values(),
+                    clock=self.clock,
+                )
                 tasks.start_soon(sweeper.run, name="sweep")
                 with anyio.CancelScope() as self._drain:
                     async with BindingTasks() as bindings:
@@ -416,7 +396,7 @@ class Scheduler:
             self._decided(outcome, started, algorithm_seconds)
             self._failures.handle_scheduling_failure(outcome)
             return
-        waiting, latest = self.waiting.get(pod.uid), self.pods.latest(pod.uid)
+        waiting, latest = self.waiting.get(pod.uid), self.pending.get(pod.uid)
         if waiting is not None and (latest is None or latest.is_terminating):
             # Deleted while an async plugin was asked, before there was a waiting pod to reject.
             waiting.reject("", REMOVED)
@@ -483,6 +463,6 @@ class Scheduler:
         while True:
             await self.clock.sleep(EXPIRY_CHECK_SECONDS)
             for pod in self.cache.expire_assumed():
-                latest = self.pods.latest(pod.uid)
+                latest = self.pending.get(pod.uid)
                 if latest is not None:
                     self.queue.add(latest)

@@ -95,6 +95,7 @@ class SchedulingCycle:
 
     def __init__(
         self,
+        *,
         cache: SchedulerCache,
         profiles: Mapping[str, Profile],
         nominator: Nominator,

@@ -27,6 +27,7 @@ class Sweeper:
 
     def __init__(
         self,
+        *,
         cache: SchedulerCache,
         cycle: SchedulingCycle,
         profiles: Iterable[Profile],

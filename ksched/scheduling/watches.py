@@ -60,6 +60,7 @@ class Watches:
 
     def __init__(
         self,
+        *,
         client: ApiClient,
         clock: Clock,
         rng: random.Random,

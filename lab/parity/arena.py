@@ -102,14 +102,14 @@ class Arena:
         self._scheduler, self._score_log = scheduler, score_log
         # The scheduler's own would turn its dice.
         self._cycle = SchedulingCycle(
-            scheduler.cache,
-            scheduler.profiles,
-            scheduler.nominator,
-            scheduler.waiting,
-            scheduler.permit_calls,
-            random.Random(0),
-            scheduler.unexpected_errors,
-            scheduler.extenders,
+            cache=scheduler.cache,
+            profiles=scheduler.profiles,
+            nominator=scheduler.nominator,
+            waiting=scheduler.waiting,
+            permit_calls=scheduler.permit_calls,
+            rng=random.Random(0),
+            unexpected_errors=scheduler.unexpected_errors,
+            extenders=scheduler.extenders,
         )
         self._influences = Influences(self._cycle, scheduler.cache, scheduler.profiles, PLUGINS)
         self._epoch = 0

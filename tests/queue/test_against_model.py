@@ -30,8 +30,9 @@ from ksched.framework import (
     Status,
     unresolvable,
 )
-from ksched.queue import Place, SchedulingQueue, registrations, wake_ups
+from ksched.queue import Place, registrations, wake_ups
 from ksched.testing.builders import make_pod
+from lab.watched_queue import WatchedQueue
 
 T = TypeVar("T")
 Choose = Callable[[list[Any]], Any]
@@ -141,11 +142,11 @@ class Walk:
         self.blocked: set[str] = set()
         self.in_a_row = 0
         self.templates = TemplateRegistry(ResourceAxis())
-        self.queue = SchedulingQueue(
-            lambda: self.time,
-            lambda queued: (-queued.pod.priority, queued.timestamp),
-            {"first": [("G", self.pre_enqueue)]},
-            {
+        self.queue = WatchedQueue(
+            now=lambda: self.time,
+            sort_key=lambda queued: (-queued.pod.priority, queued.timestamp),
+            pre_enqueue={"first": [("G", self.pre_enqueue)]},
+            hints={
                 profile: registrations(Plugin(name) for name in plugins)
                 for profile, plugins in PROFILES.items()
             },
@@ -261,7 +262,7 @@ class Walk:
         pod = ModelPod(name, profile, app, self.choose([0, 1]), timestamp=self.time)
         self.pods[name] = pod
         self.send(pod, 2)
-        self.queue.add(self.info(pod))
+        self.queue.pod_added(self.info(pod))
 
     def update(self) -> None:
         pod = self.choose(self.known())
@@ -276,7 +277,7 @@ class Walk:
                 urgency = self.urgency(pod, "own label", pod.name)
                 if urgency:
                     self.send(pod, urgency)
-        self.queue.update(self.info(pod))
+        self.queue.pod_modified(self.info(pod))
 
     def delete(self) -> None:
         pod = self.choose(list(self.pods.values()))
@@ -284,7 +285,7 @@ class Walk:
             pod.is_deleted = True
         else:
             del self.pods[pod.name]
-        self.queue.delete(make_pod(pod.name).obj().metadata.uid)
+        self.queue.pod_deleted(make_pod(pod.name).obj().metadata.uid)
 
     # -- attempts ---------------------------------------------------------------------------------
 
@@ -346,10 +347,10 @@ class Walk:
 
     def bind_fails(self) -> None:
         pod = self.choose(self.at(Place.ABSENT))
-        latest = self.info(pod)
+        self.queue.pending.put(self.info(pod))
         self.fail(pod, set(), set())
         self.send(pod, 1)
-        self.queue.add_unschedulable(pod.handle, latest=latest)
+        self.queue.add_unschedulable(pod.handle)
 
     # -- wake-ups ---------------------------------------------------------------------------------
 

@@ -23,11 +23,12 @@ from ksched.framework import (
     unschedulable,
 )
 from ksched.framework.cluster_events import ASSIGNED_POD_DELETE, NODE_ADD, NODE_DELETE
-from ksched.queue import InvalidTransition, Place, SchedulingQueue, registrations
+from ksched.queue import InvalidTransition, Place, registrations
 from ksched.queue.hints import Registration
 from ksched.queue.places import TransitionLog
 from ksched.queue.wake_ups import SLICE
 from ksched.testing.builders import PodBuilder, make_pod
+from lab.watched_queue import WatchedQueue
 
 PROFILE = "default-scheduler"
 TEMPLATES = TemplateRegistry(ResourceAxis())
@@ -53,17 +54,17 @@ def make_queue(
     hints: Sequence[Registration] = (("Fit", ClusterEventWithHint(NODE_ADD)),),
     pre_enqueue: Callable[[PodInfo], Status] | None = None,
     **settings: Any,
-) -> SchedulingQueue:
-    return SchedulingQueue(
-        now or Time(),
-        lambda queued: (-queued.pod.priority, queued.timestamp),
-        {PROFILE: [("Gate", pre_enqueue)]} if pre_enqueue else {},
-        {PROFILE: hints},
+) -> WatchedQueue:
+    return WatchedQueue(
+        now=now or Time(),
+        sort_key=lambda queued: (-queued.pod.priority, queued.timestamp),
+        pre_enqueue={PROFILE: [("Gate", pre_enqueue)]} if pre_enqueue else {},
+        hints={PROFILE: hints},
         **settings,
     )
 
 
-async def pop(queue: SchedulingQueue) -> QueuedPodInfo:
+async def pop(queue: WatchedQueue) -> QueuedPodInfo:
     queued = await queue.pop()
     assert queued is not None
     return queued
@@ -75,7 +76,7 @@ async def pop(queue: SchedulingQueue) -> QueuedPodInfo:
 async def test_pop_lets_others_run_even_when_pods_are_ready() -> None:
     queue = make_queue()
     for number in range(100):
-        queue.add(info(f"p{number}"))
+        queue.pod_added(info(f"p{number}"))
     turns = 0
 
     async def neighbour() -> None:
@@ -95,7 +96,7 @@ async def test_pop_lets_others_run_even_when_pods_are_ready() -> None:
 @pytest.mark.parametrize(
     "wake",
     [
-        pytest.param(lambda queue, waiting: queue.add(info("p")), id="a new pod"),
+        pytest.param(lambda queue, waiting: queue.pod_added(info("p")), id="a new pod"),
         pytest.param(
             lambda queue, waiting: queue.move_all_to_active_or_backoff(NODE_ADD),
             id="a pod that enters backoff",
@@ -106,10 +107,10 @@ async def test_pop_lets_others_run_even_when_pods_are_ready() -> None:
     ],
 )
 async def test_waiting_pop_is_woken_by(
-    wake: Callable[[SchedulingQueue, QueuedPodInfo], None],
+    wake: Callable[[WatchedQueue, QueuedPodInfo], None],
 ) -> None:
     queue = make_queue()
-    queue.add(info("waiting"))
+    queue.pod_added(info("waiting"))
     waiting = await pop(queue)
     queue.add_unschedulable(waiting, FIT)
     async with asyncio.timeout(1), asyncio.TaskGroup() as tasks:
@@ -123,7 +124,7 @@ async def test_waiting_pop_is_woken_by(
 async def test_pop_waits_for_the_error_backoff() -> None:
     loop = asyncio.get_running_loop()
     queue = make_queue(loop.time)
-    queue.add(info("p"))
+    queue.pod_added(info("p"))
     queue.add_unschedulable(await pop(queue))
     async with asyncio.TaskGroup() as tasks:
         popped = tasks.create_task(queue.pop())
@@ -149,7 +150,7 @@ async def test_cancelled_pop_takes_no_pod() -> None:
     async with asyncio.TaskGroup() as tasks:
         popped = tasks.create_task(queue.pop())
         await asyncio.sleep(1)
-        queue.add(info("p"))
+        queue.pod_added(info("p"))
         popped.cancel()
     assert queue.statistics().active == 1
 
@@ -159,17 +160,17 @@ async def test_two_consumers_never_get_the_same_pod() -> None:
     async with asyncio.TaskGroup() as tasks:
         pops = [tasks.create_task(queue.pop()) for _ in range(2)]
         await asyncio.sleep(1)
-        queue.add(info("a"))
-        queue.add(info("b"))
+        queue.pod_added(info("a"))
+        queue.pod_added(info("b"))
     assert {queued.pod.name for popped in pops if (queued := popped.result())} == {"a", "b"}
 
 
 # -- work done, counted ---------------------------------------------------------------------------
 
 
-async def stuck(queue: SchedulingQueue, pods: int, plugins: frozenset[str] = FIT) -> None:
+async def stuck(queue: WatchedQueue, pods: int, plugins: frozenset[str] = FIT) -> None:
     for number in range(pods):
-        queue.add(info(f"p{number}"))
+        queue.pod_added(info(f"p{number}"))
     for _ in range(pods):
         queue.add_unschedulable(await pop(queue), plugins)
 
@@ -225,7 +226,7 @@ async def test_new_pod_is_popped_before_any_number_of_pods_in_backoff() -> None:
     for _ in range(1000 // SLICE):
         queue.continue_wake_ups()
     assert queue.statistics().backoff == 1000
-    queue.add(info(make_pod("fresh").priority(-1)))
+    queue.pod_added(info(make_pod("fresh").priority(-1)))
     assert (await pop(queue)).pod.name == "fresh"
 
 
@@ -243,38 +244,41 @@ async def test_rejected_again_a_pod_popped_early_waits_for_the_next_event() -> N
 
 async def test_update_does_not_change_the_pod_under_a_running_attempt() -> None:
     queue = make_queue()
-    queue.add(info("p"))
+    queue.pod_added(info("p"))
     queued = await pop(queue)
     before = queued.pod
     newer = info(make_pod("p").label(app="web"))
-    queue.update(newer)
+    queue.pod_modified(newer)
     assert queued.pod is before
     queue.add_unschedulable(queued, FIT)
     assert queued.pod is newer
 
 
-@pytest.mark.parametrize(
-    ("labels", "place"),
-    [
-        pytest.param({}, Place.UNSCHEDULABLE, id="the same version is no event"),
-        pytest.param({"app": "web"}, Place.BACKOFF, id="a version the queue was not told of is"),
-    ],
-)
-async def test_informers_version_counts_as_an_update(labels: dict[str, str], place: Place) -> None:
+async def test_an_update_in_flight_is_replayed() -> None:
     queue = make_queue(hints=registrations([type("Fit", (), {"name": "Fit", "filter": None})()]))
-    queue.add(info("p"))
+    queue.pod_added(info("p"))
     queued = await pop(queue)
-    latest = info(make_pod("p").label(labels))
-    assert queue.add_unschedulable(queued, FIT, latest=latest) is place
-    assert queued.pod.labels == labels
+    queue.pod_modified(info(make_pod("p").label(app="web")))
+    assert queue.add_unschedulable(queued, FIT) is Place.BACKOFF
+    assert queued.pod.labels == {"app": "web"}
+
+
+async def test_a_pod_that_is_not_pending_any_more_does_not_come_back() -> None:
+    queue = make_queue()
+    queue.pod_added(info("p"))
+    queued = await pop(queue)
+    queue.done(queued.uid)
+    queue.pod_deleted(queued.uid)
+    assert queue.add_unschedulable(queued) is Place.ABSENT
+    assert queue.get(queued.uid) is None
 
 
 async def test_late_failure_of_an_older_attempt_does_not_end_the_running_one() -> None:
     queue = make_queue()
-    queue.add(info("p"))
+    queue.pod_added(info("p"))
     older = await pop(queue)
     queue.done(older.uid)
-    queue.update(info("p"))
+    queue.pod_modified(info("p"))
     running = await pop(queue)
     assert running is not older
     assert queue.add_unschedulable(older) is Place.IN_FLIGHT
@@ -283,10 +287,10 @@ async def test_late_failure_of_an_older_attempt_does_not_end_the_running_one() -
 
 async def test_pod_deleted_and_seen_again_in_flight_comes_back() -> None:
     queue = make_queue()
-    queue.add(info("p"))
+    queue.pod_added(info("p"))
     queued = await pop(queue)
-    queue.delete(queued.uid)
-    queue.add(info("p"))
+    queue.pod_deleted(queued.uid)
+    queue.pod_added(info("p"))
     assert queue.add_unschedulable(queued, FIT) is not Place.ABSENT
 
 
@@ -298,7 +302,7 @@ async def test_pod_deleted_and_seen_again_in_flight_comes_back() -> None:
 )
 def test_pre_enqueue_gates_when_it(answer: Status) -> None:
     queue = make_queue(pre_enqueue=lambda pod: answer)
-    queue.add(info("p"))
+    queue.pod_added(info("p"))
     assert queue.place_of(info("p").uid) is Place.GATED
 
 
@@ -310,8 +314,8 @@ def test_pre_enqueue_that_raises_gates_and_is_reported_once(
 
     queue = make_queue(pre_enqueue=pre_enqueue)
     with caplog.at_level(logging.ERROR):
-        queue.add(info("a"))
-        queue.add(info("b"))
+        queue.pod_added(info("a"))
+        queue.pod_added(info("b"))
     assert queue.statistics().gated == 2
     assert [record.__dict__["plugin"] for record in caplog.records] == ["Gate"]
 
@@ -324,7 +328,7 @@ def test_gated_pod_is_asked_again_once_in_the_longest_wait() -> None:
         return unschedulable("closed")
 
     queue = make_queue(time, pre_enqueue=pre_enqueue, pod_max_in_unschedulable_seconds=60)
-    queue.add(info("p"))
+    queue.pod_added(info("p"))
     for _ in range(10):
         time.now += 30
         queue.flush_unschedulable_leftover()
@@ -333,9 +337,9 @@ def test_gated_pod_is_asked_again_once_in_the_longest_wait() -> None:
 
 def test_nomination_of_a_gated_pod_waits_until_it_is_told_again() -> None:
     queue = make_queue(pre_enqueue=lambda pod: SUCCESS if pod.labels else unschedulable("closed"))
-    queue.add(info(make_pod("p").nominated("n1")))
+    queue.pod_added(info(make_pod("p").nominated("n1")))
     assert queue.nominator.nominated_pods_for_node("n1") == []
-    queue.update(info(make_pod("p").nominated("n1").label(app="web")))
+    queue.pod_modified(info(make_pod("p").nominated("n1").label(app="web")))
     assert len(queue.nominator.nominated_pods_for_node("n1")) == 1
 
 
@@ -344,7 +348,7 @@ def test_nomination_of_a_gated_pod_waits_until_it_is_told_again() -> None:
 
 async def test_impossible_move_stops_with_the_story_and_changes_nothing() -> None:
     queue = make_queue()
-    queue.add(info("web-0"))
+    queue.pod_added(info("web-0"))
     queued = await pop(queue)
     queue.add_unschedulable(queued, FIT)
     with pytest.raises(InvalidTransition) as raised:
@@ -364,7 +368,7 @@ def test_story_is_a_ring() -> None:
     queue = make_queue()
     queue._log = log
     for name in "abc":
-        queue.add(info(name))
+        queue.pod_added(info(name))
     assert queue.story(info("a").uid) == []
     assert len(queue.story(info("c").uid)) == 1
 
@@ -377,7 +381,7 @@ async def test_observer_is_told_every_move() -> None:
             self.moves.append((cause, source, target))
 
     queue = make_queue(observer=Recorder())
-    queue.add(info("p"))
+    queue.pod_added(info("p"))
     queue.add_unschedulable(await pop(queue), FIT)
     queue.move_all_to_active_or_backoff(NODE_ADD)
     await pop(queue)

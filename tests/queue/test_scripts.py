@@ -22,10 +22,11 @@ from ksched.framework import (
     Status,
     unresolvable,
 )
-from ksched.queue import InvalidTransition, Place, SchedulingQueue, registrations
+from ksched.queue import InvalidTransition, Place, registrations
 from ksched.queue.places import ALLOWED
 from ksched.testing.builders import PodBuilder, make_pod
 from lab.scripts import Command, parse, play, run_script
+from lab.watched_queue import WatchedQueue
 
 SCRIPTS = sorted((Path(__file__).parent / "scripts").glob("*.txt"))
 PROFILE = "default-scheduler"
@@ -134,14 +135,14 @@ class QueueScript:
         self.preemption = Preemption()
         self.queue = self.make_queue()
 
-    def make_queue(self, **settings: Any) -> SchedulingQueue:
+    def make_queue(self, **settings: Any) -> WatchedQueue:
         plugins = [Fit(), Affinity(), Gang(), Broken(), Gates(), self.preemption]
         gating = [(plugin.name, plugin.pre_enqueue) for plugin in (Gates(), self.preemption)]
-        return SchedulingQueue(
-            lambda: self.time,
-            lambda queued: (-queued.pod.priority, queued.timestamp),
-            {PROFILE: gating},
-            {PROFILE: registrations(plugins)},
+        return WatchedQueue(
+            now=lambda: self.time,
+            sort_key=lambda queued: (-queued.pod.priority, queued.timestamp),
+            pre_enqueue={PROFILE: gating},
+            hints={PROFILE: registrations(plugins)},
             observer=self,
             rank=lambda queued: queued.pod.priority,
             **settings,
@@ -167,10 +168,10 @@ class QueueScript:
         return self.state()
 
     def do_add(self, name: str, **changes: str) -> None:
-        self.queue.add(self.build(make_pod(name), changes))
+        self.queue.pod_added(self.build(make_pod(name), changes))
 
     def do_update(self, name: str, **changes: str) -> None:
-        self.queue.update(self.build(self.builders.get(name) or make_pod(name), changes))
+        self.queue.pod_modified(self.build(self.builders.get(name) or make_pod(name), changes))
 
     def build(self, builder: PodBuilder, changes: dict[str, str]) -> PodInfo:
         for what, value in changes.items():
@@ -193,7 +194,7 @@ class QueueScript:
         return pod
 
     def do_delete(self, name: str) -> None:
-        self.queue.delete(self.uid(name))
+        self.queue.pod_deleted(self.uid(name))
 
     async def do_pop(self) -> str | None:
         try:

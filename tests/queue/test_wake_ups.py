@@ -19,8 +19,9 @@ from ksched.framework import (
     Resource,
 )
 from ksched.framework.cluster_events import ASSIGNED_POD_DELETE, NODE_ADD
-from ksched.queue import Place, SchedulingQueue, wake_ups
+from ksched.queue import Place, wake_ups
 from ksched.testing.builders import make_pod
+from lab.watched_queue import WatchedQueue
 
 PROFILE = "default-scheduler"
 OWN_LABEL = ClusterEvent(Resource.POD, Action.UPDATE_POD_LABEL)
@@ -37,11 +38,14 @@ class Waiting:
             ("Fit", ClusterEventWithHint(NODE_ADD, self.hint, per_pod=False)),
             ("Fit", ClusterEventWithHint(ASSIGNED_POD_DELETE, self.hint, per_pod=True)),
         ]
-        self.queue = SchedulingQueue(
-            lambda: self.time, lambda queued: queued.timestamp, {}, {PROFILE: hints}
+        self.queue = WatchedQueue(
+            now=lambda: self.time,
+            sort_key=lambda queued: queued.timestamp,
+            pre_enqueue={},
+            hints={PROFILE: hints},
         )
         for number, app in enumerate(apps):
-            self.queue.add(self.info(f"p{number}", app))
+            self.queue.pod_added(self.info(f"p{number}", app))
         for _ in apps:
             self.reject(self.pop())
 
@@ -97,10 +101,10 @@ def test_all_that_waited_are_asked_about_in_the_end(event: ClusterEvent) -> None
 
 def test_pods_that_come_to_wait_later_are_not_woken() -> None:
     waiting = Waiting("web", "db")
-    waiting.queue.add(waiting.info("in flight", "db"))
+    waiting.queue.pod_added(waiting.info("in flight", "db"))
     in_flight = waiting.pop()
     waiting.event("all")
-    waiting.queue.add(waiting.info("new", "db"))
+    waiting.queue.pod_added(waiting.info("new", "db"))
     new = waiting.pop()
     assert new.pod.name == "new"
     waiting.reject(new)
@@ -122,8 +126,8 @@ def test_a_pod_tried_again_meanwhile_is_not_woken() -> None:
 def test_a_pod_whose_group_changed_meanwhile_is_asked_about_as_it_is_now() -> None:
     waiting = Waiting("web", "web", "db", "cache")
     waiting.event("web")
-    waiting.queue.update(waiting.info("p1", "db"))
-    waiting.queue.update(waiting.info("p3", "web"))
+    waiting.queue.pod_modified(waiting.info("p1", "db"))
+    waiting.queue.pod_modified(waiting.info("p3", "web"))
     waiting.finish()
     # p1 was its group's second: whether it was asked about before its change is a matter of time.
     assert waiting.still_waiting() - {"p1"} == {"p2"}
@@ -132,7 +136,7 @@ def test_a_pod_whose_group_changed_meanwhile_is_asked_about_as_it_is_now() -> No
 def test_a_pod_deleted_meanwhile_is_left_out() -> None:
     waiting = Waiting("web", "db", "web")
     waiting.event("all")
-    waiting.queue.delete(make_pod("p2").obj().metadata.uid)
+    waiting.queue.pod_deleted(make_pod("p2").obj().metadata.uid)
     waiting.finish()
     assert waiting.place("p2") is Place.ABSENT
     assert waiting.still_waiting() == set()

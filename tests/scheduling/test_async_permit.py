@@ -201,7 +201,7 @@ async def test_pods_to_activate_are_tried_when_the_call_has_answered() -> None:
     shy = FakePlugin("Shy", filter=unschedulable("not yet"), events_to_register=[])
 
     def answer(state: Any, pod: Any, node_name: str) -> PermitResult:
-        held_back = c.scheduler.pods.latest(c.uid("shy"))
+        held_back = c.scheduler.pending.get(c.uid("shy"))
         state.pods_to_activate["default/shy"] = held_back
         shy.answers["filter"] = SUCCESS
         return PermitResult(wait(), 60)

@@ -387,7 +387,7 @@ async def test_post_bind_and_activation_follow_a_bind() -> None:
     async with cluster(nodes=1, plugins=[moody]) as c:
         await c.create(make_pod("late"))
         await c.settle()
-        late = c.scheduler.pods.latest(c.uid("late"))
+        late = c.scheduler.pending.get(c.uid("late"))
         assert late is not None
         parked.append(late)
         await c.create(make_pod("web"))

@@ -68,7 +68,7 @@ async def test_pods_of_other_schedulers_are_not_queued(scheduler: Scheduler) -> 
     other = WEB.scheduler("somebody-else")
     scheduler.pods.added(other.obj())
     assert place(scheduler, other) is Place.ABSENT
-    assert scheduler.pods.latest(other.obj().metadata.uid) is None
+    assert scheduler.pending.get(other.obj().metadata.uid) is None
 
 
 async def test_a_pod_that_changes_hands_leaves_the_queue_and_may_come_back(
@@ -254,9 +254,20 @@ async def test_an_update_of_an_assumed_pod_does_not_queue_it_again(scheduler: Sc
     scheduler.queue.delete(WEB.obj().metadata.uid)
     scheduler.pods.modified(WEB.obj(), WEB.label(app="web").obj())
     assert place(scheduler, WEB) is Place.ABSENT
-    latest = scheduler.pods.latest(WEB.obj().metadata.uid)
+    latest = scheduler.pending.get(WEB.obj().metadata.uid)
     assert latest is not None
     assert latest.labels == {"app": "web"}
+
+
+async def test_an_update_of_an_assumed_pod_counts_when_it_comes_back(scheduler: Scheduler) -> None:
+    """It was rejected for what it was when it was tried; it is held at Permit meanwhile."""
+    scheduler.pods.added(WEB.obj())
+    queued = await pop(scheduler)
+    assume(scheduler, WEB)
+    scheduler.pods.modified(WEB.obj(), WEB.label(app="web").obj())
+    assert place(scheduler, WEB) is Place.IN_FLIGHT
+    assert scheduler.queue.add_unschedulable(queued, frozenset({"Spy"})) is Place.BACKOFF
+    assert queued.pod.labels == {"app": "web"}
 
 
 # -- nonsense -------------------------------------------------------------------------------------

@@ -19,6 +19,7 @@ from ksched.framework.runtime.pre_binding import PreBindingPods
 from ksched.framework.runtime.waiting_pods import WaitingPods
 from ksched.metrics import Metrics
 from ksched.queue.nominator import Nominator
+from ksched.queue.pending_pods import PendingPods
 from ksched.scheduling.pod_status import PodStatusUpdater
 from ksched.scheduling.preemption_executor import PreemptionExecutor, Preemptors, disruption_patch
 from ksched.testing import PodBuilder, make_node, make_pod
@@ -78,28 +79,25 @@ class Bench:
         self.status = PodStatusUpdater(self.server, clock, UnexpectedErrors(self.metrics))
         self.activated: list[str] = []
         self.pod = self.info(make_pod("high").priority(100))
-        self.known: PodInfo | None = self.pod
-        """The preemptor as the informer has it."""
+        self.pending = PendingPods()
+        self.pending.put(self.pod)
         self.stored: Pod | ApiError = self.pod.pod
         """The preemptor as the API server has it, or its answer."""
         self.reads = 0
         self.executor = PreemptionExecutor(
-            self.server,
-            self.cache,
-            self.nominator,
-            self.waiting,
-            self.pre_binding,
-            self.status,
-            clock,
-            self.metrics,
-            self._activate,
-            Preemptors(self._latest, self._read_pod),
-            UnexpectedErrors(self.metrics),
-            parallelism,
+            client=self.server,
+            cache=self.cache,
+            nominator=self.nominator,
+            waiting=self.waiting,
+            pre_binding=self.pre_binding,
+            status=self.status,
+            clock=clock,
+            metrics=self.metrics,
+            activate=self._activate,
+            preemptors=Preemptors(pending=self.pending, read_pod=self._read_pod),
+            unexpected_errors=UnexpectedErrors(self.metrics),
+            parallelism=parallelism,
         )
-
-    def _latest(self, uid: str) -> PodInfo | None:
-        return self.known
 
     async def _read_pod(self, pod: PodInfo) -> Pod:
         self.reads += 1
@@ -288,11 +286,11 @@ async def test_nobody_is_evicted_for_a_pod_that_needs_no_room_any_more(
 
 async def test_what_the_watch_told_spares_the_question() -> None:
     async with Bench().running() as bench:
-        bench.known = bench.info(make_pod("high").terminating())
+        bench.pending.put(bench.info(make_pod("high").terminating()))
         bench.preempt(*bench.victims("a"))
-        bench.known = bench.pod
+        bench.pending.put(bench.pod)
         bench.preempt(*bench.victims("b"))
-        bench.known = None
+        bench.pending.remove(bench.pod.uid)
         await asyncio.sleep(5)
         assert (bench.server.calls, bench.reads) == ([], 0)
 
@@ -366,7 +364,8 @@ async def test_finished_preemptions_are_forgotten() -> None:
     async with Bench().running() as bench:
         for number in range(300):
             pod = bench.info(make_pod(f"high{number}").priority(100))
-            bench.known, bench.stored = pod, pod.pod
+            bench.pending.put(pod)
+            bench.stored = pod.pod
             [victim] = bench.victims(f"v{number}")
             bench.executor.preempt(pod, "n1", [victim], "default-scheduler", bench.recorder)
             await asyncio.sleep(3)

@@ -34,8 +34,12 @@ class Tenants:
         self.calls = 0
         self.decider.set_cluster(make_workload_node(number) for number in range(NODES))
         self.cache, self.cycle = self.decider.cache, self.decider.cycle
-        profiles = self.decider.profiles.values()
-        self.sweeper = Sweeper(self.cache, self.cycle, profiles, VirtualClock())
+        self.sweeper = Sweeper(
+            cache=self.cache,
+            cycle=self.cycle,
+            profiles=self.decider.profiles.values(),
+            clock=VirtualClock(),
+        )
 
     async def attempt(self, pod: Pod) -> PodInfo:
         """Try a pod; if it is placed it runs."""

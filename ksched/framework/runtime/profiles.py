@@ -7,14 +7,13 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Protocol
 
-from msgspec import Struct
-
 from ksched.api.objects import Node
 from ksched.cache.cache import SchedulerCache
 from ksched.cache.dry_run_table import DryRunTable
 from ksched.cache.listers import Listers
 from ksched.cache.node_info import NodeInfo
 from ksched.cache.pod_info import PodInfo
+from ksched.cache.snapshot import Snapshot
 from ksched.clock import Clock
 from ksched.configuration.model import SchedulerConfiguration
 from ksched.errors import ConfigError
@@ -49,45 +48,48 @@ class Preemptor(Protocol):
     def is_preempting(self, uid: str) -> bool: ...
 
 
-class Surroundings(Struct, frozen=True):
-    """What all profiles of a scheduler share."""
-
-    clock: Clock
-    client: PodClient
-    listers: Listers
-    cache: SchedulerCache
-    waiting: WaitingPods
-    nominator: Nominator
-    rng: random.Random
-    metrics: Metrics
-    preemptor: Preemptor
-    activate: Callable[[Iterable[PodInfo]], None]
-    extenders: SupportsPreemption | None = None
-
-
 class FrameworkHandle:
-    """What the plugins of one profile may reach (see ``ksched.framework.Handle``)."""
+    """What the plugins of one profile may reach (see ``ksched.framework.Handle``).
+
+    ``profiles`` are those built so far. A profile is there once its plugins are, and not before:
+    what is made of all plugins cannot be had while the first of them is given its handle.
+    """
 
     def __init__(
-        self, profile_name: str, recorder: EventRecorder, surroundings: Surroundings
+        self,
+        *,
+        profile_name: str,
+        profiles: Mapping[str, Profile],
+        recorder: EventRecorder,
+        clock: Clock,
+        client: PodClient,
+        listers: Listers,
+        cache: SchedulerCache,
+        waiting: WaitingPods,
+        nominator: Nominator,
+        rng: random.Random,
+        metrics: Metrics,
+        preemptor: Preemptor,
+        activate: Callable[[Iterable[PodInfo]], None],
+        extenders: SupportsPreemption | None = None,
     ) -> None:
         self.profile_name = profile_name
         self.recorder = recorder
-        self.clock = surroundings.clock
-        self.client = surroundings.client
-        self.listers = surroundings.listers
-        self.snapshot = surroundings.cache.snapshot
-        self.rng = surroundings.rng
-        self.metrics = surroundings.metrics
-        self.activate = surroundings.activate
-        self._cache = surroundings.cache
-        self._waiting = surroundings.waiting
-        self._nominator = surroundings.nominator
-        self._preemptor = surroundings.preemptor
-        self._extenders = surroundings.extenders
-        self.nominated_pods_for_node = self._nominator.nominated_pods_for_node
-        self.is_preempting = self._preemptor.is_preempting
-        self._dry_run: DryRunFilters | None = None
+        self.clock = clock
+        self.client = client
+        self.listers = listers
+        self.snapshot = cache.snapshot
+        self.rng = rng
+        self.metrics = metrics
+        self.activate = activate
+        self.nominated_pods_for_node = nominator.nominated_pods_for_node
+        self.is_preempting = preemptor.is_preempting
+        self._profiles = profiles
+        self._cache = cache
+        self._waiting = waiting
+        self._nominator = nominator
+        self._preemptor = preemptor
+        self._extenders = extenders
 
     def node(self, name: str) -> Node | None:
         info = self._cache.get_node(name)
@@ -115,14 +117,8 @@ class FrameworkHandle:
     # -- dry runs -------------------------------------------------------------------------------
 
     @property
-    def dry_run(self) -> DryRunFilters:
-        # Made of the plugins, so it does not exist yet when they are given their handle.
-        assert self._dry_run is not None, "dry runs are possible once all plugins are built"
-        return self._dry_run
-
-    @dry_run.setter
-    def dry_run(self, dry_run: DryRunFilters) -> None:
-        self._dry_run = dry_run
+    def _dry_run(self) -> DryRunFilters:
+        return self._profiles[self.profile_name].pipeline.dry_run
 
     def run_filters_with_nominated_pods(
         self, state: CycleState, pod: PodInfo, node: NodeInfo
@@ -130,13 +126,13 @@ class FrameworkHandle:
         expected = self._nominator.expected_on(node.name, pod)
         nominated = () if expected is None else expected.pods
         try:
-            return self.dry_run.filter_with_nominated(state, pod, node, nominated)
+            return self._dry_run.filter_with_nominated(state, pod, node, nominated)
         except PluginFailure as failed:
             return failed.status
 
     def add_pod(self, state: CycleState, pod: PodInfo, added: PodInfo, node: NodeInfo) -> Status:
         try:
-            self.dry_run.add_pod(state, pod, added, node)
+            self._dry_run.add_pod(state, pod, added, node)
         except PluginFailure as failed:
             return failed.status
         return SUCCESS
@@ -145,7 +141,7 @@ class FrameworkHandle:
         self, state: CycleState, pod: PodInfo, removed: PodInfo, node: NodeInfo
     ) -> Status:
         try:
-            self.dry_run.remove_pod(state, pod, removed, node)
+            self._dry_run.remove_pod(state, pod, removed, node)
         except PluginFailure as failed:
             return failed.status
         return SUCCESS
@@ -153,7 +149,7 @@ class FrameworkHandle:
     def resource_filters(
         self, state: CycleState, pod: PodInfo, nodes: DryRunTable
     ) -> ResourceFilters:
-        return self.dry_run.resource_filters(state, pod, nodes, self._nominator.expected_with(pod))
+        return self._dry_run.resource_filters(state, pod, nodes, self._nominator.expected_with(pod))
 
     async def process_preemption(
         self, pod: PodInfo, victims: Mapping[str, Victims]
@@ -181,18 +177,26 @@ class Profile:
         self.next_start_node_index = 0
 
 
+class MakeHandle(Protocol):
+    """Gives the plugins of a profile their handle; ``profiles`` are those built so far."""
+
+    def __call__(self, profile_name: str, profiles: Mapping[str, Profile]) -> FrameworkHandle: ...
+
+
 def build_profiles(
     configuration: SchedulerConfiguration,
+    *,
     registry: Registry,
-    make_handle: Callable[[str], FrameworkHandle],
-    surroundings: Surroundings,
+    make_handle: MakeHandle,
+    snapshot: Snapshot,
+    now: Callable[[], float],
+    metrics: Metrics,
 ) -> dict[str, Profile]:
     """Build every configured profile, or raise ``ConfigError`` with the problems of all."""
-    snapshot, now = surroundings.cache.snapshot, surroundings.clock.now
     profiles: dict[str, Profile] = {}
     problems: list[str] = []
     for one in configuration.profiles:
-        handle = make_handle(one.scheduler_name)
+        handle = make_handle(one.scheduler_name, profiles)
         try:
             framework = Framework(one, registry, handle)
         except ConfigError as error:
@@ -200,10 +204,9 @@ def build_profiles(
             continue
         own = one.percentage_of_nodes_to_score
         percentage = configuration.percentage_of_nodes_to_score if own is None else own
-        metrics = ProfileMetrics(surroundings.metrics, one.scheduler_name)
-        _measure_waits(framework, metrics)
-        pipeline = Pipeline(framework, snapshot, now, metrics)
-        handle.dry_run = pipeline.dry_run
+        profile_metrics = ProfileMetrics(metrics, one.scheduler_name)
+        _measure_waits(framework, profile_metrics)
+        pipeline = Pipeline(framework, snapshot, now, profile_metrics)
         profiles[framework.name] = Profile(framework, pipeline, percentage)
     if problems:
         raise ConfigError(problems)

@@ -1,0 +1,152 @@
+"""How larger parts of a scheduler are put together from smaller ones.
+
+Each is given what exists already. What two parts need of each other is a third one that is built
+before both: ``PendingPods``, ``Activations``, the slots of bind calls.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Callable, Mapping
+from socket import gethostname
+
+from msgspec import Raw
+
+from ksched.api.decoding import decode_pod, decoder
+from ksched.api.objects import Pod
+from ksched.cache.cache import SchedulerCache
+from ksched.cache.listers import Listers
+from ksched.cache.pod_info import PodInfo
+from ksched.cache.storage.volumes import Volumes
+from ksched.client.rate_limit import RateLimiter
+from ksched.client.recorder import EventRecorder
+from ksched.client.rest import ApiClient
+from ksched.client.watched_resources import PODS, RESOURCES
+from ksched.clock import Clock
+from ksched.configuration.model import ClientConnection, SchedulerConfiguration
+from ksched.extenders.extender import EXTENDER
+from ksched.framework.runtime.framework import Framework
+from ksched.framework.runtime.guard import Hook, PluginFailure
+from ksched.framework.runtime.profiles import Profile
+from ksched.framework.runtime.queue_sort import rank, sort_key
+from ksched.framework.status import Status
+from ksched.queue.activations import Activations
+from ksched.queue.hints import Registration, registrations, registrations_without_hints
+from ksched.queue.nominator import Nominator
+from ksched.queue.pending_pods import PendingPods
+from ksched.queue.places import Observer
+from ksched.queue.scheduling_queue import SchedulingQueue
+from ksched.scheduling.event_handlers import EVENT_RESOURCES, ListerHandler, PodHandler
+from ksched.scheduling.failure_handler import SCHEDULER_ERROR
+from ksched.scheduling.pod_status import DesiredStatus, PodStatusUpdater
+from ksched.scheduling.preemption_executor import PreemptionExecutor
+from ksched.scheduling.watches import Watches
+from ksched.transport import Transport
+
+
+def make_recorder(
+    *,
+    transport: Transport,
+    connection: ClientConnection,
+    clock: Clock,
+    rng: random.Random,
+    bind_slots: asyncio.Semaphore,
+    bind_limiter: RateLimiter,
+) -> EventRecorder:
+    """The writer of Events. It has a rate limit of its own and gives way to binds."""
+    limiter = RateLimiter(connection.qps, connection.burst, clock)
+    return EventRecorder(
+        ApiClient(transport, clock, limiter, rng),
+        clock,
+        hostname=gethostname(),
+        rng=rng,
+        # Binds that only wait for our own rate limit do not keep the API server busy.
+        gives_way=lambda: bind_slots.locked() and not bind_limiter.waiting,
+    )
+
+
+async def read_pod(client: ApiClient, pod: PodInfo) -> Pod:
+    """A pod as the API server has it now; raises ``ApiError`` or ``InvalidObject``."""
+    return decode_pod(Raw(await client.get(PODS, pod.namespace, pod.name)))
+
+
+def make_queue(
+    *,
+    configuration: SchedulerConfiguration,
+    profiles: Mapping[str, Profile],
+    has_extenders: bool,
+    clock: Clock,
+    pending: PendingPods,
+    nominator: Nominator,
+    activations: Activations,
+    status: PodStatusUpdater,
+    pod_max_in_unschedulable_seconds: float,
+    observer: Observer | None,
+) -> SchedulingQueue:
+    """The queue, ordered, gated and woken as the plugins of the profiles say."""
+    frameworks = {name: profile.framework for name, profile in profiles.items()}
+    first = next(iter(frameworks.values()))
+    return SchedulingQueue(
+        now=clock.now,
+        sort_key=sort_key(first.queue_sort),
+        rank=rank(first.queue_rank) if first.queue_rank else None,
+        pre_enqueue={
+            name: [(hook.plugin, _pre_enqueue(hook, status)) for hook in framework.pre_enqueue]
+            for name, framework in frameworks.items()
+        },
+        hints={name: _registrations(one, has_extenders) for name, one in frameworks.items()},
+        pending=pending,
+        nominator=nominator,
+        activations=activations,
+        pod_initial_backoff_seconds=configuration.pod_initial_backoff_seconds,
+        pod_max_backoff_seconds=configuration.pod_max_backoff_seconds,
+        pod_max_in_unschedulable_seconds=pod_max_in_unschedulable_seconds,
+        observer=observer,
+        is_own_update=status.is_own_update,
+    )
+
+
+def _registrations(framework: Framework, has_extenders: bool) -> list[Registration]:
+    registered = registrations(framework.plugins.values())
+    # What would change an extender's answer is unknown.
+    return registered + (registrations_without_hints(EXTENDER) if has_extenders else [])
+
+
+def _pre_enqueue(hook: Hook, status: PodStatusUpdater) -> Callable[[PodInfo], Status]:
+    """A PreEnqueue method whose faults gate its pod and are told like those of an attempt."""
+
+    def ask(pod: PodInfo) -> Status:
+        try:
+            return hook.status(hook.call(pod))
+        except PluginFailure as failed:
+            status.set(pod, DesiredStatus(SCHEDULER_ERROR, failed.status.message))
+            return failed.status
+
+    return ask
+
+
+def watch_listers(watches: Watches, listers: Listers, queue: SchedulingQueue) -> None:
+    """Watch every kind that a plugin required."""
+    for kind, lister in listers.required().items():
+        handler = ListerHandler(lister=lister, queue=queue, resource=EVENT_RESOURCES.get(kind))
+        watches.add(RESOURCES[kind], decoder(kind), handler)
+
+
+def forget_answers(status: PodStatusUpdater, listers: Listers) -> None:
+    """What an API server answered that has another history now may be untrue."""
+    status.forget_sent()
+    listers.view(Volumes).break_promises()
+
+
+def pods_are_listed(
+    cache: SchedulerCache, pods: PodHandler, preemption: PreemptionExecutor
+) -> Callable[[], None]:
+    """A list shows what is left of the binds and deletions that were answered before it."""
+    bound, finished = cache.bound_assumed(), preemption.finished()
+
+    def complete() -> None:
+        pods.give_up(bound)
+        preemption.give_up(finished)
+
+    return complete
