@@ -1,4 +1,10 @@
-"""What changed, in order, for readers that catch up at their own pace."""
+"""One way to be up to date: a log of what changed, and a reader's place in it.
+
+Whatever is derived from something that changes holds a ``Cursor`` of its log, deals with
+``changes()`` and then says ``advance()``. A reader that raised, or was given up half-way, finds the
+same changes again. Where nothing matters but whether anything changed, two ``generation`` numbers
+are compared: they grow with every change.
+"""
 
 from __future__ import annotations
 
@@ -6,49 +12,86 @@ from typing import Generic, TypeVar
 
 T = TypeVar("T")
 
+NEVER = -1
+"""The generation of a reader that has read nothing."""
+
 
 class ChangeLog(Generic[T]):
-    """A bounded list of changes.
+    """What changed, in order, and no more of it than twice ``limit``."""
 
-    A reader remembers the position it has read up to and asks for the changes since. A reader that
-    fell behind the bound is told to look at everything.
-    """
-
-    __slots__ = ("_changes", "_dropped", "limit", "position")
+    __slots__ = ("_changes", "_dropped", "generation", "limit")
 
     def __init__(self, limit: int = 4096) -> None:
         self.limit = limit
         self._changes: list[T] = []
         self._dropped = 0
-        self.position = 0
-        """The position after the newest entry."""
+        self.generation = 0
+        """How many changes there were."""
 
     def append(self, change: T) -> None:
-        self.position += 1
+        self.generation += 1
         changes = self._changes
         changes.append(change)
         if len(changes) > 2 * self.limit:
-            surplus = len(changes) - self.limit
-            del changes[:surplus]
-            self._dropped += surplus
+            self.drop_before(self.generation - self.limit)
 
     def forget(self) -> None:
         """Send every reader to look at everything: more changed than the log can tell."""
-        self.position += 1
-        self._dropped = self.position
+        self.generation += 1
+        self._dropped = self.generation
         self._changes.clear()
 
-    def drop_before(self, position: int) -> None:
-        """Let go of the changes up to a position."""
-        surplus = position - self._dropped
+    def drop_before(self, generation: int) -> None:
+        """Let go of the changes up to a generation."""
+        surplus = generation - self._dropped
         if surplus > 0:
             del self._changes[:surplus]
-            self._dropped = position
+            self._dropped = generation
 
-    def tail(self, position: int) -> list[T] | None:
-        """The changes after ``position``; ``None`` if that is too long ago to tell."""
-        start = position - self._dropped
+    def since(self, generation: int) -> list[T] | None:
+        """The changes after a generation; ``None`` if that is too long ago to tell."""
+        start = generation - self._dropped
         return self._changes[start:] if start >= 0 else None
+
+    def cursor(self) -> Cursor[T]:
+        """A place before everything: the first changes are ``None``."""
+        return Cursor(self)
+
+
+class Cursor(Generic[T]):
+    """How far one reader has read a log."""
+
+    __slots__ = ("_log", "_read", "_shown")
+
+    def __init__(self, log: ChangeLog[T]) -> None:
+        self._log = log
+        self._read = self._shown = NEVER
+
+    @property
+    def is_current(self) -> bool:
+        """Whether there is nothing to read."""
+        return self._read == self._log.generation
+
+    def changes(self) -> list[T] | None:
+        """What was not dealt with yet; ``None`` if that cannot be told, and all is to be read."""
+        self._shown = self._log.generation
+        return self._log.since(self._read)
+
+    def advance(self) -> None:
+        """Count as read what ``changes`` returned last; not what was logged since."""
+        self._read = self._shown
+
+    def start_over(self) -> None:
+        """Count nothing as read, until the reader advances."""
+        self._read = NEVER
+
+    def go_to_end(self) -> None:
+        """Count as read all that was logged."""
+        self._read = self._log.generation
+
+    def go_to(self, other: Cursor[T]) -> None:
+        """Count as read what another cursor of the same log has read."""
+        self._read = other._read
 
 
 class RowLog(ChangeLog[int]):
@@ -56,7 +99,17 @@ class RowLog(ChangeLog[int]):
 
     __slots__ = ()
 
-    def since(self, position: int) -> list[int] | None:
-        """The rows after ``position``, each once, ascending; ``None`` as of ``tail``."""
-        tail = self.tail(position)
-        return tail if tail is None or len(tail) <= 1 else sorted(set(tail))
+    def cursor(self) -> RowCursor:
+        return RowCursor(self)
+
+
+class RowCursor(Cursor[int]):
+    """Reads rows each once, in ascending order."""
+
+    __slots__ = ()
+
+    def changes(self) -> list[int] | None:
+        log = self._log
+        self._shown = log.generation
+        rows = log.since(self._read)
+        return rows if rows is None or len(rows) <= 1 else sorted(set(rows))

@@ -23,22 +23,22 @@ class LabelColumn(InternedColumn[str | None]):
     Reads the table's log when it is asked: a node that changes costs nothing here.
     """
 
-    __slots__ = ("_key", "_position", "_size", "_table")
+    __slots__ = ("_changes", "_key", "_size", "_table")
 
     def __init__(self, table: NodeTable, key: str) -> None:
         super().__init__(None, table.pod_count.shape[0])
         self._table = table
         self._key = key
-        self._position = -1
+        self._changes = table.node_log.cursor()
         self._size = 0
 
     def catch_up(self) -> None:
-        infos, log = self._table.infos, self._table.node_log
-        size = len(infos)
-        if log.position == self._position and size == self._size:
+        if self._changes.is_current:
             return
+        infos = self._table.infos
+        size = len(infos)
         self.reserve(self._table.pod_count.shape[0])
-        changed = log.since(self._position)
+        changed = self._changes.changes()
         if changed is None:
             self.fill([info.labels.get(self._key) for info in infos])
         else:
@@ -47,7 +47,8 @@ class LabelColumn(InternedColumn[str | None]):
             for row in changed:
                 if row < size:
                     self.write(row, infos[row].labels.get(self._key))
-        self._position, self._size = log.position, size
+        self._size = size
+        self._changes.advance()
 
 
 class NodeLabels:
@@ -57,7 +58,7 @@ class NodeLabels:
     that has its key, or when it is not asked for any more.
     """
 
-    __slots__ = ("_columns", "_keys", "_nothing", "_table", "version")
+    __slots__ = ("_columns", "_keys", "_nothing", "_table", "generation")
 
     def __init__(self, table: NodeTable) -> None:
         self._table = table
@@ -66,7 +67,7 @@ class NodeLabels:
         self._keys: dict[str, int] | None = None
         """Nodes by key; counted when it is first asked for, then kept."""
         self._columns: RecentlyUsed[str, LabelColumn] = RecentlyUsed()
-        self.version = 0
+        self.generation = 0
         """Changes whenever a key gets its first node or loses its last."""
 
     @property
@@ -100,9 +101,9 @@ class NodeLabels:
             before = keys.get(key, 0)
             keys[key] = before + more
             if not before:
-                self.version += 1
+                self.generation += 1
             elif not keys[key]:
-                self.version += 1
+                self.generation += 1
                 del keys[key]
                 self._columns.pop(key)
 

@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from typing import Any, Generic, Protocol, TypeVar
 
 from ksched.api.objects import ObjectMeta
+from ksched.cache.change_log import ChangeLog, Cursor
 
 
 class HasMetadata(Protocol):
@@ -21,9 +22,6 @@ class HasMetadata(Protocol):
 T = TypeVar("T", bound=HasMetadata)
 V = TypeVar("V")
 
-LOG_LIMIT = 4096
-"""How many changes a lister remembers."""
-
 
 class Lister(Generic[T]):
     """All objects of one kind by key; ``generation`` changes with every change."""
@@ -31,14 +29,13 @@ class Lister(Generic[T]):
     def __init__(self) -> None:
         self._objects: dict[str, T] = {}
         self._by_namespace: dict[str, dict[str, T]] = {}
-        self._changed: list[str] = []
-        self._forgotten = 0
+        self._log: ChangeLog[str] = ChangeLog()
         self._listeners: dict[str, list[Callable[[], None]]] = {}
         self._followers: list[Callable[[str], None]] = []
 
     @property
     def generation(self) -> int:
-        return self._forgotten + len(self._changed)
+        return self._log.generation
 
     def get(self, name: str, namespace: str = "") -> T | None:
         return self._objects.get(f"{namespace}/{name}" if namespace else name)
@@ -46,10 +43,9 @@ class Lister(Generic[T]):
     def in_namespace(self, namespace: str) -> list[T]:
         return list(self._by_namespace.get(namespace, {}).values())
 
-    def since(self, generation: int) -> list[str] | None:
-        """Keys changed after that generation; ``None`` if it is too long ago to tell."""
-        start = generation - self._forgotten
-        return self._changed[start:] if start >= 0 else None
+    def cursor(self) -> Cursor[str]:
+        """What reads the keys of changed objects."""
+        return self._log.cursor()
 
     @contextmanager
     def telling(self, keys: Iterable[str], listener: Callable[[], None]) -> Iterator[None]:
@@ -87,11 +83,7 @@ class Lister(Generic[T]):
         self._note(obj.metadata.key)
 
     def _note(self, key: str) -> None:
-        self._changed.append(key)
-        if len(self._changed) > 2 * LOG_LIMIT:
-            surplus = len(self._changed) - LOG_LIMIT
-            del self._changed[:surplus]
-            self._forgotten += surplus
+        self._log.append(key)
         for follower in self._followers:
             follower(key)
         for listener in tuple(self._listeners.get(key, ())):

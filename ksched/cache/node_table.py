@@ -43,7 +43,8 @@ class NodeTable:
 
     The single writer is the cache while it publishes, between two cycles. ``node_log`` lists rows
     whose node object changed, ``row_log`` rows where anything changed that a pod-dependent verdict
-    may read; every entry of the first is also in the second.
+    may read; every entry of the first is also in the second. A row past the end is one that is no
+    longer there.
 
     Amounts are from 0 to the largest int64; sums beyond stop there. So a difference of two amounts
     cannot overflow, a sum can.
@@ -139,6 +140,9 @@ class NodeTable:
                 array[..., row] = array[..., len(self.infos)]
             self.row_log.append(row)
             self.node_log.append(row)
+        # The row that is no longer there changed too: readers look at nothing but the logs.
+        self.row_log.append(len(self.infos))
+        self.node_log.append(len(self.infos))
 
     def _write_node(self, row: int, info: NodeInfo) -> None:
         node = info.node

@@ -115,11 +115,11 @@ def test_the_watch_confirms_an_assumed_pod_without_counting_it_twice(cache: Sche
 def test_a_confirmed_pod_and_its_status_updates_change_no_row(cache: SchedulerCache) -> None:
     cache.assume_pod(info(cache, WEB))
     log = cache.update_snapshot().table.row_log
-    position = log.position
+    before = log.generation
     cache.add_pod(info(cache, WEB))
     cache.update_pod(info(cache, WEB.phase("Running")))
     node = cache.update_snapshot().get("n1")
-    assert log.position == position
+    assert log.generation == before
     assert node is not None
     assert node.pods["uid:default/web"].pod.status.phase == "Running"
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ksched.api.objects import Namespace, ObjectMeta
-from ksched.cache.listers import LOG_LIMIT, Lister, Listers
+from ksched.cache.listers import Lister, Listers
 
 
 def _namespace(name: str) -> Namespace:
@@ -13,21 +13,22 @@ def _namespace(name: str) -> Namespace:
 def test_a_reader_learns_which_keys_changed_since_it_looked() -> None:
     lister: Lister[Namespace] = Lister()
     lister.put(_namespace("a"))
-    seen = lister.generation
-    assert lister.since(seen) == []
+    cursor = lister.cursor()
+    assert cursor.changes() is None
+    cursor.advance()
     lister.put(_namespace("b"))
     lister.remove(_namespace("a"))
-    assert lister.since(seen) == ["b", "a"]
-    assert lister.since(0) == ["a", "b", "a"]
+    assert cursor.changes() == ["b", "a"]
 
 
 def test_a_reader_that_comes_too_late_is_told_so() -> None:
     lister: Lister[Namespace] = Lister()
-    for number in range(3 * LOG_LIMIT):
+    cursor = lister.cursor()
+    cursor.go_to_end()
+    for number in range(10_000):
         lister.put(_namespace(str(number % 7)))
-    assert lister.generation == 3 * LOG_LIMIT
-    assert lister.since(0) is None
-    assert lister.since(lister.generation - LOG_LIMIT) is not None
+    assert lister.generation == 10_000
+    assert cursor.changes() is None
     assert len(lister) == 7
 
 

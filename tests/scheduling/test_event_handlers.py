@@ -338,11 +338,11 @@ async def test_a_heartbeat_wakes_nobody_and_touches_no_row(scheduler: Scheduler)
     scheduler.cache.update_snapshot()
     pod = make_pod("waits")
     await reject(scheduler, pod)
-    position = scheduler.cache.snapshot.table.row_log.position
+    before = scheduler.cache.snapshot.table.row_log.generation
     scheduler.nodes.modified(node.obj(), node.resource_version("2").obj())
     scheduler.cache.update_snapshot()
     assert place(scheduler, pod) is Place.UNSCHEDULABLE
-    assert scheduler.cache.snapshot.table.row_log.position == position
+    assert scheduler.cache.snapshot.table.row_log.generation == before
 
 
 async def test_pods_of_a_removed_node_are_remembered_until_they_go(scheduler: Scheduler) -> None:

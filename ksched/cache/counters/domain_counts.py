@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ksched.cache.change_log import ChangeLog
+from ksched.cache.change_log import NEVER, ChangeLog
 from ksched.cache.counters.topology_domains import ABSENT, OUTSIDE, Ints, TopologyDomains, longer
 
 if TYPE_CHECKING:
-    from ksched.cache.counters.pod_counts import PodChange, PodCounts
+    from ksched.cache.counters.pod_counts import PodCounts
 
 FEW = 64
 """Up to this many domains Python adds up faster than NumPy."""
@@ -33,11 +33,11 @@ class DomainCounts:
         """Matching pods on eligible nodes that have the label."""
         self._counted: dict[int, int] = {}
         """Matching pods by row; rows without any may be missing."""
-        self._stamp = (-1, 0)
-        self._position = -1
-        self._moves_position = -1
+        self._generation = NEVER
+        self._changes = pods.ledger.log.cursor()
+        self._moves = topology.moves.cursor()
         self._summary: tuple[int, int] | None = None
-        self._summary_version = 0
+        self._summary_generation = NEVER
 
     # -- reading --------------------------------------------------------------------------------
 
@@ -52,9 +52,9 @@ class DomainCounts:
         return self._summarize()[1]
 
     def _summarize(self) -> tuple[int, int]:
-        if self._summary is None or self._summary_version != self.topology.version:
+        if self._summary is None or self._summary_generation != self.topology.generation:
             self._summary = summarize(self.counts, self.topology.nodes)
-            self._summary_version = self.topology.version
+            self._summary_generation = self.topology.generation
         return self._summary
 
     # -- catching up ----------------------------------------------------------------------------
@@ -62,22 +62,27 @@ class DomainCounts:
     def catch_up(self) -> None:
         """Take over what the ledger knows."""
         ledger, topology = self.pods.ledger, self.topology
-        stamp = ledger.stamp
-        if stamp is self._stamp:
+        if ledger.generation == self._generation:
             return
         topology.catch_up()
-        changes = ledger.since(self._position)
-        moves = topology.moves.tail(self._moves_position)
-        if changes is None or moves is None or len(changes) > MANY + stamp[1] // 8:
+        changes, moves = self._changes.changes(), self._moves.changes()
+        many = MANY + len(topology.table) // 8
+        if changes is None or moves is None or len(changes) > many:
             self._start_over()
         else:
+            # Asked before anything is written: what decides whether a pod matches may raise.
+            added = [
+                (change[0], more) for change in changes if (more := self.pods.added_by(change))
+            ]
             if topology.width > len(self.counts):
                 self.counts = longer(self.counts, topology.width)
             for row, before, after in moves:
                 self._move(self._counted.get(row, 0), before, after)
-            self._recount(changes)
-        self._position, self._stamp = ledger.position, stamp
-        self._moves_position = topology.moves.position
+            for row, more in added:
+                self._count(row, more)
+        self._changes.advance()
+        self._moves.advance()
+        self._generation = ledger.generation
 
     def _move(self, pods: int, before: int, after: int) -> None:
         if pods:
@@ -86,16 +91,11 @@ class DomainCounts:
             if after != OUTSIDE:
                 self._add(after, pods)
 
-    def _recount(self, changes: list[PodChange]) -> None:
-        """Take over new numbers of pods."""
-        for change in changes:
-            more = self.pods.added_by(change)
-            if more:
-                row = change[0]
-                self._counted[row] = self._counted.get(row, 0) + more
-                domain = self.topology.counting_in[row]
-                if domain != OUTSIDE:
-                    self._add(domain, more)
+    def _count(self, row: int, more: int) -> None:
+        self._counted[row] = self._counted.get(row, 0) + more
+        domain = self.topology.counting_in[row]
+        if domain != OUTSIDE:
+            self._add(domain, more)
 
     def _add(self, domain: int, more: int) -> None:
         self.log.append(domain)

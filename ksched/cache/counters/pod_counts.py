@@ -22,7 +22,7 @@ from weakref import WeakValueDictionary
 import numpy as np
 from numpy.typing import NDArray
 
-from ksched.cache.change_log import ChangeLog
+from ksched.cache.change_log import NEVER, ChangeLog
 from ksched.cache.counters.domain_counts import DomainCounts
 from ksched.cache.counters.topology_domains import Eligible, TopologyDomains, longer
 from ksched.cache.pod_info import PodTemplate
@@ -60,12 +60,12 @@ class PodLedger:
         self.running: dict[PodTemplate, dict[int, int]] = {}
         self.terminating: dict[PodTemplate, dict[int, int]] = {}
         self._seen: list[_OnRow] = []
-        self.stamp = (-1, 0)
-        """Of the table when it was last looked at: position of its log, number of rows. Another
-        object after every change, so that readers need not compare."""
-        self.affinity_changes = 0
-        """How often the first or last pod of a template with inter-pod affinity came or went."""
-        self._log: ChangeLog[PodChange] = ChangeLog(limit)
+        self._rows = table.row_log.cursor()
+        self.generation = NEVER
+        """Of the table's rows when they were last looked at: covers all that a counter reads."""
+        self.affinity_generation = 0
+        """Grows when the first or last pod of a template with inter-pod affinity comes or goes."""
+        self.log: ChangeLog[PodChange] = ChangeLog(limit)
         self._swept = 0
         self._pods: WeakValueDictionary[Hashable, PodCounts] = WeakValueDictionary()
         self._topologies: WeakValueDictionary[Hashable, TopologyDomains] = WeakValueDictionary()
@@ -82,14 +82,6 @@ class PodLedger:
                 yield template
 
     # -- reading --------------------------------------------------------------------------------
-
-    @property
-    def position(self) -> int:
-        return self._log.position
-
-    def since(self, position: int) -> list[PodChange] | None:
-        """Changes after ``position``; ``None`` if that is too long ago to tell."""
-        return self._log.tail(position)
 
     def pod_counts(
         self, key: Hashable, matches: Matches, *, include_terminating: bool
@@ -125,19 +117,17 @@ class PodLedger:
 
     def sweep(self) -> None:
         """Let go of changes from before the last call: they hold templates that may be gone."""
-        self._log.drop_before(self._swept)
-        self._swept = self._log.position
+        self.log.drop_before(self._swept)
+        self._swept = self.log.generation
 
     def catch_up(self) -> None:
         """Log what changed in the table since the last call; the counters do not call it."""
         table, seen = self.table, self._seen
-        infos, log = table.infos, table.row_log
-        size = len(infos)
-        position, seen_size = self.stamp
-        if log.position == position and size == seen_size:
+        if table.row_log.generation == self.generation:
             return
-        dirty = log.tail(position)
-        # The log does not name rows that were cut off at the end.
+        infos = table.infos
+        size = len(infos)
+        dirty = self._rows.changes()
         for row in range(size, len(seen)):
             self._note(row, seen[row], _NOTHING)
         del seen[size:]
@@ -148,20 +138,21 @@ class PodLedger:
                 now = (info.running, info.terminating)
                 self._note(row, seen[row], now)
                 seen[row] = now
-        self.stamp = (log.position, size)
+        self._rows.advance()
+        self.generation = table.row_log.generation
 
     def _note(self, row: int, before: _OnRow, after: _OnRow) -> None:
         running, terminating = after
         if running is not before[0]:
             for template, more in _differences(before[0], running):
-                self._log.append((row, template, more, 0))
+                self.log.append((row, template, more, 0))
                 if _count(self.running, template, row, more) and template.has_pod_affinity:
-                    self.affinity_changes += 1
+                    self.affinity_generation += 1
         if terminating or before[1]:
             for template, more in _differences(before[1], terminating):
-                self._log.append((row, template, 0, more))
+                self.log.append((row, template, 0, more))
                 if _count(self.terminating, template, row, more) and template.has_pod_affinity:
-                    self.affinity_changes += 1
+                    self.affinity_generation += 1
 
 
 def _differences(before: dict[K, int], after: dict[K, int]) -> list[tuple[K, int]]:
@@ -204,8 +195,8 @@ class PodCounts:
         self._include_terminating = include_terminating
         self._weights: dict[int, int] = {}
         """What was answered of templates, by their numbers; these answers never change."""
-        self._stamp = (-1, 0)
-        self._position = -1
+        self._generation = NEVER
+        self._changes = ledger.log.cursor()
         self._counts = np.zeros(0, np.int64)
 
     @property
@@ -235,16 +226,18 @@ class PodCounts:
 
     def catch_up(self) -> None:
         ledger = self.ledger
-        if ledger.stamp is self._stamp:
+        if ledger.generation == self._generation:
             return
-        changes = ledger.since(self._position)
-        self._position, self._stamp = ledger.position, ledger.stamp
+        changes = self._changes.changes()
         if changes is None:
             self._start_over()
-            return
-        self._reserve()
-        for change in changes:
-            self._counts[change[0]] += self.added_by(change)
+        else:
+            self._reserve()
+            added = [(change[0], self.added_by(change)) for change in changes]
+            for row, more in added:
+                self._counts[row] += more
+        self._changes.advance()
+        self._generation = ledger.generation
 
     def _reserve(self) -> None:
         # As large as the table's own columns, which never shrink: every logged row is inside.

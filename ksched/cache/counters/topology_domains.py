@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from itertools import count
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -34,8 +33,6 @@ OUTSIDE = -1
 MANY = 64
 """From this many changed nodes on, and more in large clusters, looking at all is quicker."""
 
-_versions = count(1)
-
 
 class TopologyDomains:
     """The domain of each row of a node table, by the nodes' value of one label.
@@ -50,8 +47,8 @@ class TopologyDomains:
         self.table = table
         self.topology_key = topology_key
         self._eligible = eligible
-        self.version = 0
-        """Changes whenever the domain or eligibility of some node does, or there are more or fewer
+        self.generation = 0
+        """Grows whenever the domain or eligibility of some node does, or there are more or fewer
         nodes or numbers of domains."""
         self.moves: ChangeLog[Move] = ChangeLog()
         """Rows that count elsewhere than before; forgets when everything may have moved."""
@@ -61,7 +58,7 @@ class TopologyDomains:
         self.counting_in: list[int] = []
         """The domain each row counts in, or ``OUTSIDE``; as long as the table's columns."""
         self._size = 0
-        self._position = -1
+        self._changes = table.node_log.cursor()
         self._vocabulary: Vocabulary[str | None] = Vocabulary()
         self._ids: Ids = np.zeros(0, np.intp)
         self._known_ids: tuple[Ids | None, int, Ids] = (None, 0, self._ids)
@@ -91,10 +88,10 @@ class TopologyDomains:
         if len(rows) == 1:
             return self._ids[nodes.index]
         # From cycle to cycle the runtime passes the same array while the same nodes are feasible.
-        known_rows, version, known = self._known_ids
-        if known_rows is not rows or version != self.version:
+        known_rows, generation, known = self._known_ids
+        if known_rows is not rows or generation != self.generation:
             known = self._ids.take(rows)
-            self._known_ids = (rows, self.version, known)
+            self._known_ids = (rows, self.generation, known)
         return known
 
     def present(self, ids: Ids) -> list[int]:
@@ -107,12 +104,12 @@ class TopologyDomains:
 
     def rows_in(self, domains: list[int]) -> Ids:
         """The rows of some domains, in no particular order."""
-        version, order, starts = self._rows_by_domain
-        if version != self.version:
+        generation, order, starts = self._rows_by_domain
+        if generation != self.generation:
             ids = self.all_ids
             order = np.argsort(ids, kind="stable")
             starts = np.searchsorted(ids[order], np.arange(self.width + 1))
-            self._rows_by_domain = (self.version, order, starts)
+            self._rows_by_domain = (self.generation, order, starts)
         found = [order[starts[domain] : starts[domain + 1]] for domain in domains]
         return found[0] if len(found) == 1 else np.concatenate(found)
 
@@ -120,12 +117,12 @@ class TopologyDomains:
 
     def catch_up(self) -> None:
         """Look again at nodes that changed, came or went."""
-        table = self.table
-        position, size = table.node_log.position, len(table.infos)
-        if position == self._position and size == self._size:
+        if self._changes.is_current:
             return
+        table = self.table
+        size = len(table.infos)
         column = table.label_column(self.topology_key)
-        moved = table.node_log.since(self._position)
+        moved = self._changes.changes()
         if (
             moved is None
             or column.vocabulary is not self._vocabulary
@@ -135,7 +132,7 @@ class TopologyDomains:
         else:
             self._reserve(len(column.vocabulary))
             if size != self._size:
-                self.version = next(_versions)
+                self.generation += 1
             for row in range(size, self._size):
                 self._put(row, ABSENT, OUTSIDE)
             rows = [row for row in moved if row < size]
@@ -145,13 +142,14 @@ class TopologyDomains:
             for row, is_inside in zip(rows, inside, strict=True):
                 domain = int(column.ids[row])
                 self._put(row, domain, domain if is_inside else OUTSIDE)
-        self._position, self._size = position, size
+        self._size = size
+        self._changes.advance()
 
     def _put(self, row: int, domain: int, counting_in: int) -> None:
         before = self.counting_in[row]
         if self._ids[row] != domain or before != counting_in:
             self._ids[row] = domain
-            self.version = next(_versions)
+            self.generation += 1
         if before != counting_in:
             self.counting_in[row] = counting_in
             self.moves.append((row, before, counting_in))
@@ -175,7 +173,7 @@ class TopologyDomains:
         self.nodes = np.bincount(ids[inside], minlength=self.width).astype(np.int64)
         self.counting_in = np.where(inside, ids, OUTSIDE).tolist()
         self.counting_in += [OUTSIDE] * (capacity - size)
-        self.version = next(_versions)
+        self.generation += 1
         self.moves.forget()
 
     def _reserve(self, values: int) -> None:
@@ -184,7 +182,7 @@ class TopologyDomains:
         if width > self.width:
             self.width = width
             self.nodes = longer(self.nodes, width)
-            self.version = next(_versions)
+            self.generation += 1
         if capacity > len(self._ids):
             self._ids = longer(self._ids, capacity)
             self.counting_in += [OUTSIDE] * (capacity - len(self.counting_in))

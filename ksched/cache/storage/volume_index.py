@@ -175,10 +175,10 @@ VolumeGroupKey = tuple[str, str, frozenset[str]]
 
 
 class ClassVolumes:
-    """The volumes of one storage class; ``version`` changes when one of them does."""
+    """The volumes of one storage class; ``generation`` grows when one of them changes."""
 
     def __init__(self) -> None:
-        self.version = 0
+        self.generation = 0
         self.members: dict[str, VolumeFacts] = {}
         self.groups: dict[VolumeGroupKey, VolumeGroup] = {}
         """Volumes that nobody has yet."""
@@ -190,11 +190,11 @@ class ClassVolumes:
             self._file(self.members[facts.name], is_new=False)
         self.members[facts.name] = facts
         self._file(facts, is_new=True)
-        self.version += 1
+        self.generation += 1
 
     def remove(self, name: str) -> None:
         self._file(self.members.pop(name), is_new=False)
-        self.version += 1
+        self.generation += 1
 
     def _file(self, facts: VolumeFacts, *, is_new: bool) -> None:
         volume, spec = facts.volume, facts.volume.spec

@@ -22,6 +22,7 @@ from ksched.api.node_selectors import (
     compile_term,
 )
 from ksched.api.objects import Node, NodeAffinity, NodeSelectorTerm
+from ksched.cache.change_log import Cursor
 from ksched.cache.node_table import NodeTable
 from ksched.framework import NodeRows, PodTemplate, template_fact
 from ksched.framework.plugins.node_matching import (
@@ -60,7 +61,7 @@ class LargeTerms:
         self._compiled: list[PreferredTerm] = []
         self._read = 0
         self._table: NodeTable | None = None
-        self._position = -1
+        self._changes: Cursor[int] | None = None
         self._sums: Ints = np.zeros(0, np.int64)
         self._matcher: NodeMatcher | None = None
         self._asked = 0
@@ -72,28 +73,27 @@ class LargeTerms:
     @property
     def is_current(self) -> bool:
         """Whether the sums are those of the nodes as they are."""
-        table = self._table
         return (
-            table is not None
+            self._changes is not None
+            and self._changes.is_current
             and self._matcher is None
             and not self._dirty
-            and self._position == table.node_log.position
-            and len(self._sums) == len(table)
         )
 
     def catching_up(self, table: NodeTable) -> Steps[None]:
         """Ask what was not asked yet; given up at a pause and begun again, it goes on there."""
         yield from self._compiling()
-        if table is not self._table:
-            self._begin(table)
+        changes = self._changes
+        if table is not self._table or changes is None:
+            changes = self._begin(table)
         yield from self._asking()
-        changed = table.node_log.since(self._position)
+        changed = changes.changes()
         if changed is None or len(changed) > _FEW:
             self._begin(table)
             yield from self._asking()
         else:
-            self._position = table.node_log.position
             self._dirty.update(changed)
+            changes.advance()
             yield from self._asking_again(table)
 
     def of(self, nodes: NodeRows) -> Ints:
@@ -134,8 +134,10 @@ class LargeTerms:
                 work = 0
                 yield
 
-    def _begin(self, table: NodeTable) -> None:
-        self._table, self._position = table, table.node_log.position
+    def _begin(self, table: NodeTable) -> Cursor[int]:
+        self._table = table
+        changes = self._changes = table.node_log.cursor()
+        changes.go_to_end()
         count = len(table)
         # Row numbers of their own: whatever comes, goes or moves meanwhile is asked about again.
         self._matcher = NodeMatcher(NodeRows(table, np.arange(count, dtype=np.intp)))
@@ -143,6 +145,7 @@ class LargeTerms:
         self._asked = self._asked_requirements = 0
         self._matched = True
         self._dirty.clear()
+        return changes
 
     def _asking(self) -> Steps[None]:
         matcher, compiled = self._matcher, self._compiled

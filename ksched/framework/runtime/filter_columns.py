@@ -13,6 +13,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from ksched.cache.change_log import ChangeLog
 from ksched.cache.node_info import Amounts
 from ksched.cache.node_table import NodeRows, NodeTable
 from ksched.cache.pod_info import PodInfo
@@ -130,17 +131,15 @@ class FilterColumns:
         self._work = work
         self.book = CodeBook()
         self._skipped: frozenset[str] | None = None
-        self._node_position = -1
-        self._row_position = -1
+        self._node_changes = table.node_log.cursor()
+        self._row_changes = table.row_log.cursor()
         self._count = 0
         self._columns: list[_Column] = []
         self._by_amounts: dict[Amounts, int] = {}
         self._codes = np.zeros(0, np.int32)
         self._feasible: Rows | None = None
-        self.version = 0
-        """Grows whenever the set of feasible rows changes."""
-        self._flips: list[Rows | list[int]] = []
-        """The rows by which it changed, one piece for each of the last versions."""
+        self.flips: ChangeLog[Rows | list[int]] = ChangeLog(FLIPS_LIMIT)
+        """Rows that became feasible or ceased to be; forgets when it may be any."""
         self.rejection: Diagnosis | None = None
         """Why the last attempt found no node, while that is still true."""
         self.rejection_epochs: tuple[object, ...] = ()
@@ -164,8 +163,7 @@ class FilterColumns:
         if self._seed is not None:
             self._copy_from(self._seed, skipped)
             self._seed = None
-        node_rows = table.node_log.since(self._node_position)
-        rows = table.row_log.since(self._row_position)
+        node_rows, rows = self._node_changes.changes(), self._row_changes.changes()
         count = len(table)
         if skipped != self._skipped or node_rows is None or rows is None or len(rows) > count // 2:
             self._reset(skipped, count)
@@ -182,7 +180,8 @@ class FilterColumns:
                 rows = [row for row in rows if row < count]
             marks = self._renew(state, pod, node_rows, rows)
         # Only now: a plugin that raised must find the same rows to do at the next attempt.
-        self._node_position, self._row_position = table.node_log.position, table.row_log.position
+        self._node_changes.advance()
+        self._row_changes.advance()
         for column, mark in zip(self._columns, marks, strict=True):
             column.mark = mark
 
@@ -190,7 +189,8 @@ class FilterColumns:
         self._skipped = skipped
         self._count = count
         # Until everything was asked nothing is known, also if a plugin raises on the way.
-        self._node_position = self._row_position = -1
+        self._node_changes.start_over()
+        self._row_changes.start_over()
         self._codes = np.zeros(count, np.int32)
         self._changed(None)
         self._by_amounts.clear()
@@ -207,7 +207,8 @@ class FilterColumns:
     def _copy_from(self, seed: FilterColumns, skipped: frozenset[str]) -> None:
         """Begin with what was said about other pods of the same shape."""
         self._reset(skipped, seed._count)
-        self._node_position, self._row_position = seed._node_position, seed._row_position
+        self._node_changes.go_to(seed._node_changes)
+        self._row_changes.go_to(seed._row_changes)
         self.book = seed.book.fork()
         self._by_amounts = dict(seed._by_amounts)
         by_scope = {column.scope: column for column in seed._columns if column.scope != _CLUSTER}
@@ -215,7 +216,7 @@ class FilterColumns:
             if column.scope is not _CLUSTER:
                 other = by_scope.get(column.scope)
                 if other is None or other.entries != column.entries:
-                    self._node_position = -1
+                    self._node_changes.start_over()
                     return
                 column.codes = other.codes[: self._count].copy()
                 column.has_rejected = other.has_rejected
@@ -232,17 +233,16 @@ class FilterColumns:
 
     def _changed(self, flipped: Rows | list[int] | None) -> None:
         """Note that the feasible set changed, and by which rows unless (None) by too many."""
-        self.version += 1
         self._feasible = (
             self._feasible_but_for(int(flipped[0]))
             if flipped is not None and len(flipped) == 1
             else None
         )
         self.rejection = None
-        if flipped is None or len(self._flips) == FLIPS_LIMIT:
-            self._flips.clear()
-        if flipped is not None:
-            self._flips.append(flipped)
+        if flipped is None:
+            self.flips.forget()
+        else:
+            self.flips.append(flipped)
 
     def _feasible_but_for(self, row: int) -> Rows | None:
         """The feasible rows after one of them ceased to be, or another one became so."""
@@ -253,11 +253,6 @@ class FilterColumns:
         if self._codes[row]:
             return np.concatenate((rows[:at], rows[at + 1 :]))
         return np.concatenate((rows[:at], (row,), rows[at:]))
-
-    def flipped_since(self, version: int) -> list[Rows | list[int]] | None:
-        """Rows that became feasible or ceased to be since; ``None`` if that is too long ago."""
-        missed = self.version - version
-        return self._flips[-missed:] if missed <= len(self._flips) else None
 
     # -- asking ---------------------------------------------------------------------------------
 

@@ -162,8 +162,8 @@ class ScoreColumns:
         self._filters = filters
         self._work = work
         self._skipped: frozenset[str] | None = None
-        self._node_position = -1
-        self._row_position = -1
+        self._node_changes = snapshot.table.node_log.cursor()
+        self._row_changes = snapshot.table.row_log.cursor()
         self._epochs: dict[str, object] = {}
         self._count = 0
         self._active: list[ScoreEntry] = []
@@ -182,7 +182,7 @@ class ScoreColumns:
         """Weighted sum of the scores that need no normalisation."""
         self._total: Scores | None = None
         """Fixed and normalised, -1 where infeasible; ``None`` when it must be made anew."""
-        self._total_version = -1
+        self._flips = filters.flips.cursor()
         self._normalized = np.zeros(0, np.int64)
 
     def catch_up(self, state: CycleState, pod: PodInfo) -> None:
@@ -192,8 +192,7 @@ class ScoreColumns:
         if self._seed is not None:
             self._copy_from(self._seed, skipped)
             self._seed = None
-        node_rows = table.node_log.since(self._node_position)
-        rows = table.row_log.since(self._row_position)
+        node_rows, rows = self._node_changes.changes(), self._row_changes.changes()
         count = len(table)
         if (
             skipped != self._skipped
@@ -226,24 +225,22 @@ class ScoreColumns:
                     self._renew_by_amounts(state, pod, rows)
                 if self._total is not None:
                     self._add_up(self._total, rows)
-        self._node_position, self._row_position = table.node_log.position, table.row_log.position
+        self._node_changes.advance()
+        self._row_changes.advance()
 
     def best(self, state: CycleState, pod: PodInfo) -> Scores:
         """Totals of all rows, -1 where a kept verdict rejects; for the kept feasible set."""
-        version, total = self._filters.version, self._total
-        if total is None:
-            flips = None
-        elif self._total_version == version:
+        total = self._total
+        if total is not None and self._flips.is_current:
             return total
-        else:
-            # Nothing to normalise again where all nodes have the same raw scores.
-            flips = self._filters.flipped_since(self._total_version) if self._is_level() else None
-        if total is None or flips is None:
+        flips = self._flips.changes()
+        # Nothing to normalise again where all nodes have the same raw scores.
+        if total is None or flips is None or not self._is_level():
             total = self._total = self._total_anew(state, pod)
         else:
             for rows in flips:
                 self._add_up(total, rows)
-        self._total_version = version
+        self._flips.advance()
         return total
 
     def _total_anew(self, state: CycleState, pod: PodInfo) -> Scores:
@@ -275,7 +272,8 @@ class ScoreColumns:
         self._skipped = skipped
         self._count = count
         # Until everything was asked nothing is known, also if a plugin raises on the way.
-        self._node_position = self._row_position = -1
+        self._node_changes.start_over()
+        self._row_changes.start_over()
         self._active = [entry for entry in self._entries if entry.name not in skipped]
         self._by_resources = [entry for entry in self._active if entry.is_sum_of_amounts]
         rest = [entry for entry in self._active if not entry.is_sum_of_amounts]
@@ -295,7 +293,8 @@ class ScoreColumns:
         if skipped != seed._skipped:
             return
         self._reset(skipped, seed._count)
-        self._node_position, self._row_position = seed._node_position, seed._row_position
+        self._node_changes.go_to(seed._node_changes)
+        self._row_changes.go_to(seed._row_changes)
         self._epochs, self._by_amounts = dict(seed._epochs), dict(seed._by_amounts)
         self._resource_sums = list(seed._resource_sums)
         self._raw = {name: scores.copy() for name, scores in seed._raw.items()}

@@ -142,15 +142,15 @@ def test_the_last_row_moves_into_the_gap(cluster: Cluster) -> None:
 def test_the_version_changes_with_the_nodes_and_not_with_the_pods(cluster: Cluster) -> None:
     counter = cluster.counter()
     cluster.counts(counter)
-    before = counter.topology.version
+    before = counter.topology.generation
 
     cluster.run("n1")
     cluster.counts(counter)
-    assert counter.topology.version == before
+    assert counter.topology.generation == before
 
     cluster.put("n4", "b")
     cluster.counts(counter)
-    assert counter.topology.version != before
+    assert counter.topology.generation != before
 
 
 def test_rows_of_a_domain_are_found_after_other_domains_came_and_went(cluster: Cluster) -> None:
@@ -170,12 +170,12 @@ def test_rows_of_a_domain_are_found_after_other_domains_came_and_went(cluster: C
 def test_the_log_names_domains_whose_numbers_changed(cluster: Cluster) -> None:
     counter = cluster.counter()
     cluster.counts(counter)
-    position = counter.log.position
+    position = counter.log.generation
 
     cluster.run("n3")
     cluster.run("n1", app="db")
     cluster.counts(counter)
-    assert counter.log.tail(position) == [counter.topology.find("b")]
+    assert counter.log.since(position) == [counter.topology.find("b")]
 
 
 def test_equal_counters_are_one_as_long_as_somebody_holds_it(cluster: Cluster) -> None:
@@ -196,7 +196,7 @@ def test_a_reader_that_fell_behind_starts_over() -> None:
         cluster.cache.update_snapshot()
         cluster.ledger.catch_up()
 
-    assert cluster.ledger.since(0) is None
+    assert cluster.ledger.log.since(0) is None
     assert cluster.counts(behind) == {"a": 40}
 
 

@@ -132,15 +132,15 @@ def test_a_shelf_holds_what_a_claim_may_take(volume: VolumeBuilder, is_there: bo
 def test_a_version_changes_with_every_volume_of_the_class_and_no_other() -> None:
     listers = Listers()
     volumes, lister = listers.view(Volumes), listers.require(PersistentVolume)
-    before = volumes.of_class("c").version
+    before = volumes.of_class("c").generation
     lister.put(make_volume("x", storage_class="other").obj())
-    assert volumes.of_class("c").version == before
+    assert volumes.of_class("c").generation == before
     volume = make_volume("v", storage_class="c").obj()
     lister.put(volume)
-    after = volumes.of_class("c").version
+    after = volumes.of_class("c").generation
     assert after != before
     volumes.volumes.assume(volume)
-    assert volumes.of_class("c").version != after
+    assert volumes.of_class("c").generation != after
 
 
 @settings(max_examples=100, deadline=None)

@@ -94,7 +94,7 @@ class DryRun:
         findings = Findings(num_candidates, [], [], Counter())
         if not len(rows):
             return findings
-        await self._evictable.catch_up(self._table, self._turn)
+        await self._evictable.catch_up(self._turn)
         has_victims = self._evictable.staying[POD_COUNT, rows] < self._table.pod_count[rows]
         if without := len(rows) - int(np.count_nonzero(has_victims)):
             findings.reject(NO_VICTIMS, without)

@@ -37,17 +37,17 @@ class ReprieveOrder(NamedTuple):
 class Evictable:
     """The pods below a priority, by row of the node table."""
 
-    def __init__(self, priority: int) -> None:
+    def __init__(self, priority: int, table: NodeTable) -> None:
         self._priority = priority
+        self._table = table
+        self._changes = table.row_log.cursor()
         self._reprieve_orders: dict[int, ReprieveOrder] = {}
-        self._position = -1
         self.staying = np.zeros((REQUESTED, 0), np.int64)
         """What all other pods take. Lines as in ``DryRunTable.amounts``; a missing one is zero."""
 
-    async def catch_up(self, table: NodeTable, turn: TimeSlice) -> None:
+    async def catch_up(self, turn: TimeSlice) -> None:
         """Count again the rows that changed. The table must stay as it is meanwhile."""
-        changed = table.row_log.since(self._position)
-        position = table.row_log.position
+        table, changed = self._table, self._changes.changes()
         self._reserve(REQUESTED + len(table.axis), len(table))
         rows = range(len(table)) if changed is None else changed
         # Rows counted twice are right; rows that a cancelled attempt left out would stay wrong.
@@ -57,7 +57,7 @@ class Evictable:
                 self._count(row, table.infos[row])
             if turn.is_over:
                 await turn.give_way()
-        self._position = position
+        self._changes.advance()
 
     def reprieve_order(self, row: int, info: NodeInfo, budgets: DisruptionBudgets) -> ReprieveOrder:
         """Who may be put back on a node, and when; call after ``catch_up``."""
@@ -109,10 +109,10 @@ class EvictableByPriority:
     def __init__(self) -> None:
         self._cached: RecentlyUsed[int, Evictable] = RecentlyUsed()
 
-    def below(self, priority: int) -> Evictable:
+    def below(self, priority: int, table: NodeTable) -> Evictable:
         kept = self._cached.get(priority)
         if kept is None:
-            kept = Evictable(priority)
+            kept = Evictable(priority, table)
             self._cached.put(priority, kept, PRIORITIES_CACHED)
         return kept
 

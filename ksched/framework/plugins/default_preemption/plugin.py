@@ -100,7 +100,7 @@ class DefaultPreemption:
         if objection is not None:
             return PostFilterResult(objection)
         rows = self._potential_rows(statuses)
-        evictable = self._evictable.below(pod.priority)
+        evictable = self._evictable.below(pod.priority, self._handle.snapshot.table)
         dry_run = DryRun(self._handle, state, pod, self._budgets, evictable)
         findings = await dry_run.run(rows, self._num_candidates(len(rows)))
         candidates = findings.candidates

@@ -232,14 +232,14 @@ class IncomingTemplate:
         self.template = template
         self._index = index
         self._labels = labels
-        self._labels_version = -1
+        self._labels_generation = -1
         self._namespaces = namespaces
         self._seen = (-1, -1, -1)
         terms = terms_of(template)
         self._terms = (terms.required_affinity, terms.required_anti_affinity)
         self._depends_on_namespaces = depends_on_namespaces((*self._terms[0], *self._terms[1]))
         self._resolved = (-1, -1)
-        """Generation of the namespaces and version of the labels for which ``own`` holds."""
+        """Generation of the namespaces and of the labels for which ``own`` holds."""
         self.own = OwnTerms()
         self.namespace_labels: Labels = {}
         self._matched: MatchedTerms[AffinityTerm] | None = None
@@ -254,14 +254,14 @@ class IncomingTemplate:
     def is_current(self) -> bool:
         """Whether there are no other terms, labels or namespaces than when it caught up."""
         return self._seen == (
-            self._index.version,
-            self._labels.version,
+            self._index.generation,
+            self._labels.generation,
             self._namespaces.generation,
         )
 
     def catching_up(self) -> Steps[bool]:
         """Look at new terms and namespaces; tells whether ``own`` or ``existing`` changed."""
-        seen = (self._index.version, self._labels.version, self._namespaces.generation)
+        seen = (self._index.generation, self._labels.generation, self._namespaces.generation)
         is_resolved = yield from self._resolving()
         labels = labels_of_namespace(self._namespaces, self.template.namespace)
         if labels != self.namespace_labels:
@@ -274,7 +274,7 @@ class IncomingTemplate:
 
     def _resolving(self) -> Steps[bool]:
         generation = self._namespaces.generation if self._depends_on_namespaces else 0
-        resolved = (generation, self._labels.version if any(self._terms) else 0)
+        resolved = (generation, self._labels.generation if any(self._terms) else 0)
         if resolved == self._resolved:
             return False
         near: dict[ResolvedTerm, None] = {}
@@ -300,11 +300,11 @@ class IncomingTemplate:
         return before != self.own
 
     def _take(self, found: frozenset[AffinityTerm]) -> bool:
-        if found is self._found and self._labels_version == self._labels.version:
+        if found is self._found and self._labels_generation == self._labels.generation:
             return False
-        if self._labels_version != self._labels.version:
+        if self._labels_generation != self._labels.generation:
             self._meant_by.clear()
-        self._found, self._labels_version = found, self._labels.version
+        self._found, self._labels_generation = found, self._labels.generation
         own = [
             term
             for term in self._terms[1]
@@ -403,19 +403,20 @@ class RequiredTerms:
         """Bring the verdicts up to date."""
         verdicts = self.verdicts
         was_first, self._is_first = self._is_first, now.is_first
-        changed = self._changed.look()
+        changed = self._changed.changes()
         if changed is None or verdicts.is_outgrown:
             found = now.judge()
             verdicts.start_over([found[key][1] for key in self._positions])
-            return
-        verdicts.begin()
-        if was_first != self._is_first:
+        elif was_first != self._is_first:
+            verdicts.begin()
             for key, (_, codes) in now.judge().items():
                 verdicts.renew(self._positions[key], codes)
-            return
-        for counter, domain in changed:
-            key = self._counters[counter].topology.topology_key
-            verdicts.amend(self._positions[key], domain, self._code_of(key, domain))
+        else:
+            verdicts.begin()
+            for counter, domain in changed:
+                key = self._counters[counter].topology.topology_key
+                verdicts.amend(self._positions[key], domain, self._code_of(key, domain))
+        self._changed.advance()
 
     def _code_of(self, key: str, domain: int) -> int:
         """What ``RequiredAffinity.judge`` says of a domain, when only numbers changed."""

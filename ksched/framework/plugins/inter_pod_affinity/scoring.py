@@ -184,9 +184,9 @@ class PreferredTerms:
     def is_current(self) -> bool:
         """Whether there are no other terms or namespaces than when it caught up."""
         return self._seen == (
-            self._carried.index.version,
+            self._carried.index.generation,
             self._namespaces.generation,
-            self._labels.version,
+            self._labels.generation,
         )
 
     def counts_now(self) -> PreferredAffinity | None:
@@ -201,7 +201,7 @@ class PreferredTerms:
     def catching_up(self) -> Steps[None]:
         """Look at new terms and namespaces."""
         index, namespaces = self._carried.index, self._namespaces
-        seen = (index.version, namespaces.generation, self._labels.version)
+        seen = (index.generation, namespaces.generation, self._labels.generation)
         yield from self._resolving()
         labels = labels_of_namespace(self._namespaces, self._template.namespace)
         matched = self._carried.index.matched(self._template, labels, self._matched)
@@ -219,7 +219,7 @@ class PreferredTerms:
 
     def _resolving(self) -> Steps[None]:
         generation = self._namespaces.generation if self._depends_on_namespaces else 0
-        resolved = (generation, self._labels.version if self._own else 0)
+        resolved = (generation, self._labels.generation if self._own else 0)
         if resolved == self._resolved:
             return
         own: list[tuple[int, int, ResolvedTerm]] = []

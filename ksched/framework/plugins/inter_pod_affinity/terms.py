@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Generic, NamedTuple, TypeVar
 from weakref import WeakValueDictionary
 
@@ -23,6 +23,7 @@ from ksched.api.objects import (
     PodAffinity,
     PodAffinityTerm,
 )
+from ksched.cache.change_log import NEVER, ChangeLog
 from ksched.cache.counters.pod_counts import PodLedger
 from ksched.cache.listers import Lister
 from ksched.framework import PodTemplate
@@ -254,8 +255,7 @@ class TermIndex(Generic[T]):
     """The distinct terms that pods in the cluster carry and that some node can satisfy.
 
     ``carried`` says which terms a template carries, by topology key; terms of a key that no node
-    has mean no node and are left out until one has it. New terms are appended to ``added``; a new
-    ``generation`` says that ``added`` was written anew.
+    has mean no node and are left out until one has it. Terms that come or go are logged.
     """
 
     def __init__(
@@ -267,9 +267,9 @@ class TermIndex(Generic[T]):
         self._ledger = ledger
         self._carried = carried
         self._bare = bare
-        self._position = -1
-        self._affinity_changes = -1
-        self._labels_version = -1
+        self._changes = ledger.log.cursor()
+        self._affinity_generation = NEVER
+        self._labels_generation = NEVER
         self._carriers: dict[PodTemplate, list[T]] = {}
         self._keys: dict[str, int] = {}
         """Templates by topology key of their terms."""
@@ -280,12 +280,9 @@ class TermIndex(Generic[T]):
         """Terms by the labels of pods that their selectors ask for."""
         self._matched: WeakValueDictionary[Hashable, MatchedTerms[T]] = WeakValueDictionary()
         self._sets: WeakValueDictionary[int, frozenset[T]] = WeakValueDictionary()
-        self.added: list[T] = []
-        self.generation = 0
-        self.removals = 0
-        """How often a term ceased to be in the index."""
-        self.version = 0
-        """Changes whenever the terms do."""
+        self.log: ChangeLog[T] = ChangeLog(limit=1024)
+        """Terms that came or went."""
+        self._swept = 0
 
     def __contains__(self, term: T) -> bool:
         return term in self._templates
@@ -293,13 +290,21 @@ class TermIndex(Generic[T]):
     def __len__(self) -> int:
         return len(self._templates)
 
+    def __iter__(self) -> Iterator[T]:
+        return iter(self._templates)
+
+    @property
+    def generation(self) -> int:
+        """Grows whenever the terms change."""
+        return self.log.generation
+
     @property
     def is_current(self) -> bool:
         """Whether there is nothing to catch up with."""
         ledger = self._ledger
         return (
-            ledger.affinity_changes == self._affinity_changes
-            and ledger.table.labels.version == self._labels_version
+            ledger.affinity_generation == self._affinity_generation
+            and ledger.table.labels.generation == self._labels_generation
         )
 
     def share(self, terms: frozenset[T]) -> frozenset[T]:
@@ -339,8 +344,7 @@ class TermIndex(Generic[T]):
         if self.is_current:
             return
         ledger = self._ledger
-        position, affinity_changes = ledger.position, ledger.affinity_changes
-        changes = ledger.since(self._position)
+        affinity_generation, changes = ledger.affinity_generation, self._changes.changes()
         if changes is None or self._has_other_keys():
             yield from self._starting_over()
         else:
@@ -354,34 +358,28 @@ class TermIndex(Generic[T]):
                 elif not is_known:
                     yield from compiling_terms(template)
                     self._add(template)
-            self._compact(64 + len(self._templates))
-        self._position, self._affinity_changes = position, affinity_changes
-        self._labels_version = ledger.table.labels.version
+        self._changes.advance()
+        self._affinity_generation = affinity_generation
+        self._labels_generation = ledger.table.labels.generation
 
     def forget_gone(self) -> None:
         """Let go of templates without pods although nothing is asked; not during a cycle."""
         for template in [one for one in self._carriers if not self._ledger.has(one)]:
             self._remove(template)
-        self._compact(0)
-
-    def _compact(self, surplus: int) -> None:
-        if len(self.added) > surplus + len(self._templates):
-            self.added = list(self._templates)
-            self.generation += 1
-            self.version += 1
+        self.log.drop_before(self._swept)
+        self._swept = self.log.generation
 
     def _has_other_keys(self) -> bool:
         labels = self._ledger.table.labels
-        return labels.version != self._labels_version and any(
+        return labels.generation != self._labels_generation and any(
             (key in labels) is not (key in self._keys_there) for key in self._keys
         )
 
     def _starting_over(self) -> Steps[None]:
-        self._position = -1
-        self._carriers, self._templates, self.added = {}, {}, []
+        self._changes.start_over()
+        self._carriers, self._templates = {}, {}
         self._keys, self._keys_there, self._label_keys = {}, set(), {}
-        self.generation += 1
-        self.version += 1
+        self.log.forget()
         for template in list(self._ledger.templates()):
             if template.has_pod_affinity:
                 yield from compiling_terms(template)
@@ -399,8 +397,7 @@ class TermIndex(Generic[T]):
         for term in found:
             if term not in self._templates:
                 self._templates[term] = 0
-                self.added.append(term)
-                self.version += 1
+                self.log.append(term)
                 self._count_label_keys(term, 1)
             self._templates[term] += 1
 
@@ -409,8 +406,7 @@ class TermIndex(Generic[T]):
             self._templates[term] -= 1
             if not self._templates[term]:
                 del self._templates[term]
-                self.removals += 1
-                self.version += 1
+                self.log.append(term)
                 self._count_label_keys(term, -1)
         for key in self._carried(template):
             self._keys[key] -= 1
@@ -442,32 +438,38 @@ class MatchedTerms(Generic[T]):
         self.signature = signature
         self._index = index
         self._is_meant = is_meant
-        self._generation = -1
-        self._read = 0
-        self._removals = 0
+        self._changes = index.log.cursor()
+        self._to_ask: list[T] = []
         self._new: list[T] = []
         self.found: frozenset[T] = _NONE
         """As of the last time that it caught up."""
 
     def take_over(self, other: MatchedTerms[T]) -> None:
         """Begin with what was found for the same pods when terms asked for other labels."""
-        self._generation, self._removals = other._generation, other._removals
-        self._read, self._new, self.found = other._read, list(other._new), other.found
+        self._changes.go_to(other._changes)
+        self._to_ask, self._new, self.found = list(other._to_ask), list(other._new), other.found
 
     def catching_up(self) -> Steps[None]:
         """Look at new terms, after the index; may be given up at any pause and begun again."""
         index = self._index
-        if self._generation != index.generation:
-            self._generation, self._read = index.generation, 0
-            self._new, self.found = [], _NONE
-        if self._removals != index.removals:
-            self._removals = index.removals
-            self._new = [term for term in self._new if term in index]
-            self.found = index.share(frozenset(term for term in self.found if term in index))
-        while self._read < len(index.added):
-            part = index.added[self._read : self._read + STEP]
+        if not self._changes.is_current:
+            self._take_over_changes()
+        while self._to_ask:
+            part = self._to_ask[-STEP:]
             self._new += [term for term in part if term in index and self._is_meant(term)]
-            self._read += len(part)
+            del self._to_ask[-STEP:]
             yield
         if self._new:
             self.found, self._new = index.share(self.found.union(self._new)), []
+
+    def _take_over_changes(self) -> None:
+        index, changed = self._index, self._changes.changes()
+        if changed is None:
+            self._to_ask, self._new, self.found = list(index), [], _NONE
+        else:
+            gone = {term for term in changed if term not in index}
+            if gone:
+                self._new = [term for term in self._new if term not in gone]
+                self.found = index.share(self.found - gone)
+            self._to_ask += [term for term in changed if term not in gone]
+        self._changes.advance()

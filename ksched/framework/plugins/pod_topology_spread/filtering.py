@@ -47,20 +47,21 @@ class HardConstraints:
 
     def judge_now(self) -> HardSpread:
         """Bring the verdicts up to date, after the counters."""
-        verdicts, changed = self.verdicts, self._changed.look()
+        verdicts, changed = self.verdicts, self._changed.changes()
         counts = [one.domains.counts for one in self.tracked]
         before = self._most
         most = self._most = [one.most_pods(one.domains.lowest) for one in self.tracked]
         if changed is None or verdicts.is_outgrown:
             verdicts.start_over(list(map(_judge, counts, most)))
-            return HardSpread(self, {})
-        verdicts.begin()
-        for position, limit in enumerate(most):
-            if limit != before[position]:
-                verdicts.renew(position, _judge(counts[position], limit))
-        for position, domain in changed:
-            is_skewed = counts[position][domain] > most[position]
-            verdicts.amend(position, domain, _SKEWED if is_skewed else 0)
+        else:
+            verdicts.begin()
+            for position, limit in enumerate(most):
+                if limit != before[position]:
+                    verdicts.renew(position, _judge(counts[position], limit))
+            for position, domain in changed:
+                is_skewed = counts[position][domain] > most[position]
+                verdicts.amend(position, domain, _SKEWED if is_skewed else 0)
+        self._changed.advance()
         return HardSpread(self, {})
 
 

@@ -133,13 +133,13 @@ class PodTopologySpread:
         however many constraints there are.
         """
         kept = self._cached[action].get(table.ledger, template)
-        version = table.labels.version
-        if kept is None or kept.constraints != constraints or kept.labels_version != version:
+        generation = table.labels.generation
+        if kept is None or kept.constraints != constraints or kept.labels_generation != generation:
             require_all = action == DO_NOT_SCHEDULE or self._requires_all_keys(template)
             if require_all and not all(one.topology_key in table.labels for one in constraints):
                 return None
             kept = self._shared_kept(constraints, template, table.ledger, require_all)
-            kept.labels_version = table.labels.version
+            kept.labels_generation = generation
             self._cached[action].put(template, kept)
         for one in kept.tracked:
             one.domains.catch_up()
@@ -295,7 +295,7 @@ class _Cached:
         "__weakref__",
         "constraints",
         "hard",
-        "labels_version",
+        "labels_generation",
         "ledger",
         "soft",
         "tracked",
@@ -310,7 +310,7 @@ class _Cached:
         self.constraints = constraints
         self.ledger = ledger
         self.tracked = tracked
-        self.labels_version = -1
+        self.labels_generation = -1
         """Of the node table when some node had each label that is required."""
         self.hard: HardConstraints | None = None
         self.soft: SoftSpread | None = None

@@ -29,7 +29,7 @@ class SoftSpread:
     ) -> None:
         self._tracked = tracked
         self._rows = nodes.rows
-        self._versions = [one.domains.topology.version for one in tracked]
+        self._generations = [one.domains.topology.generation for one in tracked]
         self._ids = [one.domains.topology.ids(nodes) for one in tracked]
         self._ignored: Bools | None = None
         """Nodes that lack a label; they get no score, and do not count as domains."""
@@ -42,7 +42,7 @@ class SoftSpread:
         return (
             nodes.rows is not None
             and nodes.rows is self._rows
-            and self._versions == [one.domains.topology.version for one in self._tracked]
+            and self._generations == [one.domains.topology.generation for one in self._tracked]
         )
 
     def _weight(self, index: int) -> float:

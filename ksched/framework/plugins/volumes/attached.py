@@ -55,7 +55,11 @@ class Counting(Protocol):
         ...
 
     def changed_nodes(self) -> set[str] | None:
-        """Nodes whose attachments or limits changed since the last call; ``None`` for all."""
+        """Nodes whose attachments or limits changed since ``advance``; ``None`` for all."""
+        ...
+
+    def advance(self) -> None:
+        """The changed nodes were counted again."""
         ...
 
 
@@ -100,13 +104,13 @@ def has_volumes(info: NodeInfo) -> bool:
 class AttachedVolumes:
     """The volumes of every row of a node table, as columns by driver.
 
-    ``version`` changes whenever a number, a limit or a problem does.
+    ``generation`` grows whenever a number, a limit or a problem does.
     """
 
     def __init__(self, table: NodeTable, counting: Counting) -> None:
         self._table = table
         self._counting = counting
-        self.version = 0
+        self.generation = 0
         self.rows: list[NodeVolumes] = []
         self.limits: list[Mapping[str, int]] = []
         self.problems: dict[int, str] = {}
@@ -117,8 +121,9 @@ class AttachedVolumes:
         self._rows_seeing: dict[Lookup, set[int]] = {}
         self._counts: dict[str, Ints] = {}
         self._limits: dict[str, Ints] = {}
-        self._positions = (-1, -1)
-        self._generations: dict[Lister[Any], int] = {}
+        self._row_changes = table.row_log.cursor()
+        self._node_changes = table.node_log.cursor()
+        self._source_changes = [(lister, lister.cursor()) for lister in counting.sources]
 
     # -- reading --------------------------------------------------------------------------------
 
@@ -137,16 +142,25 @@ class AttachedVolumes:
     def catch_up(self) -> None:
         """Count again what changed since the last call."""
         table = self._table
-        rows = table.row_log.since(self._positions[0])
-        node_rows = table.node_log.since(self._positions[1])
-        self._positions = (table.row_log.position, table.node_log.position)
+        rows, node_rows = self._row_changes.changes(), self._node_changes.changes()
         self._resize(len(table))
         users, nodes = self._rows_with_changed_volumes(), self._counting.changed_nodes()
         if users is None or nodes is None or rows is None or node_rows is None:
             for row in range(len(table)):
                 self._recount(row)
                 self._limit(row)
-            return
+        else:
+            self._recount_some(rows, node_rows, users, nodes)
+        self._row_changes.advance()
+        self._node_changes.advance()
+        for _, cursor in self._source_changes:
+            cursor.advance()
+        self._counting.advance()
+
+    def _recount_some(
+        self, rows: list[int], node_rows: list[int], users: set[int], nodes: set[str]
+    ) -> None:
+        table = self._table
         size = len(table)
         on_nodes = {table.rows[name] for name in nodes if name in table.rows}
         for row in {*node_rows, *on_nodes}:
@@ -165,9 +179,8 @@ class AttachedVolumes:
         """Rows for which changed storage objects were looked at; ``None`` for all rows."""
         found: set[int] = set()
         is_complete = True
-        for lister in self._counting.sources:
-            keys = lister.since(self._generations.get(lister, 0))
-            self._generations[lister] = lister.generation
+        for lister, cursor in self._source_changes:
+            keys = cursor.changes()
             if keys is None:
                 is_complete = False
                 continue
@@ -192,7 +205,7 @@ class AttachedVolumes:
         if after == before:
             return
         self.rows[row] = after
-        self.version += 1
+        self.generation += 1
         for name in before.of_pods.keys() - after.of_pods.keys():
             _discard(self.rows_with, name, row)
         for name in after.of_pods.keys() - before.of_pods.keys():
@@ -209,7 +222,7 @@ class AttachedVolumes:
         if before == after:
             return
         self.limits[row] = after
-        self.version += 1
+        self.generation += 1
         for driver in {*before, *after}:
             self._column(self._limits, driver, NO_LIMIT)[row] = after.get(driver, NO_LIMIT)
 
@@ -237,7 +250,7 @@ class AttachedVolumes:
             for column in (self.rows, self.limits, self._names, self._seen):
                 del column[size:]
         if more:
-            self.version += 1
+            self.generation += 1
             for columns, default in ((self._counts, 0), (self._limits, NO_LIMIT)):
                 for driver in columns:
                     self._column(columns, driver, default)

@@ -28,7 +28,7 @@ class Capacities:
         self._lister = listers.require(CSIStorageCapacity)
         self._by_class: dict[str, dict[str, Capacity]] = {}
         self._class_of: dict[str, str] = {}
-        self._generation = 0
+        self._changes = self._lister.cursor()
 
     @property
     def generation(self) -> int:
@@ -56,8 +56,9 @@ class Capacities:
         return found
 
     def _catch_up(self) -> None:
-        changed = self._lister.since(self._generation)
-        self._generation = self._lister.generation
+        if self._changes.is_current:
+            return
+        changed = self._changes.changes()
         if changed is None:
             changed = [*self._class_of, *(one.metadata.key for one in self._lister)]
         for key in set(changed):
@@ -69,6 +70,7 @@ class Capacities:
             if capacity is not None:
                 class_name = self._class_of[key] = capacity.storage_class_name
                 self._by_class.setdefault(class_name, {})[key] = _compile(capacity)
+        self._changes.advance()
 
 
 def _compile(capacity: CSIStorageCapacity) -> Capacity:

@@ -92,7 +92,10 @@ class CSICounting:
         self._csi_nodes = listers.require(CSINode)
         self._attachments = listers.require(VolumeAttachment)
         self.sources = self._lookup.sources
-        self._generations = (0, 0)
+        self._node_changes = self._csi_nodes.cursor()
+        self._attachment_changes = self._attachments.cursor()
+        self._concerned: set[str] = set()
+        """Nodes of which an attachment changed, until they are counted again."""
         self._node_of: dict[str, str] = {}
         self._by_node: dict[str, dict[str, VolumeAttachment]] = {}
 
@@ -165,13 +168,17 @@ class CSICounting:
         return {} if csi_node is None else csi_node.limits
 
     def changed_nodes(self) -> set[str] | None:
-        nodes = self._csi_nodes.since(self._generations[0])
-        attachments = self._attachments.since(self._generations[1])
-        self._generations = (self._csi_nodes.generation, self._attachments.generation)
+        nodes, attachments = self._node_changes.changes(), self._attachment_changes.changes()
         if attachments is None:
             attachments = [*self._node_of, *(one.metadata.key for one in self._attachments)]
-        concerned = {node for key in set(attachments) for node in self._take_over(key)}
-        return None if nodes is None else {*nodes, *concerned}
+        for key in set(attachments):
+            self._concerned.update(self._take_over(key))
+        return None if nodes is None else {*nodes, *self._concerned}
+
+    def advance(self) -> None:
+        self._node_changes.advance()
+        self._attachment_changes.advance()
+        self._concerned.clear()
 
     def _take_over(self, key: str) -> Iterator[str]:
         """File an attachment under its node; the nodes it was and is of."""

@@ -81,7 +81,7 @@ class VolumeFinder:
         facts: list[object] = [self._csi_nodes.generation, *claims.bound, *bound]
         if claims.delayed:
             facts += [*claims.delayed]
-            facts += [self.volumes.of_class(one.class_name).version for one in claims.delayed]
+            facts += [self.volumes.of_class(one.class_name).generation for one in claims.delayed]
             facts += [self.classes.generation, self._drivers.generation]
             facts.append(self._capacities.generation)
         return facts

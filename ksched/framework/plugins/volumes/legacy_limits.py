@@ -45,7 +45,7 @@ class DiskCounting:
         self.sources = self._lookup.sources
         self._plugin, self._source, self._identity = plugin, source, identity
         self._resource = resource
-        self._generation = 0
+        self._node_changes = self._csi_nodes.cursor()
         self._fixed_limit = _limit_from_environment()
 
     def has_csi_node(self, node_name: str) -> bool:
@@ -100,9 +100,11 @@ class DiskCounting:
         return MAX_EBS_VOLUMES_ON_NITRO if is_nitro else MAX_EBS_VOLUMES
 
     def changed_nodes(self) -> set[str] | None:
-        changed = self._csi_nodes.since(self._generation)
-        self._generation = self._csi_nodes.generation
+        changed = self._node_changes.changes()
         return None if changed is None else set(changed)
+
+    def advance(self) -> None:
+        self._node_changes.advance()
 
 
 def _limit_from_environment() -> int:

@@ -155,7 +155,7 @@ class VolumeLimits:
 
     def _filter_epoch(self, state: CycleState, pod: PodInfo) -> object:
         attempt = state.read(self.name, Attempt)
-        return (self.name, attempt.attached.version, attempt.with_csi, attempt.without_csi)
+        return (self.name, attempt.attached.generation, attempt.with_csi, attempt.without_csi)
 
 
 def _over_limit(attempt: Attempt, nodes: NodeRows) -> NDArray[np.bool_]:

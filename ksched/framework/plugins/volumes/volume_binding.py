@@ -80,12 +80,12 @@ _WRITING_SECONDS = 120.0
 class _Attempt:
     """The claims of a pod, and from Reserve on what it was promised."""
 
-    __slots__ = ("claims", "position", "volumes")
+    __slots__ = ("claims", "generation", "volumes")
 
-    def __init__(self, claims: PodClaims, position: int) -> None:
+    def __init__(self, claims: PodClaims, generation: int) -> None:
         self.claims = claims
-        self.position = position
-        """Up to where the log of nodes was read."""
+        self.generation = generation
+        """Of the nodes when the pod was looked at."""
         self.volumes: PodVolumes | None = None
 
 
@@ -149,8 +149,8 @@ class VolumeBinding:
                 has_immediate = True
         if has_immediate:
             return UNBOUND_IMMEDIATE
-        position = snapshot.table.node_log.position
-        state.write(self.name, _Attempt(PodClaims(bound, delayed), position))
+        generation = snapshot.table.node_log.generation
+        state.write(self.name, _Attempt(PodClaims(bound, delayed), generation))
         return SUCCESS
 
     def filter_nodes(self, state: CycleState, pod: PodInfo, nodes: NodeRows) -> Verdicts:
@@ -163,7 +163,7 @@ class VolumeBinding:
 
     def _filter_epoch(self, state: CycleState, pod: PodInfo) -> object:
         attempt = state.read(self.name, _Attempt)
-        return (self.name, attempt.position, self._finder.epoch(attempt.claims))
+        return (self.name, attempt.generation, self._finder.epoch(attempt.claims))
 
     # -- score ----------------------------------------------------------------------------------
 

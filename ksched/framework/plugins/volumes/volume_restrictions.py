@@ -47,16 +47,16 @@ IN_USE = unschedulable(
 class _Conflicts:
     """The pod's claims of mode ReadWriteOncePod, and how often other pods use them."""
 
-    __slots__ = ("claims", "position", "used")
+    __slots__ = ("claims", "generation", "used")
 
-    def __init__(self, claims: frozenset[str], used: int, position: int) -> None:
+    def __init__(self, claims: frozenset[str], used: int, generation: int) -> None:
         self.claims = claims
         self.used = used
-        self.position = position
-        """Up to where the log of rows was read."""
+        self.generation = generation
+        """Of the rows when they were looked at."""
 
     def clone(self) -> _Conflicts:
-        return _Conflicts(self.claims, self.used, self.position)
+        return _Conflicts(self.claims, self.used, self.generation)
 
     def change(self, other: PodInfo, sign: int) -> None:
         # Namespaces are not compared, as upstream: in dry runs a claim of the same name in
@@ -96,7 +96,7 @@ class VolumeRestrictions:
         used = _in_use({f"{template.namespace}/{name}" for name in exclusive}, snapshot)
         if not used and not _disks(template):
             return SKIP
-        conflicts = _Conflicts(frozenset(exclusive), used, snapshot.table.row_log.position)
+        conflicts = _Conflicts(frozenset(exclusive), used, snapshot.table.row_log.generation)
         state.write(self.name, conflicts)
         return SUCCESS
 
@@ -122,7 +122,7 @@ class VolumeRestrictions:
     def _filter_epoch(self, state: CycleState, pod: PodInfo) -> object:
         conflicts = state.read(self.name, _Conflicts)
         is_used = conflicts.used > 0
-        return (self.name, is_used, conflicts.position if _disks(pod.template) else 0)
+        return (self.name, is_used, conflicts.generation if _disks(pod.template) else 0)
 
     # -- wake-ups -------------------------------------------------------------------------------
 
