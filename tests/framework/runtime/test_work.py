@@ -25,6 +25,8 @@ def decider() -> Decider:
         shape.merge({"metadata": {"name": f"n{i}", "labels": {"zone": f"z{i % 10}"}}}).obj()
         for i in range(NODES)
     )
+    # The first snapshot of a cluster is made in slices.
+    decider.cache.update_snapshot()
     return decider
 
 
