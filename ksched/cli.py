@@ -6,17 +6,18 @@ Exit codes: 0 done or asked to stop, 1 failure, 2 bad usage or configuration.
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from collections.abc import Sequence
 from typing import NoReturn
 
 from ksched import __version__
-from ksched.commands import apiserver, bench, check_config, demo, run
+from ksched.commands import apiserver, bench, check_config, demo, plugins, run
 from ksched.errors import ConfigError, KschedError
 from ksched.redaction import redact_text
 
 # Each adds its parser and names the function that does the work; the order is that of the help.
-COMMANDS = (run, demo, check_config, apiserver, bench)
+COMMANDS = (run, demo, check_config, plugins, apiserver, bench)
 
 EPILOG = """\
 first steps:
@@ -41,6 +42,12 @@ def execute(arguments: Sequence[str] | None = None) -> int:
         return 2
     try:
         code: int = parsed.execute(parsed)
+        sys.stdout.flush()
+    except BrokenPipeError:
+        # Whoever was reading (head, less) has seen enough. Python would complain once more when
+        # it flushes at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
     except ConfigError as error:
         for problem in error.problems:
             print(f"error: {redact_text(problem)}", file=sys.stderr)

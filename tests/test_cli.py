@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import socket
 import sys
-from importlib.metadata import EntryPoint
 from types import SimpleNamespace
 
 import pytest
@@ -14,6 +13,7 @@ from ksched import __version__
 from ksched.cli import execute
 from ksched.framework import FilterDependsOn, Scope
 from ksched.framework.runtime import registry
+from ksched.framework.runtime.installed_plugins import Offer
 
 VALID = """\
 apiVersion: kubescheduler.config.k8s.io/v1
@@ -141,8 +141,8 @@ def install(monkeypatch):
     """Make a plugin available as an installed package would."""
 
     def install(**attributes):
-        point = EntryPoint("Luck", "tests_luck:make", registry.ENTRY_POINT_GROUP)
-        monkeypatch.setattr(registry, "entry_points", lambda group: [point])
+        offer = Offer("Luck", "luck", "1.0", "tests_luck:make")
+        monkeypatch.setattr(registry, "offers", lambda: [offer])
         plugin = SimpleNamespace(name="Luck", **attributes)
         module = SimpleNamespace(make=lambda args, handle: plugin)
         monkeypatch.setitem(sys.modules, "tests_luck", module)

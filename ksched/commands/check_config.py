@@ -38,10 +38,6 @@ def execute(arguments: argparse.Namespace) -> int:
 
 
 async def _build(configuration: SchedulerConfiguration) -> None:
-    """Build a scheduler that never connects: plugins check their arguments when they are made."""
-    from ksched.client.http_transport import ClientConfig, HttpTransport
-    from ksched.clock import LoopClock
-    from ksched.scheduling.scheduler import Scheduler
+    from ksched.scheduling.plugin_inventory import try_to_build
 
-    clock = LoopClock()
-    Scheduler(HttpTransport(ClientConfig("http://127.0.0.1"), clock), configuration, clock=clock)
+    try_to_build(configuration)

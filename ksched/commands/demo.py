@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import os
 import sys
 from typing import TYPE_CHECKING
 
@@ -83,10 +82,6 @@ def execute(arguments: argparse.Namespace) -> int:
     try:
         ended = _run(options, is_virtual=not speed, is_silent=arguments.json)
         _report(ended, arguments.json)
-    except BrokenPipeError:
-        # Whoever was reading (head, less) has seen enough. Python would complain once more when
-        # it flushes at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     except KeyboardInterrupt:
         # Asked to stop while nothing was shown yet, or while time is simulated.
         return 0

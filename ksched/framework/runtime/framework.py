@@ -10,7 +10,7 @@ from ksched.configuration.model import Profile
 from ksched.errors import ConfigError
 from ksched.framework.depends_on import FilterDependsOn, ScoreDependsOn
 from ksched.framework.foreign import told
-from ksched.framework.handle import Handle
+from ksched.framework.handle import Handle, PluginFactory
 from ksched.framework.runtime.filter_columns import FilterEntry
 from ksched.framework.runtime.guard import Hook
 from ksched.framework.runtime.plugin_contract import find_problems, implementation
@@ -136,13 +136,24 @@ def _instantiate(profile: Profile, registry: Registry, handle: Handle) -> dict[s
         if factory is None:
             continue
         try:
-            plugin = plugins[name] = factory(plugin_args(profile, name), handle)
-            problems += [f'plugin "{name}": {problem}' for problem in find_problems(name, plugin)]
-        except (ValueError, TypeError, KeyError, ConfigError) as problem:
-            problems.append(f'initializing plugin "{name}": {problem}')
-        except Exception as problem:
-            log.exception("plugin cannot be built", extra={"plugin": name})
-            problems.append(f'initializing plugin "{name}": {told(problem)}')
+            plugins[name] = build_plugin(name, factory, plugin_args(profile, name), handle)
+        except ConfigError as problem:
+            problems += problem.problems
     if problems:
         raise ConfigError(problems)
     return plugins
+
+
+def build_plugin(name: str, factory: PluginFactory, args: Any, handle: Handle) -> Any:
+    """A plugin that can be called, or ``ConfigError`` with what is wrong with it."""
+    try:
+        plugin = factory(args, handle)
+        problems = [f'plugin "{name}": {problem}' for problem in find_problems(name, plugin)]
+    except (ValueError, TypeError, KeyError, ConfigError) as problem:
+        problems = [f'initializing plugin "{name}": {problem}']
+    except Exception as problem:
+        log.exception("plugin cannot be built", extra={"plugin": name})
+        problems = [f'initializing plugin "{name}": {told(problem)}']
+    if problems:
+        raise ConfigError(problems)
+    return plugin

@@ -2,29 +2,48 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
-from importlib.metadata import entry_points
 
 from ksched.errors import ConfigError
 from ksched.framework.handle import PluginFactory
 from ksched.framework.plugins.in_tree import IN_TREE
+from ksched.framework.runtime.installed_plugins import InstalledPlugin, Offer, offers
+
+log = logging.getLogger(__name__)
 
 Registry = Mapping[str, PluginFactory]
 
-ENTRY_POINT_GROUP = "ksched.plugins"
-
 
 def merge(*registries: Registry) -> dict[str, PluginFactory]:
-    """Combine registries; two factories of one name are refused, whoever came first."""
+    """Combine registries; two factories of one name are refused, whoever came first.
+
+    What is merely installed gives way: to in-tree plugins, and to those that a program passes.
+    """
     merged: dict[str, PluginFactory] = {}
     for registry in registries:
         for name, factory in registry.items():
             if not isinstance(name, str):
                 raise ConfigError([f"a plugin's name must be text, got {name!r:.100}"])
-            if name in merged:
+            known = merged.get(name)
+            if known is not None and isinstance(factory, InstalledPlugin):
+                packages = ", ".join(str(offer) for offer in factory.offers)
+                fields = {"plugin": name, "package": packages}
+                log.warning("installed plugin is ignored, its name is taken", extra=fields)
+                continue
+            if known is not None and not isinstance(known, InstalledPlugin):
                 raise ConfigError([f'a plugin named "{name}" already exists'])
             merged[name] = factory
     return merged
+
+
+def installed() -> dict[str, InstalledPlugin]:
+    """All plugins of installed packages by name; imports none of them."""
+    by_name: dict[str, tuple[Offer, ...]] = {}
+    for offer in offers():
+        if offer.name:
+            by_name[offer.name] = (*by_name.get(offer.name, ()), offer)
+    return {name: InstalledPlugin(found) for name, found in by_name.items()}
 
 
 def available() -> frozenset[str]:
@@ -32,16 +51,4 @@ def available() -> frozenset[str]:
 
     Loads none of them.
     """
-    return frozenset([*IN_TREE, *(point.name for point in entry_points(group=ENTRY_POINT_GROUP))])
-
-
-def installed() -> dict[str, PluginFactory]:
-    """Factories that installed packages offer under the entry-point group ``ksched.plugins``."""
-    found: dict[str, PluginFactory] = {}
-    for point in entry_points(group=ENTRY_POINT_GROUP):
-        try:
-            found[point.name] = point.load()
-        except Exception as problem:
-            text = f'plugin "{point.name}" ({point.value}): cannot be loaded: {problem}'
-            raise ConfigError([text]) from problem
-    return found
+    return frozenset([*IN_TREE, *installed()])
