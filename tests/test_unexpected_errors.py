@@ -274,7 +274,9 @@ def same(table: NodeTable, other: NodeTable) -> bool:
     others = np.array([other.rows[name] for name in table.rows], np.intp)
     arrays = ("allocatable", "requested", "non_zero", "pod_count", "allowed_pods", "unschedulable")
     return all(
-        np.array_equal(getattr(table, name)[..., mine], getattr(other, name)[..., others])
+        np.array_equal(
+            np.array(getattr(table, name))[..., mine], np.array(getattr(other, name))[..., others]
+        )
         for name in arrays
     ) and {name: state.num_nodes for name, state in table.images.items()} == {
         name: state.num_nodes for name, state in other.images.items()
@@ -312,7 +314,7 @@ def test_a_node_that_cannot_be_published_is_set_apart(
     cache.add_node(victim.capacity(cpu="8").obj())
     table = cache.update_snapshot().table
     assert cache.statistics().nodes_set_apart == 0
-    assert table.requested[0, table.rows["victim"]] == 1000, "pods that came meanwhile count"
+    assert table.requested[0][table.rows["victim"]] == 1000, "pods that came meanwhile count"
     assert same(table, NodeTable.of([info.clone() for info in table.infos], table.axis))
 
 

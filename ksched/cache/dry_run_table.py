@@ -43,19 +43,20 @@ class DryRunTable(NodeTable):
         self.images, self.images_generation = table.images, table.images_generation
         self._taints = table._taints.taken(rows)
         self.labels, self._ledger = NodeLabels(self), None
-        self.allocatable = table.allocatable[:, rows]
+        self.allocatable = [column[rows] for column in table.allocatable]
         self.allowed_pods = table.allowed_pods[rows]
         self.unschedulable = table.unschedulable[rows]
         self.uses_host_ports = table.uses_host_ports[rows]
         # A pod that is only expected may ask for a resource that no node has ever been asked for.
-        known, width = table.requested.shape[0], len(table.axis)
-        self.amounts: Ints = np.zeros((REQUESTED + max(known, width), len(rows)), np.int64)
+        width = max(len(table.requested), len(table.axis))
+        self.amounts: Ints = np.zeros((REQUESTED + width, len(rows)), np.int64)
         self.pod_count = self.amounts[POD_COUNT]
         self.non_zero = self.amounts[NON_ZERO_CPU:REQUESTED]
-        self.requested = self.amounts[REQUESTED:]
+        self.requested = list(self.amounts[REQUESTED:])
         self.pod_count[:] = table.pod_count[rows]
         self.non_zero[:] = table.non_zero[:, rows]
-        self.requested[:known] = table.requested[:, rows]
+        for column, known in zip(self.requested, table.requested, strict=False):
+            column[:] = known[rows]
 
     def add(self, more: Ints) -> Ints:
         """Add to the amounts, up to the largest int64; return what they were, to put it back."""

@@ -10,7 +10,8 @@ real one.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Hashable, Sequence
-from typing import Generic, TypeVar
+from itertools import chain
+from typing import Any, Generic, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -64,14 +65,21 @@ class NodeTable:
         self._allocate(capacity)
 
     def _allocate(self, capacity: int) -> None:
-        width = max(len(self.axis), 4)
-        self.allocatable = np.zeros((width, capacity), np.int64)
-        self.requested = np.zeros((width, capacity), np.int64)
+        # A column for each resource of the axis. Not a matrix: a resource that comes later must
+        # not cost what all the others have.
+        self.allocatable: list[Ints] = []
+        self.requested: list[Ints] = []
+        self._add_resources(capacity)
         self.non_zero = np.zeros((2, capacity), np.int64)
         self.pod_count = np.zeros(capacity, np.int64)
         self.allowed_pods = np.zeros(capacity, np.int64)
         self.unschedulable = np.zeros(capacity, np.bool_)
         self.uses_host_ports = np.zeros(capacity, np.bool_)
+
+    def _add_resources(self, capacity: int) -> None:
+        for columns in (self.allocatable, self.requested):
+            while len(columns) < len(self.axis):
+                columns.append(np.zeros(capacity, np.int64))
 
     @classmethod
     def of(cls, infos: Sequence[NodeInfo], axis: ResourceAxis) -> NodeTable:
@@ -135,8 +143,7 @@ class NodeTable:
             self.infos[row] = last
             self.rows[last.name] = row
             self._taints.write(row, taints)
-            for name in _ARRAYS:
-                array = self.__dict__[name]
+            for array in self._arrays():
                 array[..., row] = array[..., len(self.infos)]
             self.row_log.append(row)
             self.node_log.append(row)
@@ -147,21 +154,24 @@ class NodeTable:
     def _write_node(self, row: int, info: NodeInfo) -> None:
         node = info.node
         assert node is not None
-        self.allocatable[:, row] = 0
-        self.allocatable[: len(info.allocatable), row] = info.allocatable
-        self.requested[:, row] = 0
+        offered = len(info.allocatable)
+        for position, column in enumerate(self.allocatable):
+            column[row] = info.allocatable[position] if position < offered else 0
+        for column in self.requested:
+            column[row] = 0
         self.allowed_pods[row] = info.allowed_pods
         self.unschedulable[row] = node.spec.unschedulable
         self._taints.write(row, tuple(node.spec.taints))
 
     def _write_sums(self, row: int, info: NodeInfo) -> None:
-        requested = info.requested
         try:
-            self.requested[: len(requested), row] = requested
+            for column, amount in zip(self.requested, info.requested, strict=False):
+                column[row] = amount
             self.non_zero[0, row] = info.non_zero_cpu
             self.non_zero[1, row] = info.non_zero_memory
         except OverflowError:
-            self.requested[: len(requested), row] = [*map(clamp_to_int64, requested)]
+            for column, amount in zip(self.requested, info.requested, strict=False):
+                column[row] = clamp_to_int64(amount)
             self.non_zero[0, row] = clamp_to_int64(info.non_zero_cpu)
             self.non_zero[1, row] = clamp_to_int64(info.non_zero_memory)
         self.pod_count[row] = len(info.pods)
@@ -169,17 +179,27 @@ class NodeTable:
 
     def _reserve(self, rows: int) -> None:
         capacity = self.pod_count.shape[0]
-        width = self.allocatable.shape[0]
-        if rows <= capacity and len(self.axis) <= width:
-            return
-        capacity = capacity if rows <= capacity else max(rows, 2 * capacity)
-        width = max(width, len(self.axis))
-        old = dict(self.__dict__)
-        self._allocate(capacity)
-        for name in _ARRAYS:
-            source, target = old[name], self.__dict__[name]
-            target[tuple(slice(0, size) for size in source.shape)] = source
-        self._taints.reserve(capacity)
+        if rows > capacity:
+            known = self._arrays()
+            capacity = max(rows, 2 * capacity)
+            self._allocate(capacity)
+            for source, target in zip(known, self._arrays(), strict=False):
+                target[..., : source.shape[-1]] = source
+            self._taints.reserve(capacity)
+        elif len(self.allocatable) < len(self.axis):
+            self._add_resources(capacity)
+
+    def _arrays(self) -> list[NDArray[Any]]:
+        """All columns, those of the resources last."""
+        pairs = zip(self.allocatable, self.requested, strict=True)
+        return [
+            self.non_zero,
+            self.pod_count,
+            self.allowed_pods,
+            self.unschedulable,
+            self.uses_host_ports,
+            *chain.from_iterable(pairs),
+        ]
 
     def sweep(self) -> None:
         """Let go of what is not used any more; called every now and then, between two cycles."""
@@ -216,17 +236,6 @@ class NodeTable:
     def label_column(self, key: str) -> InternedColumn[str | None]:
         """Values of a label by row, as they are now."""
         return self.labels.column(key)
-
-
-_ARRAYS = (
-    "allocatable",
-    "requested",
-    "non_zero",
-    "pod_count",
-    "allowed_pods",
-    "unschedulable",
-    "uses_host_ports",
-)
 
 
 class ClassColumn(Generic[V]):
@@ -321,10 +330,10 @@ class NodeRows:
         """Like ``requested`` for cpu and memory, with defaults for pods that ask for nothing."""
         return self.table.non_zero[self.table.axis.find(resource), self.index]
 
-    def _amount(self, columns: NDArray[np.int64], resource: str) -> Ints:
+    def _amount(self, columns: list[Ints], resource: str) -> Ints:
         position = self.table.axis.find(resource)
-        if 0 <= position < columns.shape[0]:
-            return columns[position, self.index]
+        if 0 <= position < len(columns):
+            return columns[position][self.index]
         return np.zeros(len(self), np.int64)
 
     @property

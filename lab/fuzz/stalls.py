@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -53,7 +54,8 @@ class WorkingLoop(VirtualLoop):
 def measured_steps(meter: StallMeter) -> Iterator[None]:
     """Measure every callback of every loop in this process during the block.
 
-    What the embedded API server does on behalf of a task is not that task's work.
+    What the embedded API server does on behalf of a task is not that task's work, nor are pauses of
+    the garbage collector, which has this process's heap to look at: the daemon tunes its own.
     """
     run = asyncio.Handle._run
     handle_request = ApiServer.handle
@@ -71,11 +73,16 @@ def measured_steps(meter: StallMeter) -> Iterator[None]:
         finally:
             meter.served += time.thread_time() - began
 
-    with (
-        patch.object(asyncio.Handle, "_run", timed),
-        patch.object(ApiServer, "handle", served),
-    ):
-        yield
+    gc.collect()
+    gc.disable()
+    try:
+        with (
+            patch.object(asyncio.Handle, "_run", timed),
+            patch.object(ApiServer, "handle", served),
+        ):
+            yield
+    finally:
+        gc.enable()
 
 
 def _task_name(handle: asyncio.Handle) -> str:

@@ -26,7 +26,7 @@ def test_names_that_pods_ask_for_take_no_room() -> None:
 
     table = cache.update_snapshot().table
 
-    assert table.allocatable.shape[0] < 8
+    assert len(table.allocatable) < 8
     assert len(table.infos[0].requested) < 8
 
 
@@ -71,5 +71,5 @@ def test_a_node_with_very_many_resources_does_not_make_very_many_columns() -> No
 
     table = cache.update_snapshot().table
 
-    assert table.allocatable.shape[0] == MAX_RESOURCES
+    assert len(table.allocatable) == MAX_RESOURCES
     assert table.all().allocatable("cpu").tolist() == [4000, 4000]
