@@ -9,10 +9,10 @@ from itertools import islice
 from msgspec import Struct
 
 from ksched.api.objects import Node, Pod
-from ksched.cache.interning import ResourceAxis
 from ksched.cache.node_info import NodeInfo
 from ksched.cache.pod_info import PodInfo, TemplateRegistry
 from ksched.cache.pod_states import CachedPod
+from ksched.cache.resource_axis import ResourceAxis
 from ksched.cache.snapshot import Snapshot
 from ksched.errors import InvariantBroken
 

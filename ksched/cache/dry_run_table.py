@@ -7,10 +7,10 @@ from numpy.typing import NDArray
 
 from ksched.api.quantity import MAX_INT64
 from ksched.cache.change_log import RowLog
-from ksched.cache.interning import CPU, MEMORY
 from ksched.cache.labels import NodeLabels
 from ksched.cache.node_table import Ints, NodeRows, NodeTable
 from ksched.cache.pod_info import PodInfo
+from ksched.cache.resource_axis import CPU, MEMORY
 
 POD_COUNT, NON_ZERO_CPU, NON_ZERO_MEMORY, REQUESTED = 0, 1, 2, 3
 """Lines of a matrix of amounts; from ``REQUESTED`` on there is one per resource of the axis."""

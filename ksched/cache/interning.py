@@ -3,21 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable
-from typing import TYPE_CHECKING, Generic, TypeVar
-from weakref import WeakSet
+from typing import Generic, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
-
-if TYPE_CHECKING:
-    from ksched.cache.pod_info import Demand
-
-CPU, MEMORY, EPHEMERAL_STORAGE = 0, 1, 2
-"""Positions of the fixed resources on every resource axis."""
-
-MAX_RESOURCES = 1024
-"""Names that nodes may offer between them. Each takes two columns, and there is room for twenty
-thousand in a single node object."""
 
 V = TypeVar("V", bound=Hashable)
 
@@ -114,18 +103,3 @@ class InternedColumn(Generic[V]):
         column = InternedColumn(self._default, 0)
         column.ids, column.vocabulary = self.ids[rows], self.vocabulary
         return column
-
-
-class ResourceAxis(Vocabulary[str]):
-    """The resources that nodes offer, cpu, memory and ephemeral-storage first."""
-
-    __slots__ = ("unplaced",)
-
-    def __init__(self) -> None:
-        super().__init__(("cpu", "memory", "ephemeral-storage"))
-        self.unplaced: WeakSet[Demand] = WeakSet()
-        """Demands for names that are not on the axis."""
-
-    @property
-    def is_full(self) -> bool:
-        return len(self) >= MAX_RESOURCES

@@ -8,8 +8,8 @@ from typing import TypeVar
 from ksched.api.objects import Node
 from ksched.api.pod_resources import is_scalar_resource_name
 from ksched.api.quantity import milli_value, value
-from ksched.cache.interning import CPU, MEMORY, ResourceAxis
-from ksched.cache.pod_info import Demand, HostPort, PodInfo, PodTemplate
+from ksched.cache.pod_info import HostPort, PodInfo, PodTemplate
+from ksched.cache.resource_axis import CPU, MEMORY, Demand, ResourceAxis
 from ksched.errors import InvalidObject
 
 K = TypeVar("K")

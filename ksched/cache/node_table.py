@@ -20,9 +20,10 @@ from ksched.api.objects import Taint
 from ksched.api.quantity import clamp_to_int64
 from ksched.cache.change_log import RowLog
 from ksched.cache.counters.pod_counts import PodLedger
-from ksched.cache.interning import InternedColumn, ResourceAxis, Vocabulary
+from ksched.cache.interning import InternedColumn, Vocabulary
 from ksched.cache.labels import NodeLabels
 from ksched.cache.node_info import NodeInfo
+from ksched.cache.resource_axis import ResourceAxis
 
 V = TypeVar("V", bound=Hashable)
 Ints = NDArray[np.int64]

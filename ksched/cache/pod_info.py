@@ -31,7 +31,7 @@ from ksched.api.pod_resources import (
     pod_requests_with_status,
 )
 from ksched.api.tolerations import Tolerations
-from ksched.cache.interning import ResourceAxis
+from ksched.cache.resource_axis import Demand, ResourceAxis
 from ksched.errors import InvalidObject
 
 T = TypeVar("T")
@@ -43,40 +43,6 @@ ANY_ADDRESS = "0.0.0.0"
 
 WantedPorts = Mapping[tuple[str, int], frozenset[str]]
 """The addresses on which each protocol and port is wanted."""
-
-
-class Demand:
-    """What a pod takes of its node, by resource name and placed on the resource axis.
-
-    Only nodes put names on the axis: what no node offers needs no column, however many such names
-    pods ask for. When a node comes to offer one, the cache has the demands placed anew
-    (``ResourceAxis.unplaced``).
-    """
-
-    __slots__ = ("__weakref__", "pairs", "requests")
-
-    def __init__(self, requests: Mapping[str, int], axis: ResourceAxis) -> None:
-        self.requests = requests
-        self.pairs: tuple[tuple[int, int], ...] = ()
-        """Positions on the axis and amounts."""
-        self.place(axis)
-
-    def place(self, axis: ResourceAxis) -> None:
-        find = axis.find
-        self.pairs = tuple(
-            (position, amount)
-            for name, amount in self.requests.items()
-            if (position := find(name)) >= 0
-        )
-        if len(self.pairs) < len(self.requests):
-            axis.unplaced.add(self)
-        else:
-            axis.unplaced.discard(self)
-
-    def __eq__(self, other: object) -> bool:
-        return self is other or (isinstance(other, Demand) and self.requests == other.requests)
-
-    __hash__ = object.__hash__
 
 
 class PodSignature:

@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from ksched.cache.interning import ResourceAxis
 from ksched.cache.node_info import NodeInfo
 from ksched.cache.node_order import NodeTree
 from ksched.cache.node_table import NodeTable
 from ksched.cache.pod_info import PodInfo
+from ksched.cache.resource_axis import ResourceAxis
 
 
 class Snapshot:

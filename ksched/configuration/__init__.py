@@ -1,21 +1,21 @@
 """KubeSchedulerConfiguration: what the user asked for, checked and made complete.
 
 The models are always *effective*: defaults are filled in and the default plugins are merged when a
-model is built, so that nobody downstream has a default of his own. Reading order: ``model``,
-``plugins``, ``plugin_args``, ``merging``, ``loading``.
+model is built, so that no other package has defaults of its own. Reading order: ``model``,
+``plugins``, ``plugin_args``, ``merging``, ``expansion``, ``loading``.
 
 Does not belong here: building plugins, credentials, anything that knows a cluster.
 """
 
 from ksched.configuration.dumping import configz, dump_config
-from ksched.configuration.loading import load_config
-from ksched.configuration.merging import (
+from ksched.configuration.expansion import (
     PluginWeight,
     expand_profile,
     ignore_extender_resources,
     plugin_args,
     queue_sort_problems,
 )
+from ksched.configuration.loading import load_config
 from ksched.configuration.model import SchedulerConfiguration
 from ksched.configuration.validation import validate
 

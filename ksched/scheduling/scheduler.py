@@ -27,7 +27,7 @@ from ksched.client.recorder import ProfileRecorder
 from ksched.client.rest import ApiClient, Selection
 from ksched.client.watched_resources import NODES, PODS
 from ksched.clock import Clock, LoopClock, stopwatch
-from ksched.configuration.merging import ignore_extender_resources
+from ksched.configuration.expansion import ignore_extender_resources
 from ksched.configuration.model import SchedulerConfiguration
 from ksched.election.fence import WriteFence
 from ksched.extenders.chain import build_extenders

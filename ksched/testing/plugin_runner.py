@@ -14,9 +14,9 @@ from typing import Any
 import numpy as np
 
 from ksched.api.objects import Node, Pod
-from ksched.cache.interning import ResourceAxis
 from ksched.cache.node_info import NodeInfo
 from ksched.cache.pod_info import PodInfo, TemplateRegistry
+from ksched.cache.resource_axis import ResourceAxis
 from ksched.cache.snapshot import Snapshot
 from ksched.framework import (
     SUCCESS,

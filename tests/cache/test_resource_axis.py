@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ksched.cache.cache import SchedulerCache
-from ksched.cache.interning import MAX_RESOURCES
+from ksched.cache.resource_axis import MAX_RESOURCES
 from ksched.testing.builders import PodBuilder, make_node, make_pod
 
 GPU = "example.com/gpu"

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from ksched.cache.interning import ResourceAxis
 from ksched.cache.pod_info import PodInfo, TemplateRegistry
+from ksched.cache.resource_axis import ResourceAxis
 from ksched.daemon import watchdog
 from ksched.daemon.watchdog import LOOKS, Watchdog, whereabouts
 from ksched.framework import (

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ksched.cache.interning import ResourceAxis
 from ksched.cache.pod_info import TemplateRegistry
+from ksched.cache.resource_axis import ResourceAxis
 from ksched.framework import QueuedPodInfo
 from ksched.queue.active import FIRST_ATTEMPTS_PER_RETRY, ActiveQueue, was_tried
 from ksched.testing.builders import make_pod

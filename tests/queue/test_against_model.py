@@ -17,8 +17,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ksched.cache.interning import ResourceAxis
 from ksched.cache.pod_info import PodInfo, TemplateRegistry
+from ksched.cache.resource_axis import ResourceAxis
 from ksched.framework import (
     SUCCESS,
     Action,

@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from ksched.cache.interning import ResourceAxis
 from ksched.cache.pod_info import TemplateRegistry
+from ksched.cache.resource_axis import ResourceAxis
 from ksched.framework import QueuedPodInfo
 from ksched.queue.backoff import BackoffQueue
 from ksched.testing.builders import make_pod

@@ -7,8 +7,8 @@ import random
 import pytest
 
 from ksched.cache.dry_run_table import amounts_of
-from ksched.cache.interning import ResourceAxis
 from ksched.cache.pod_info import PodInfo, TemplateRegistry
+from ksched.cache.resource_axis import ResourceAxis
 from ksched.queue import nominator
 from ksched.queue.nominator import Nominator
 from ksched.testing import make_pod

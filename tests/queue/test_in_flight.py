@@ -3,8 +3,8 @@ from __future__ import annotations
 import hypothesis.strategies as st
 from hypothesis import given
 
-from ksched.cache.interning import ResourceAxis
 from ksched.cache.pod_info import TemplateRegistry
+from ksched.cache.resource_axis import ResourceAxis
 from ksched.framework import QueuedPodInfo
 from ksched.framework.cluster_events import NODE_ADD, NODE_DELETE, WILDCARD, ClusterEvent
 from ksched.queue.in_flight import MAX_REPLAYED, Attempt, InFlight, SeenEvent

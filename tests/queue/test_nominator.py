@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from ksched.cache.interning import ResourceAxis
 from ksched.cache.pod_info import PodInfo, TemplateRegistry
+from ksched.cache.resource_axis import ResourceAxis
 from ksched.queue.nominator import Nominator
 from ksched.testing.builders import PodBuilder, make_pod
 

@@ -9,8 +9,8 @@ from typing import Any, ClassVar
 
 import pytest
 
-from ksched.cache.interning import ResourceAxis
 from ksched.cache.pod_info import PodInfo, TemplateRegistry
+from ksched.cache.resource_axis import ResourceAxis
 from ksched.framework import (
     SUCCESS,
     Action,

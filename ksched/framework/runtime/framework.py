@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from typing import Any
 
-from ksched.configuration.merging import PluginWeight, expand_profile, plugin_args
+from ksched.configuration.expansion import PluginWeight, expand_profile, plugin_args
 from ksched.configuration.model import Profile
 from ksched.errors import ConfigError
 from ksched.framework.depends_on import FilterDependsOn, ScoreDependsOn

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from ksched.cache.counters.per_template import PerTemplate
-from ksched.cache.interning import ResourceAxis
 from ksched.cache.pod_info import PodTemplate, TemplateRegistry
+from ksched.cache.resource_axis import ResourceAxis
 from ksched.cache.snapshot import Snapshot
 from ksched.testing.builders import make_pod
 

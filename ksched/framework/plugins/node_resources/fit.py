@@ -23,7 +23,7 @@ from ksched.api.pod_resources import (
     pod_requests,
     pod_requests_with_status,
 )
-from ksched.cache.interning import ResourceAxis
+from ksched.cache.resource_axis import ResourceAxis
 from ksched.configuration.plugin_args import NodeResourcesFitArgs
 from ksched.framework import (
     PASS_TEMPLATE,

@@ -23,8 +23,8 @@ from ksched.api.storage import (
     PersistentVolume,
     PersistentVolumeClaim,
 )
-from ksched.cache.interning import ResourceAxis
 from ksched.cache.node_table import NodeTable
+from ksched.cache.resource_axis import ResourceAxis
 from ksched.cache.storage.volumes import NotAssumed
 from ksched.errors import ApiError, Conflict
 from ksched.framework import SUCCESS, Handle, NodeInfo, PodInfo, Status, error

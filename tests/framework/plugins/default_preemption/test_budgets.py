@@ -8,9 +8,9 @@ import msgspec
 import pytest
 
 from ksched.api.objects import PodDisruptionBudget
-from ksched.cache.interning import ResourceAxis
 from ksched.cache.listers import Lister
 from ksched.cache.pod_info import PodInfo, TemplateRegistry
+from ksched.cache.resource_axis import ResourceAxis
 from ksched.framework.plugins.default_preemption.budgets import DisruptionBudgets
 from ksched.testing import make_pod
 

@@ -7,8 +7,8 @@ from collections import Counter
 
 import pytest
 
-from ksched.cache.interning import ResourceAxis
 from ksched.cache.pod_info import PodInfo, TemplateRegistry
+from ksched.cache.resource_axis import ResourceAxis
 from ksched.framework.plugins.default_preemption.candidates import (
     Candidate,
     by_importance,

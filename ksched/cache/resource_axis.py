@@ -1,0 +1,64 @@
+"""The resources that nodes offer as positions, and what pods request placed on them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from weakref import WeakSet
+
+from ksched.cache.interning import Vocabulary
+
+CPU, MEMORY, EPHEMERAL_STORAGE = 0, 1, 2
+"""Positions of the fixed resources on every resource axis."""
+
+MAX_RESOURCES = 1024
+"""Names that nodes may offer between them. Each takes two columns, and there is room for twenty
+thousand in a single node object."""
+
+
+class ResourceAxis(Vocabulary[str]):
+    """The resources that nodes offer, cpu, memory and ephemeral-storage first."""
+
+    __slots__ = ("unplaced",)
+
+    def __init__(self) -> None:
+        super().__init__(("cpu", "memory", "ephemeral-storage"))
+        self.unplaced: WeakSet[Demand] = WeakSet()
+        """Demands for names that are not on the axis."""
+
+    @property
+    def is_full(self) -> bool:
+        return len(self) >= MAX_RESOURCES
+
+
+class Demand:
+    """What a pod takes of its node, by resource name and placed on the resource axis.
+
+    Only nodes put names on the axis: what no node offers needs no column, however many such names
+    pods ask for. When a node comes to offer one, the cache has the demands placed anew
+    (``ResourceAxis.unplaced``).
+    """
+
+    __slots__ = ("__weakref__", "pairs", "requests")
+
+    def __init__(self, requests: Mapping[str, int], axis: ResourceAxis) -> None:
+        self.requests = requests
+        self.pairs: tuple[tuple[int, int], ...] = ()
+        """Positions on the axis and amounts."""
+        self.place(axis)
+
+    def place(self, axis: ResourceAxis) -> None:
+        find = axis.find
+        self.pairs = tuple(
+            (position, amount)
+            for name, amount in self.requests.items()
+            if (position := find(name)) >= 0
+        )
+        if len(self.pairs) < len(self.requests):
+            axis.unplaced.add(self)
+        else:
+            axis.unplaced.discard(self)
+
+    def __eq__(self, other: object) -> bool:
+        return self is other or (isinstance(other, Demand) and self.requests == other.requests)
+
+    __hash__ = object.__hash__
