@@ -1,4 +1,8 @@
-"""The command line, in process: what it prints and the code it ends with."""
+"""The command line, in process: what it prints and the code it ends with.
+
+Covers ``ksched.commands.apiserver``, ``ksched.commands.check_config`` and ``ksched.commands.run``
+too.
+"""
 
 from __future__ import annotations
 

@@ -6,13 +6,15 @@ Each problem is one line: where, what, and what to do instead.
 from __future__ import annotations
 
 import ast
+import re
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path, PurePosixPath
 
 import pytest
 
-ROOT = Path(__file__).resolve().parent.parent
+from lab.source_tree import ROOT, cycles, dotted, has_logic, imports, libraries, module_name
+
 SOURCES = sorted((ROOT / "ksched").rglob("*.py"))
 TESTS = sorted((ROOT / "tests").rglob("*.py"))
 
@@ -48,8 +50,6 @@ ALLOWED_BELOW = {
     "ksched.apiserver": {"ksched.api", "ksched.errors", "ksched.clock", "ksched.transport"},
 }
 
-VERSION = "ksched.__version__"  # anybody may say who we are
-
 # Plugins do not import each other, only what is made for several of them; the registry knows all.
 PLUGINS = "ksched.framework.plugins"
 SHARED_BY_PLUGINS = {
@@ -60,6 +60,19 @@ SHARED_BY_PLUGINS = {
     "node_matching",
 }
 PLUGIN_REGISTRY = "in_tree"
+CACHE = "ksched.cache."
+# What plugins still import from the cache instead of ksched.framework. Entries may only go.
+PLUGINS_READ_CACHE = {
+    *("counters.domain_counts", "counters.per_template", "counters.pod_counts"),
+    *("counters.topology_domains", "dry_run_table", "labels", "listers", "node_order"),
+    *("node_table", "pod_info", "recently_used", "resource_axis"),
+    *("storage.volume_index", "storage.volumes"),
+}
+# Modules that still import each other. Entries may only go.
+IN_CYCLES = {
+    *("ksched.cache.counters.domain_counts", "ksched.cache.counters.pod_counts"),
+    *("ksched.cache.counters.topology_domains", "ksched.cache.labels", "ksched.cache.node_table"),
+}
 
 BANNED = {
     "time.time": "Clock.wall()",
@@ -84,14 +97,38 @@ SYNCHRONOUS = {
     "ksched.queue": {"pop"},
 }
 
+# Unit of LAYERS -> the libraries it may import. A library is named where it is needed, so that
+# what a package costs to replace can be read here.
+THIRD_PARTY = {
+    "ksched.metrics": {"prometheus_client"},
+    "ksched.api": {"msgspec", "numpy"},
+    "ksched.configuration": {"msgspec", "pydantic", "pydantic_core", "yaml"},
+    "ksched.cache": {"msgspec", "numpy"},
+    "ksched.apiserver": {"aiohttp", "msgspec", "yaml"},
+    "ksched.framework": {"msgspec", "numpy"},
+    "ksched.framework.plugins": {"msgspec", "numpy"},
+    "ksched.queue": {"msgspec"},
+    "ksched.client": {
+        *("aiohttp", "anyio", "httptools", "kubernetes_asyncio"),
+        *("msgspec", "multidict", "yaml", "yarl"),
+    },
+    "ksched.framework.runtime": {"anyio", "msgspec", "numpy"},
+    "ksched.election": {"anyio", "msgspec"},
+    "ksched.extenders": {"msgspec", "numpy"},
+    "ksched.scheduling": {"anyio", "msgspec", "numpy"},
+    "ksched.web": {"aiohttp", "anyio", "msgspec", "prometheus_client"},
+    "ksched.daemon": {"anyio", "msgspec", "prometheus_client"},
+    "ksched.testing": {"anyio", "msgspec", "numpy"},
+    "ksched.demo": {"anyio", "msgspec", "rich"},
+    "ksched.benchmark": {"msgspec"},
+    "ksched.commands": {"anyio", "msgspec", "rich", "uvloop"},
+}
+
+# Module -> why no test file names it.
+TESTED_ELSEWHERE: dict[str, str] = {}
+
 GRAB_BAGS = {"utils", "util", "helpers", "common", "types", "misc"}
 STDLIB_NAMED_PACKAGES = {"ksched.queue"}  # fixed by the layout
-
-
-def module_name(path: PurePosixPath) -> str:
-    """``ksched/api/quantity.py`` -> ``ksched.api.quantity``; a package is named by its folder."""
-    parts = path.with_suffix("").parts
-    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
 
 
 def unit_of(module: str) -> str | None:
@@ -101,24 +138,6 @@ def unit_of(module: str) -> str | None:
     while module not in LEVELS and "." in module:
         module = module.rpartition(".")[0]
     return module if module in LEVELS and module != "ksched" else None
-
-
-def is_module(name: str) -> bool:
-    path = ROOT.joinpath(*name.split("."))
-    return path.with_suffix(".py").exists() or path.is_dir()
-
-
-def imports(tree: ast.AST) -> Iterator[tuple[int, str]]:
-    """All imported modules of ours, wherever the import stands (``TYPE_CHECKING`` too)."""
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Import):
-            names = [alias.name for alias in node.names]
-        elif isinstance(node, ast.ImportFrom) and node.module and node.level == 0:
-            inner = [f"{node.module}.{alias.name}" for alias in node.names]
-            names = [name if is_module(name) else node.module for name in inner if name != VERSION]
-        else:
-            continue
-        yield from ((node.lineno, name) for name in names if name.split(".")[0] == "ksched")
 
 
 def check_length(path: PurePosixPath, text: str, tree: ast.AST) -> Iterator[str]:
@@ -184,6 +203,24 @@ def check_plugins_stand_alone(path: PurePosixPath, text: str, tree: ast.AST) -> 
             )
 
 
+def check_plugins_leave_the_cache_alone(
+    path: PurePosixPath, text: str, tree: ast.AST
+) -> Iterator[str]:
+    if not module_name(path).startswith(f"{PLUGINS}."):
+        return
+    for line, imported in imports(tree):
+        name = imported.removeprefix(CACHE)
+        if imported.startswith(CACHE) and name not in PLUGINS_READ_CACHE:
+            yield f"{path}:{line}: a plugin imports {imported}, but only ksched.framework may"
+
+
+def check_libraries(path: PurePosixPath, text: str, tree: ast.AST) -> Iterator[str]:
+    unit = unit_of(module_name(path)) or ""
+    for line, library in libraries(tree):
+        if library not in THIRD_PARTY.get(unit, set()):
+            yield f"{path}:{line}: {unit} imports {library}, THIRD_PARTY does not allow it"
+
+
 def check_no_relative_imports(path: PurePosixPath, text: str, tree: ast.AST) -> Iterator[str]:
     for node in ast.walk(tree):
         if isinstance(node, ast.ImportFrom) and node.level > 0:
@@ -212,19 +249,6 @@ def check_banned(path: PurePosixPath, text: str, tree: ast.AST) -> Iterator[str]
             yield f"{path}:{node.lineno}: {name} is banned, use a task group"
 
 
-def dotted(node: ast.expr) -> str:
-    """``a.b().c`` as text; empty for anything that is not made of names."""
-    if isinstance(node, ast.Name):
-        return node.id
-    if isinstance(node, ast.Attribute):
-        owner = dotted(node.value)
-        return f"{owner}.{node.attr}" if owner else ""
-    if isinstance(node, ast.Call):
-        owner = dotted(node.func)
-        return f"{owner}()" if owner else ""
-    return ""
-
-
 def check_synchronous(path: PurePosixPath, text: str, tree: ast.AST) -> Iterator[str]:
     module = module_name(path)
     for unit, allowed in SYNCHRONOUS.items():
@@ -243,6 +267,8 @@ IN_KSCHED: list[Check] = [
     check_package_docstring,
     check_layers,
     check_plugins_stand_alone,
+    check_plugins_leave_the_cache_alone,
+    check_libraries,
     check_banned,
     check_synchronous,
 ]
@@ -269,6 +295,57 @@ def test_test_is_tidy(path: Path) -> None:
     assert path.name != "__init__.py", f"{relative(path)}: tests have no __init__.py, see pyproject"
     found = problems(relative(path), path.read_text(), EVERYWHERE)
     assert not found, "\n" + "\n".join(found)
+
+
+TEST_FILES = {path.stem for path in TESTS}
+NAMED_BY_TESTS = {
+    name
+    for path in TESTS
+    for text in [path.read_text()]
+    for name in [*re.findall(r"ksched(?:\.\w+)+", text), *(n for _, n in imports(ast.parse(text)))]
+}
+TREES = {module_name(PurePosixPath(relative(p))): ast.parse(p.read_text()) for p in SOURCES}
+
+
+def test_no_module_imports_itself_through_others() -> None:
+    graph = {module: {name for _, name in imports(tree)} for module, tree in TREES.items()}
+    found = cycles(graph)
+    assert [cycle for cycle in found if not IN_CYCLES.issuperset(cycle)] == []
+    assert {module for cycle in found for module in cycle} == IN_CYCLES, "remove the others"
+
+
+def test_exceptions_are_needed() -> None:
+    """An entry of an allow-list that allows nothing any more goes."""
+    used: dict[str, set[str]] = {}
+    for module, tree in TREES.items():
+        used.setdefault(unit_of(module) or "", set()).update(name for _, name in libraries(tree))
+    unused = [
+        f"THIRD_PARTY: {unit} does not import {library}"
+        for unit, allowed in THIRD_PARTY.items()
+        for library in allowed - used.get(unit, set())
+    ]
+    read = {
+        name.removeprefix(CACHE)
+        for module, tree in TREES.items()
+        if module.startswith(f"{PLUGINS}.")
+        for _, name in imports(tree)
+    }
+    unused += [f"PLUGINS_READ_CACHE: {module}" for module in PLUGINS_READ_CACHE - read]
+    unused += [f"TESTED_ELSEWHERE: {module}" for module in TESTED_ELSEWHERE if _is_named(module)]
+    assert not unused, "\n" + "\n".join(unused)
+
+
+def _is_named(module: str) -> bool:
+    """Whether a test file has the module's name, imports it or writes its name out."""
+    return module in NAMED_BY_TESTS or f"test_{module.rpartition('.')[2]}" in TEST_FILES
+
+
+@pytest.mark.parametrize("module", [name for name, tree in TREES.items() if has_logic(tree)])
+def test_module_has_tests(module: str) -> None:
+    assert module in TESTED_ELSEWHERE or _is_named(module), (
+        f"no test file is named after {module}, imports it or says in its docstring that it "
+        "covers it"
+    )
 
 
 LONG_FUNCTION = "def f():\n" + "    x = 1\n" * MAX_FUNCTION_LINES
@@ -319,6 +396,13 @@ LONG_FUNCTION = "def f():\n" + "    x = 1\n" * MAX_FUNCTION_LINES
             "imports plugin node_ports",
             id="plugin imports plugin",
         ),
+        pytest.param(
+            "ksched/framework/plugins/node_name.py",
+            "from ksched.cache.snapshot import Snapshot",
+            "only ksched.framework may",
+            id="plugin imports the cache",
+        ),
+        pytest.param("ksched/queue/a.py", "import numpy as np", "imports numpy", id="library"),
         pytest.param("ksched/api/a.py", "from . import b", "relative import", id="relative"),
         pytest.param(
             "ksched/api/a.py", "import time\ntime.time()", "use Clock.wall()", id="wall clock"
@@ -347,6 +431,22 @@ LONG_FUNCTION = "def f():\n" + "    x = 1\n" * MAX_FUNCTION_LINES
 def test_complains(path: str, text: str, complaint: str) -> None:
     found = problems(path, text, IN_KSCHED)
     assert [problem for problem in found if complaint in problem], found
+
+
+@pytest.mark.parametrize(
+    ("graph", "found"),
+    [
+        pytest.param({"a": {"b"}, "b": {"c"}, "c": set()}, [], id="a line"),
+        pytest.param({"a": {"b"}, "b": {"a"}, "c": {"a"}}, [["a", "b"]], id="a pair"),
+        pytest.param(
+            {"a": {"b"}, "b": {"c"}, "c": {"a"}, "d": {"e"}, "e": {"d"}},
+            [["a", "b", "c"], ["d", "e"]],
+            id="through a third",
+        ),
+    ],
+)
+def test_finds_cycles(graph: dict[str, set[str]], found: list[list[str]]) -> None:
+    assert cycles(graph) == found
 
 
 @pytest.mark.parametrize(

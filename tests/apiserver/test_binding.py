@@ -1,4 +1,7 @@
-"""pods/binding (``BindingREST``)."""
+"""pods/binding (``BindingREST``).
+
+Covers ``ksched.apiserver.subresources`` too.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Deployments, Jobs, budgets, garbage and namespaces, with a kubelet and a naive scheduler."""
+"""Deployments, Jobs, budgets, garbage and namespaces, with a kubelet and a naive scheduler.
+
+Covers ``ksched.apiserver.object_cache`` and ``ksched.apiserver.workload_controllers`` too.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Events: two API groups, one storage."""
+"""Events: two API groups, one storage.
+
+Covers ``ksched.apiserver.event_versions`` too.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""What the server refuses to store, and which pod fields may change."""
+"""What the server refuses to store, and which pod fields may change.
+
+Covers ``ksched.apiserver.pod_validation`` too.
+"""
 
 from __future__ import annotations
 

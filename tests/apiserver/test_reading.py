@@ -1,4 +1,8 @@
-"""GET and LIST: pages, selectors, versions."""
+"""GET and LIST: pages, selectors, versions.
+
+Covers ``ksched.apiserver.discovery``, ``ksched.apiserver.resource_registry``,
+``ksched.apiserver.routes`` and ``ksched.apiserver.selection`` too.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""POST and PUT: names, metadata, optimistic concurrency, the two halves of an object."""
+"""POST and PUT: names, metadata, optimistic concurrency, the two halves of an object.
+
+Covers ``ksched.apiserver.object_defaults`` too.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""The life of pods and nodes in the cache, and what of it reaches the snapshot."""
+"""The life of pods and nodes in the cache, and what of it reaches the snapshot.
+
+Covers ``ksched.cache.pod_states`` too.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Vocabularies and label columns cost what is in use, not what was ever seen."""
+"""Vocabularies and label columns cost what is in use, not what was ever seen.
+
+Covers ``ksched.cache.recently_used`` too.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""List and watch on virtual time, against a scripted server."""
+"""List and watch on virtual time, against a scripted server.
+
+Covers ``ksched.client.watch_store`` too.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""A reflector and the past: servers restored from a copy, silence, and what is known of a watch."""
+"""A reflector and the past: servers restored from a copy, silence, and what is known of a watch.
+
+Covers ``ksched.client.history`` too.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Verbs, errors and retries, on virtual time against scripted answers."""
+"""Verbs, errors and retries, on virtual time against scripted answers.
+
+Covers ``ksched.client.api_status`` too.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Broken files and the exact list of what is wrong with them."""
+"""Broken files and the exact list of what is wrong with them.
+
+Covers ``ksched.configuration.core_types`` and ``ksched.configuration.strict_model`` too.
+"""
 
 from __future__ import annotations
 

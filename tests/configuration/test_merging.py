@@ -1,3 +1,5 @@
+"""Covers ``ksched.configuration.expansion``."""
+
 from __future__ import annotations
 
 from typing import Any

@@ -1,4 +1,7 @@
-"""Configurations that can be read but not used; each rule of kube-scheduler's validation."""
+"""Configurations that can be read but not used; each rule of kube-scheduler's validation.
+
+Covers ``ksched.configuration.args_validation`` and ``ksched.configuration.field_errors`` too.
+"""
 
 from __future__ import annotations
 

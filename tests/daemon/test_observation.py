@@ -1,4 +1,7 @@
-"""What a scheduler does, as numbers."""
+"""What a scheduler does, as numbers.
+
+Covers ``ksched.framework.runtime.profile_metrics`` too.
+"""
 
 from __future__ import annotations
 

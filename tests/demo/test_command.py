@@ -1,3 +1,7 @@
+"""Covers ``ksched.commands.demo``, ``ksched.demo.demo_workloads`` and ``ksched.demo.plain_lines``
+too.
+"""
+
 from __future__ import annotations
 
 import json

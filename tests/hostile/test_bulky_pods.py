@@ -1,4 +1,7 @@
-"""One pod of the size that an API server admits must not keep the scheduler from its other work."""
+"""One pod of the size that an API server admits must not keep the scheduler from its other work.
+
+Covers ``ksched.framework.plugins.inter_pod_affinity.meant`` too.
+"""
 
 from __future__ import annotations
 

@@ -1,3 +1,5 @@
+"""Covers ``ksched.queue.pre_enqueue``."""
+
 from __future__ import annotations
 
 import asyncio

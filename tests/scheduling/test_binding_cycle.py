@@ -1,6 +1,8 @@
 """Binding cycles that fail: the place is given back, others may have it, the pod tries again.
 
 schedule_one.go: bindingCycle, handleBindingCycleError (v1.36).
+
+Covers ``ksched.framework.runtime.lifecycle`` and ``ksched.scheduling.binding_tasks`` too.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""A plugin that raises, talks nonsense or never answers: its pod says so, the others go on."""
+"""A plugin that raises, talks nonsense or never answers: its pod says so, the others go on.
+
+Covers ``ksched.framework.runtime.queue_sort`` too.
+"""
 
 from __future__ import annotations
 

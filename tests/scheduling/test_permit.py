@@ -1,6 +1,8 @@
 """Pods that wait for permission, and how waiting ends.
 
 framework/runtime/waiting_pods_map.go, schedule_one.go: bindingCycle (v1.36).
+
+Covers ``ksched.framework.runtime.deadlines`` too.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""Plugins that break what lies beside an attempt: dry runs, events, the queue, the start."""
+"""Plugins that break what lies beside an attempt: dry runs, events, the queue, the start.
+
+Covers ``ksched.framework.foreign`` too.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Preemption from the scheduling cycle to the victims' end, on an embedded API server."""
+"""Preemption from the scheduling cycle to the victims' end, on an embedded API server.
+
+Covers ``ksched.framework.plugins.default_preemption.evictable`` too.
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,8 @@
 """The scheduling cycle, from the snapshot to an assumed pod or the reasons against it.
 
 schedule_one.go: schedulingCycle, schedulePod, findNodesThatFitPod, selectHost (v1.36).
+
+Covers ``ksched.framework.runtime.pipeline`` too.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""Watches that stop working: what readiness, metrics and the log say of them."""
+"""Watches that stop working: what readiness, metrics and the log say of them.
+
+Covers ``ksched.client.watch_health`` too.
+"""
 
 from __future__ import annotations
 

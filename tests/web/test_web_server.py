@@ -1,4 +1,7 @@
-"""The endpoints over a real socket."""
+"""The endpoints over a real socket.
+
+Covers ``ksched.web.views`` too.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""The in-tree registry."""
+"""The in-tree registry.
+
+Covers ``ksched.framework.plugins.dynamic_resources`` too.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""plugins/nodeaffinity/node_affinity.go."""
+"""plugins/nodeaffinity/node_affinity.go.
+
+Covers ``ksched.framework.plugins.node_demand`` and ``ksched.framework.plugins.node_matching`` too.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""plugins/noderesources/fit.go: isSchedulableAfterPodEvent, isSchedulableAfterNodeChange."""
+"""plugins/noderesources/fit.go: isSchedulableAfterPodEvent, isSchedulableAfterNodeChange.
+
+Covers ``ksched.framework.last_answers`` too.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""plugins/noderesources: least_allocated.go, most_allocated.go, requested_to_capacity_ratio.go."""
+"""plugins/noderesources: least_allocated.go, most_allocated.go, requested_to_capacity_ratio.go.
+
+Covers ``ksched.framework.plugins.node_resources.asked`` and
+``ksched.framework.plugins.node_resources.scorers`` too.
+"""
 
 from __future__ import annotations
 

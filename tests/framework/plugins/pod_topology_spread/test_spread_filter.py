@@ -1,4 +1,9 @@
-"""plugins/podtopologyspread/filtering.go and common.go."""
+"""plugins/podtopologyspread/filtering.go and common.go.
+
+Covers ``ksched.framework.plugins.domain_verdicts``,
+``ksched.framework.plugins.pod_topology_spread.constraints`` and
+``ksched.framework.plugins.pod_topology_spread.filtering`` too.
+"""
 
 from __future__ import annotations
 

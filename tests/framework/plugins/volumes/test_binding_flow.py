@@ -1,6 +1,9 @@
 """From a claim that waits to a bound pod, on the embedded API server with a volume controller.
 
 plugins/volumebinding: Reserve, PreBind, Unreserve; binder.go: BindPodVolumes, checkBindings.
+
+Covers ``ksched.framework.plugins.volumes.binder`` and
+``ksched.framework.plugins.volumes.matching`` too.
 """
 
 from __future__ import annotations

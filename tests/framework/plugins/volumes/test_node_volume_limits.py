@@ -1,4 +1,8 @@
-"""plugins/nodevolumelimits/csi.go, and the plugins for disks of former in-tree plugins."""
+"""plugins/nodevolumelimits/csi.go, and the plugins for disks of former in-tree plugins.
+
+Covers ``ksched.framework.plugins.volumes.attached`` and
+``ksched.framework.plugins.volumes.csi_volumes`` too.
+"""
 
 from __future__ import annotations
 

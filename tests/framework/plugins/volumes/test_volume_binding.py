@@ -1,4 +1,8 @@
-"""plugins/volumebinding/volume_binding.go, binder.go: which nodes a pod's claims allow."""
+"""plugins/volumebinding/volume_binding.go, binder.go: which nodes a pod's claims allow.
+
+Covers ``ksched.framework.plugins.volumes.capacities``, ``ksched.framework.plugins.volumes.claims``
+and ``ksched.framework.plugins.volumes.finding`` too.
+"""
 
 from __future__ import annotations
 
