@@ -10,9 +10,9 @@ from msgspec import Raw
 
 from ksched.api.decoding import decode_pod
 from ksched.cache.pod_info import PodInfo, TemplateRegistry
+from ksched.cache.resource_axis import ResourceAxis
 from ksched.daemon.inspection import compare_with_api_server, log_queue
 from ksched.daemon.observation import gauges
-from ksched.cache.resource_axis import ResourceAxis
 from ksched.framework import SUCCESS
 from ksched.queue.places import Place
 from ksched.scheduling.quarantine import LONGEST_SECONDS, REASON, marking_patch, quarantine_seconds
