@@ -2,7 +2,8 @@
 
 schedule_one.go: bindingCycle, handleBindingCycleError (v1.36).
 
-Covers ``ksched.framework.runtime.lifecycle`` and ``ksched.scheduling.binding_tasks`` too.
+Covers ``ksched.framework.runtime.lifecycle``, ``ksched.queue.activations`` and
+``ksched.scheduling.binding_tasks`` too.
 """
 
 from __future__ import annotations

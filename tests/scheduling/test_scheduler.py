@@ -1,6 +1,7 @@
 """The composition root: profiles, gates, the end, a lost lease, pods that nobody confirms.
 
-Covers ``ksched.framework.runtime.profiles`` too.
+Covers ``ksched.scheduling.assembly``, ``ksched.framework.runtime.framework`` and
+``ksched.framework.runtime.profiles`` too.
 """
 
 from __future__ import annotations

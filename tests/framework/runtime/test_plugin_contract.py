@@ -1,4 +1,7 @@
-"""What is wrong with a plugin is said at start-up, with the nearest right name."""
+"""What is wrong with a plugin is said at start-up, with the nearest right name.
+
+Covers ``ksched.framework.depends_on`` too.
+"""
 
 from __future__ import annotations
 
