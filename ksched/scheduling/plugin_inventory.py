@@ -11,7 +11,7 @@ from msgspec import Struct
 from ksched import __version__
 from ksched.client.http_transport import ClientConfig, HttpTransport
 from ksched.clock import LoopClock
-from ksched.configuration.merging import plugin_args
+from ksched.configuration.expansion import plugin_args
 from ksched.configuration.model import Profile, SchedulerConfiguration
 from ksched.configuration.plugins import Plugin, PluginSet
 from ksched.errors import ConfigError
