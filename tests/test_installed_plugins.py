@@ -1,4 +1,7 @@
-"""Installed is not enabled: what packages offer harms nothing until a profile names it."""
+"""Installed is not enabled: what packages offer harms nothing until a profile names it.
+
+Covers ``ksched.commands.plugins`` and ``ksched.scheduling.plugin_inventory``.
+"""
 
 from __future__ import annotations
 

