@@ -177,6 +177,12 @@ class Checkers:
         """Differences between what runs where and what the scheduler's cache says."""
         cache = self._cluster.scheduler.cache
         held = {waiting.pod.uid for waiting in self._cluster.scheduler.waiting}
+        # PreBind waits until the volume controller has bound a claim.
+        held |= {
+            pod.uid
+            for pod in cache.pods()
+            if pod.template.claim_names and cache.is_assumed(pod.uid)
+        }
         expected = {
             uid: pod.spec.node_name for uid, pod in self.ledger.pods.items() if pod.spec.node_name
         }
