@@ -149,6 +149,8 @@ class Scheduler:
         self._binding = self._make_binding(pre_binding, bind_slots)
         self._expires_assumed = assume_ttl_seconds > 0
         self._drain = anyio.CancelScope()
+        self._is_draining = False
+        self._end_of_holds: asyncio.TimerHandle | None = None
         self._tasks: anyio.abc.TaskGroup | None = None
 
     # Each part is built when what it needs is there: ``__init__`` calls these in that order.
@@ -305,6 +307,7 @@ class Scheduler:
     async def schedule(self) -> None:
         """Schedule pods until cancelled, or until ``drain`` was asked for and has finished."""
         await self.wait_synced()
+        self.decisions.open()
         try:
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(self._flush_backoff, name="flush backoff")
@@ -329,6 +332,9 @@ class Scheduler:
             with anyio.CancelScope(shield=True):
                 await self.permit_calls.aclose()
                 await self.extenders.aclose()
+            self.decisions.close()
+            if self._end_of_holds is not None:
+                self._end_of_holds.cancel()
 
     async def run(self) -> None:
         """Watch and schedule until cancelled."""
@@ -338,14 +344,20 @@ class Scheduler:
             await self.recorder.flush(timeout=2.0)
             tasks.cancel_scope.cancel()
 
-    def drain(self, deadline_seconds: float = DRAIN_SECONDS) -> None:
+    def drain(self, deadline_seconds: float = DRAIN_SECONDS, *, held_seconds: float = 0.0) -> None:
         """Start no new attempt, give running bindings a deadline, then let ``schedule`` end.
 
-        Pods held at Permit are not waited for: what they wait for may never come.
+        Pods held at Permit are waited for no longer than ``held_seconds``: what they wait for may
+        never come, and pods that are not scheduled any more may be what they wait for.
         """
+        self._is_draining = True
         self.queue.close()
-        self.waiting.close()
-        self._drain.deadline = anyio.current_time() + deadline_seconds
+        if held_seconds > 0:
+            loop = asyncio.get_running_loop()
+            self._end_of_holds = loop.call_later(held_seconds, self.waiting.close)
+        else:
+            self.waiting.close()
+        self._drain.deadline = anyio.current_time() + held_seconds + deadline_seconds
 
     async def __aenter__(self) -> Self:
         self._tasks = anyio.create_task_group()
@@ -364,9 +376,13 @@ class Scheduler:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        """Drain; a block that failed does not wait. Its own exception comes out as it is."""
+        """Drain, unless the block did; one that failed does not wait.
+
+        Its own exception comes out as it is.
+        """
         assert self._tasks is not None
-        self.drain()
+        if not self._is_draining:
+            self.drain()
         if error is None or isinstance(error, asyncio.CancelledError):
             await self._tasks.__aexit__(kind, error, trace)
         else:
