@@ -24,7 +24,14 @@ MAX_FUNCTION_LINES = 70
 # Bottom to top. A module imports from its own package and from lines below its own; neighbours on
 # one line do not know each other.
 LAYERS: list[set[str]] = [
-    {"ksched.errors", "ksched.clock", "ksched.metrics", "ksched.redaction", "ksched.transport"},
+    {
+        "ksched.errors",
+        "ksched.clock",
+        "ksched.metrics",
+        "ksched.redaction",
+        "ksched.transport",
+        "ksched.tuning",
+    },
     {"ksched.unexpected_errors"},
     {"ksched.api"},
     {"ksched.configuration"},

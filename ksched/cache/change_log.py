@@ -10,6 +10,8 @@ from __future__ import annotations
 
 from typing import Generic, TypeVar
 
+from ksched.tuning import CHANGES_LOGGED
+
 T = TypeVar("T")
 
 NEVER = -1
@@ -21,7 +23,7 @@ class ChangeLog(Generic[T]):
 
     __slots__ = ("_changes", "_dropped", "generation", "limit")
 
-    def __init__(self, limit: int = 4096) -> None:
+    def __init__(self, limit: int = CHANGES_LOGGED) -> None:
         self.limit = limit
         self._changes: list[T] = []
         self._dropped = 0

@@ -7,14 +7,10 @@ from typing import TYPE_CHECKING
 from ksched.api.objects import Labels
 from ksched.cache.interning import InternedColumn
 from ksched.cache.recently_used import RecentlyUsed
+from ksched.tuning import FEWEST_LABELS, LABELS_BYTES
 
 if TYPE_CHECKING:
     from ksched.cache.node_table import NodeTable
-
-KEPT_BYTES = 16 << 20
-"""Memory for the numbers of all label columns of a table."""
-
-_FEWEST = 64
 
 
 class LabelColumn(InternedColumn[str | None]):
@@ -118,6 +114,7 @@ class NodeLabels:
         column = self._columns.get(key)
         if column is None:
             column = LabelColumn(self._table, key)
-            self._columns.put(key, column, max(KEPT_BYTES // (4 * len(column.ids)), _FEWEST))
+            room = max(LABELS_BYTES // (4 * len(column.ids)), FEWEST_LABELS)
+            self._columns.put(key, column, room)
         column.catch_up()
         return column

@@ -1,13 +1,23 @@
-"""One rule for what is kept because it may be used again: as long as it is, and bounded."""
+"""One rule for what is cached because it may be used again: as long as it is, and bounded.
+
+What is shared while something uses it is no cache: those are dictionaries with weak values.
+"""
 
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Hashable
+from collections.abc import Hashable, ItemsView
 from typing import Generic, TypeVar
+
+from ksched.tuning import FEWEST_CACHED, MOST_CACHED
 
 K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")
+
+
+def room_for(budget_bytes: int, bytes_each: int) -> int:
+    """How many values of a size may be cached; in tiny and huge clusters memory is no measure."""
+    return min(max(budget_bytes // bytes_each, FEWEST_CACHED), MOST_CACHED)
 
 
 class RecentlyUsed(Generic[K, V]):
@@ -51,6 +61,18 @@ class RecentlyUsed(Generic[K, V]):
         for key in self._idle:
             del self._cached[key]
         self._idle = set(self._cached)
+
+    def copy(self) -> RecentlyUsed[K, V]:
+        copied: RecentlyUsed[K, V] = RecentlyUsed()
+        copied._cached = self._cached.copy()
+        return copied
+
+    def items(self) -> ItemsView[K, V]:
+        """What is cached; looking at it is no use of it."""
+        return self._cached.items()
+
+    def __contains__(self, key: K) -> bool:
+        return key in self._cached
 
     def __len__(self) -> int:
         return len(self._cached)

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections import Counter, OrderedDict
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from functools import cached_property
 
 from ksched.cache.dry_run_table import amounts_of
 from ksched.cache.pod_info import PodInfo
-
-PRIORITIES_KEPT = 16
+from ksched.cache.recently_used import RecentlyUsed
+from ksched.tuning import NOMINATED_PRIORITIES_CACHED
 
 
 class ExpectedPods:
@@ -37,7 +37,7 @@ class Nominator:
     def __init__(self) -> None:
         self._by_node: dict[str, dict[str, PodInfo]] = {}
         self._node_of: dict[str, str] = {}
-        self._expected: OrderedDict[int, dict[str, ExpectedPods]] = OrderedDict()
+        self._expected: RecentlyUsed[int, dict[str, ExpectedPods]] = RecentlyUsed()
         """By priority and node, the pods of at least that priority."""
 
     def add(self, pod: PodInfo, node_name: str | None = None) -> None:
@@ -106,9 +106,7 @@ class Nominator:
         if expected is None:
             selected = ((name, self._select(name, priority)) for name in self._by_node)
             expected = {name: pods for name, pods in selected if pods is not None}
-            self._expected[priority] = expected
-            if len(self._expected) > PRIORITIES_KEPT:
-                self._expected.popitem(last=False)
+            self._expected.put(priority, expected, NOMINATED_PRIORITIES_CACHED)
         return expected
 
     def _select(self, node_name: str, priority: int, without: str = "") -> ExpectedPods | None:

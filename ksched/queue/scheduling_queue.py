@@ -70,7 +70,8 @@ from ksched.queue.places import (
 )
 from ksched.queue.pre_enqueue import PreEnqueue, PreEnqueuePlugins
 from ksched.queue.unschedulable import RejectionCounts, UnschedulablePods
-from ksched.queue.wake_ups import SLICE, WakeUps
+from ksched.queue.wake_ups import WakeUps
+from ksched.tuning import PODS_PER_SLICE
 
 log = logging.getLogger(__name__)
 
@@ -307,7 +308,7 @@ class SchedulingQueue:
         As ``flush_unschedulable_leftover`` it moves a slice, and says whether there may be more.
         """
         now = self._now()
-        for _ in range(SLICE):
+        for _ in range(PODS_PER_SLICE):
             queued = self._backoff.first_completed(now)
             if queued is None:
                 break
@@ -329,11 +330,11 @@ class SchedulingQueue:
             if now - max(queued.timestamp, queued.flush_timestamp)
             > self._max_in_unschedulable_seconds
         )
-        flushed = list(islice(overdue, SLICE))
+        flushed = list(islice(overdue, PODS_PER_SLICE))
         for queued in flushed:
             queued.flush_timestamp = now
             self._requeue(queued, AFTER_BACKOFF, causes.TIMEOUT)
-        return len(flushed) == SLICE
+        return len(flushed) == PODS_PER_SLICE
 
     def close(self) -> None:
         """End all waiting ``pop`` calls; the pods in flight are done."""

@@ -22,9 +22,8 @@ from ksched.framework.cluster_events import WILDCARD, ClusterEvent
 from ksched.framework.queued_pod import QueuedPodInfo
 from ksched.queue.hints import SKIP, HintTable, Requeue
 from ksched.queue.unschedulable import Group, UnschedulablePods
+from ksched.tuning import PODS_PER_SLICE
 
-SLICE = 256
-"""How many pods are woken, or groups asked about, without giving way: a few milliseconds' worth."""
 MAX_UNFINISHED = 64
 
 PreCheck = Callable[[PodInfo], bool]
@@ -119,7 +118,7 @@ class WakeUps:
 
         The caller requeues each before it asks for the next.
         """
-        left = SLICE
+        left = PODS_PER_SLICE
         while self.unfinished and left:
             wake_up = self.unfinished[0]
             for step in wake_up.steps:

@@ -78,7 +78,7 @@ def test_a_column_goes_with_the_last_node_that_has_its_key() -> None:
 
 
 def test_columns_unused_for_longest_make_room(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(labels, "KEPT_BYTES", 0)
+    monkeypatch.setattr(labels, "LABELS_BYTES", 0)
     cluster = Cluster()
     cluster.put(3, **{f"k{number}": "v" for number in range(100)})
     for number in range(100):

@@ -188,8 +188,8 @@ async def test_terms_that_are_counted_together_decide_as_one_by_one(
 ) -> None:
     pod = a_pod_of_many_relations(random.Random(seed)).obj()
     together = await decider().decide(pod)
-    monkeypatch.setattr(filtering, "MANY", 10**9)
-    monkeypatch.setattr(scoring, "MANY", 10**9)
+    monkeypatch.setattr(filtering, "MANY_TERMS", 10**9)
+    monkeypatch.setattr(scoring, "MANY_TERMS", 10**9)
     one_by_one = await decider().decide(pod)
 
     assert 0 < len(together.feasible) < NODES

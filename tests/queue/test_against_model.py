@@ -441,7 +441,7 @@ class SlicedWalk(Walk):
 def test_sliced_wake_ups_end_where_the_model_ends(
     seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(wake_ups, "SLICE", 1)
+    monkeypatch.setattr(wake_ups, "PODS_PER_SLICE", 1)
     walk = SlicedWalk(random.Random(seed).choice)
     for _ in range(600):
         walk.step()

@@ -66,7 +66,7 @@ def test_what_is_kept_agrees_with_looking_at_everybody(seed: int, kept: int) -> 
     nominated = Nominator()
     known: dict[str, tuple[PodInfo, str]] = {}
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(nominator, "PRIORITIES_KEPT", kept)
+        patch.setattr(nominator, "NOMINATED_PRIORITIES_CACHED", kept)
         for _ in range(200):
             name = f"p{rng.randrange(12)}"
             if rng.random() < 0.6:

@@ -28,8 +28,8 @@ from ksched.framework.cluster_events import ASSIGNED_POD_DELETE, NODE_ADD, NODE_
 from ksched.queue import InvalidTransition, Place, registrations
 from ksched.queue.hints import Registration
 from ksched.queue.places import TransitionLog
-from ksched.queue.wake_ups import SLICE
 from ksched.testing.builders import PodBuilder, make_pod
+from ksched.tuning import PODS_PER_SLICE as SLICE
 from lab.watched_queue import WatchedQueue
 
 PROFILE = "default-scheduler"

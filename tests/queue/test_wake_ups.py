@@ -87,7 +87,7 @@ class Waiting:
 
 @pytest.fixture(autouse=True)
 def _slices_of_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(wake_ups, "SLICE", 1)
+    monkeypatch.setattr(wake_ups, "PODS_PER_SLICE", 1)
 
 
 @pytest.mark.parametrize("event", [NODE_ADD, ASSIGNED_POD_DELETE])

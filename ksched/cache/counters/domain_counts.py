@@ -8,15 +8,10 @@ import numpy as np
 
 from ksched.cache.change_log import NEVER, ChangeLog
 from ksched.cache.counters.topology_domains import ABSENT, OUTSIDE, Ints, TopologyDomains, longer
+from ksched.tuning import FEW_DOMAINS_SUMMED, MANY_CHANGES
 
 if TYPE_CHECKING:
     from ksched.cache.counters.pod_counts import PodCounts
-
-FEW = 64
-"""Up to this many domains Python adds up faster than NumPy."""
-
-MANY = 64
-"""From this many changes on, and more in large clusters, counting anew is quicker."""
 
 
 class DomainCounts:
@@ -66,7 +61,7 @@ class DomainCounts:
             return
         topology.catch_up()
         changes, moves = self._changes.changes(), self._moves.changes()
-        many = MANY + len(topology.table) // 8
+        many = MANY_CHANGES + len(topology.table) // 8
         if changes is None or moves is None or len(changes) > many:
             self._start_over()
         else:
@@ -120,7 +115,7 @@ class DomainCounts:
 
 def summarize(counts: Ints, nodes: Ints) -> tuple[int, int]:
     """Number of domains, and the pods of the emptiest; nodes without the label are in none."""
-    if len(counts) <= FEW:
+    if len(counts) <= FEW_DOMAINS_SUMMED:
         pairs = zip(counts.tolist()[ABSENT + 1 :], nodes.tolist()[ABSENT + 1 :], strict=True)
         present = [pods for pods, number in pairs if number]
         return (len(present), min(present)) if present else (0, 0)

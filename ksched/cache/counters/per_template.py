@@ -6,18 +6,10 @@ from typing import Generic, TypeVar
 
 from ksched.cache.counters.pod_counts import PodLedger
 from ksched.cache.pod_info import PodTemplate
-from ksched.cache.recently_used import RecentlyUsed
+from ksched.cache.recently_used import RecentlyUsed, room_for
+from ksched.tuning import COUNTERS_BYTES, COUNTERS_BYTES_PER_NODE
 
 V = TypeVar("V")
-
-KEPT_BYTES = 48 << 20
-"""Memory for what one plugin keeps of all templates."""
-
-_BYTES_PER_NODE = 64
-"""Roughly what the counters of one template take for each node."""
-
-_MOST, _FEWEST = 1024, 8
-"""Bounds for clusters so small, or so large, that memory is no measure."""
 
 
 class PerTemplate(Generic[V]):
@@ -40,7 +32,7 @@ class PerTemplate(Generic[V]):
     def put(self, template: PodTemplate, kept: V) -> None:
         """Keep something for a template; call after ``get``."""
         nodes = 1 if self._ledger is None else max(len(self._ledger.table), 1)
-        room = min(max(KEPT_BYTES // (_BYTES_PER_NODE * nodes), _FEWEST), _MOST)
+        room = room_for(COUNTERS_BYTES, COUNTERS_BYTES_PER_NODE * nodes)
         self._cached.put(template, kept, room)
 
     def sweep(self) -> None:

@@ -26,6 +26,8 @@ from ksched.cache.change_log import NEVER, ChangeLog
 from ksched.cache.counters.domain_counts import DomainCounts
 from ksched.cache.counters.topology_domains import Eligible, TopologyDomains, longer
 from ksched.cache.pod_info import PodTemplate
+from ksched.cache.recently_used import RecentlyUsed
+from ksched.tuning import CHANGES_LOGGED, WEIGHTS_CACHED
 
 if TYPE_CHECKING:
     from ksched.cache.node_table import NodeTable
@@ -44,8 +46,6 @@ _OnRow = tuple[dict[PodTemplate, int], dict[PodTemplate, int]]
 
 _NOTHING: _OnRow = ({}, {})
 
-WEIGHTS_KEPT = 4096
-
 
 class PodLedger:
     """Which templates run on which rows of a node table, and the log of every change.
@@ -55,7 +55,7 @@ class PodLedger:
     what the ledger knows: ``NodeTable.ledger`` is up to date, a ledger kept from before may not be.
     """
 
-    def __init__(self, table: NodeTable, limit: int = 4096) -> None:
+    def __init__(self, table: NodeTable, limit: int = CHANGES_LOGGED) -> None:
         self.table = table
         self.running: dict[PodTemplate, dict[int, int]] = {}
         self.terminating: dict[PodTemplate, dict[int, int]] = {}
@@ -193,7 +193,7 @@ class PodCounts:
         self.ledger = ledger
         self._matches = matches
         self._include_terminating = include_terminating
-        self._weights: dict[int, int] = {}
+        self._weights: RecentlyUsed[int, int] = RecentlyUsed()
         """What was answered of templates, by their numbers; these answers never change."""
         self._generation = NEVER
         self._changes = ledger.log.cursor()
@@ -212,9 +212,9 @@ class PodCounts:
         """How much a pod of a template counts."""
         weight = self._weights.get(template.number)
         if weight is None:
-            if len(self._weights) >= max(WEIGHTS_KEPT, 2 * len(self.ledger.running)):
-                self._weights.clear()
-            weight = self._weights[template.number] = self._matches(template)
+            weight = self._matches(template)
+            room = max(WEIGHTS_CACHED, 2 * len(self.ledger.running))
+            self._weights.put(template.number, weight, room)
         return weight
 
     def added_by(self, change: PodChange) -> int:

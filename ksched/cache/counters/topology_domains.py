@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from ksched.cache.change_log import ChangeLog
 from ksched.cache.interning import Vocabulary
+from ksched.tuning import MANY_CHANGES
 
 if TYPE_CHECKING:
     from ksched.cache.node_table import NodeRows, NodeTable
@@ -29,9 +30,6 @@ ABSENT = 0
 
 OUTSIDE = -1
 """Where a row counts that is not eligible, or not there."""
-
-MANY = 64
-"""From this many changed nodes on, and more in large clusters, looking at all is quicker."""
 
 
 class TopologyDomains:
@@ -126,7 +124,7 @@ class TopologyDomains:
         if (
             moved is None
             or column.vocabulary is not self._vocabulary
-            or len(moved) > MANY + size // 8
+            or len(moved) > MANY_CHANGES + size // 8
         ):
             self._start_over()
         else:

@@ -21,15 +21,13 @@ from ksched.framework import (
     template_fact,
 )
 from ksched.framework.plugins import names
+from ksched.tuning import FEW_IMAGES
 
 MIB = 1024 * 1024
 MIN_THRESHOLD = 23 * MIB
 """Images that add up to less are fetched so fast that their place does not matter."""
 MAX_CONTAINER_THRESHOLD = 1000 * MIB
 """What one container may contribute at most."""
-
-FEW_IMAGES = 8
-"""Up to this many images are looked for one by one; for more, each node's are looked through."""
 
 
 def _images_epoch(snapshot: Snapshot) -> int:

@@ -35,19 +35,10 @@ from ksched.framework.plugins.node_matching import (
     preference,
 )
 from ksched.framework.time_slices import Steps, at_once
-
-LARGE = 256
-"""From this many terms and requirements on they are asked in slices; so many take a millisecond or
-two."""
+from ksched.tuning import FEW_CHANGED_NODES, LARGE_SELECTOR, REQUIREMENTS_PER_STEP
 
 MAX_PROBLEMS = 16
 """So many problems of a selector are told."""
-
-_STEP = 16
-"""Terms that are looked at between two pauses."""
-
-_FEW = 32
-"""Up to this many changed nodes are asked about one by one."""
 
 
 class LargeTerms:
@@ -88,7 +79,7 @@ class LargeTerms:
             changes = self._begin(table)
         yield from self._asking()
         changed = changes.changes()
-        if changed is None or len(changed) > _FEW:
+        if changed is None or len(changed) > FEW_CHANGED_NODES:
             self._begin(table)
             yield from self._asking()
         else:
@@ -130,7 +121,7 @@ class LargeTerms:
                     self.problems += found.problems[:MAX_PROBLEMS]
             self._read += 1
             work += _size(term)
-            if work >= _STEP:
+            if work >= REQUIREMENTS_PER_STEP:
                 work = 0
                 yield
 
@@ -155,7 +146,7 @@ class LargeTerms:
         while self._asked < len(compiled):
             weight, term = compiled[self._asked]
             first = self._asked_requirements
-            part = term.requirements[first : first + _STEP]
+            part = term.requirements[first : first + REQUIREMENTS_PER_STEP]
             self._matched = matched = both(self._matched, matcher.all_of(part))
             self._asked_requirements += len(part)
             if matched is False or self._asked_requirements == len(term.requirements):
@@ -164,7 +155,7 @@ class LargeTerms:
                 self._asked += 1
                 self._asked_requirements, self._matched = 0, True
             work += len(part)
-            if work >= _STEP:
+            if work >= REQUIREMENTS_PER_STEP:
                 work = 0
                 yield
         self._matcher = None
@@ -193,7 +184,7 @@ class NodeDemand:
         required = None if affinity is None else affinity.required
         terms = required.node_selector_terms if required is not None else []
         self._large: LargeTerms | None = None
-        if sum(map(_size, terms)) < LARGE:
+        if sum(map(_size, terms)) < LARGE_SELECTOR:
             self._compiled = compile_required(spec)
         else:
             self._compiled = RequiredNodeAffinity(tuple(spec.node_selector.items()))
@@ -263,7 +254,7 @@ class NodePreference:
         terms = affinity.preferred if affinity is not None else None
         self._compiled: PreferredTerms | None = None
         self._large: LargeTerms | None = None
-        if terms is not None and sum(_size(one.preference) for one in terms) >= LARGE:
+        if terms is not None and sum(_size(one.preference) for one in terms) >= LARGE_SELECTOR:
             self._large = LargeTerms([(one.weight, one.preference) for one in terms], "")
         elif terms is not None:
             self._compiled = compile_preferred(terms)

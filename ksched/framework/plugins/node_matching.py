@@ -21,14 +21,12 @@ from ksched.api.node_selectors import (
     parse_int64,
 )
 from ksched.framework import ClassColumn, NodeRows
+from ksched.tuning import LOOK_EVERY
 
 Bools = NDArray[np.bool_]
 Ints = NDArray[np.int64]
 Matched = Bools | bool
 """An element for each node, or the same of all nodes."""
-
-_LOOK_EVERY = 8
-"""After so many array operations it is worth looking whether all is decided."""
 
 
 def matches_required(required: RequiredNodeAffinity, nodes: NodeRows) -> Bools:
@@ -79,7 +77,7 @@ class NodeMatcher:
                 continue
             matched = found if matched is False else matched | found
             asked += 1
-            if not asked % _LOOK_EVERY and np.all(matched):
+            if not asked % LOOK_EVERY and np.all(matched):
                 return True
         return matched
 
@@ -107,7 +105,7 @@ class NodeMatcher:
                 continue
             matched = both(matched, found)
             asked += 1
-            if not asked % _LOOK_EVERY and not np.any(matched):
+            if not asked % LOOK_EVERY and not np.any(matched):
                 return False
         return matched
 

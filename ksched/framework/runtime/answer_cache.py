@@ -6,20 +6,16 @@ from collections.abc import Hashable
 from weakref import WeakValueDictionary
 
 from ksched.cache.pod_info import PodInfo, PodSignature
-from ksched.cache.recently_used import RecentlyUsed
+from ksched.cache.recently_used import RecentlyUsed, room_for
 from ksched.cache.snapshot import Snapshot
 from ksched.framework.cycle_state import CycleState
 from ksched.framework.runtime.filter_columns import FilterColumns, Work
 from ksched.framework.runtime.framework import Framework
 from ksched.framework.runtime.guard import PluginFailure
 from ksched.framework.runtime.score_columns import ScoreColumns
-
-KEPT_GROUPS = 1024
+from ksched.tuning import COLUMNS_BYTES
 
 WANTED_GROUP = "a group that can be looked up"
-
-KEPT_BYTES = 48 << 20
-"""Memory for all kept columns of a profile."""
 
 
 class CachedColumns:
@@ -81,8 +77,8 @@ class AnswerCache:
             columns = CachedColumns(self._framework, self._snapshot, self._work, seed)
             self._newest[pod.template.shape] = columns
             per_node = 8 * (len(self._framework.scores) + 5)
-            room = KEPT_BYTES // (per_node * max(len(self._snapshot), 1))
-            self._columns.put(key, columns, min(max(room, 8), KEPT_GROUPS))
+            room = room_for(COLUMNS_BYTES, per_node * max(len(self._snapshot), 1))
+            self._columns.put(key, columns, room)
         return columns
 
     def sweep(self) -> None:

@@ -11,14 +11,12 @@ from numpy.typing import NDArray
 from ksched.framework.runtime.guard import Hook, PluginFailure
 from ksched.framework.status import Code, Status
 from ksched.framework.verdicts import CodesOfNodes, Verdicts
+from ksched.tuning import FEW_ROWS
 
 Codes = NDArray[np.int32]
 
 NO_RANK = 1 << 14
 """Rank of code 0: later than every plugin."""
-
-FEW = 16
-"""Up to this many rows are handled one by one: an array operation costs as much."""
 
 
 class _Translation(NamedTuple):
@@ -125,7 +123,7 @@ def _are_codes(codes: object, count: int) -> bool:
 
 
 def _range(codes: CodesOfNodes) -> tuple[int, int]:
-    if len(codes) > FEW:
+    if len(codes) > FEW_ROWS:
         return int(codes.min()), int(codes.max())
     few = codes.tolist()
     return (min(few), max(few)) if few else (0, 0)

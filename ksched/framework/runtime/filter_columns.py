@@ -17,25 +17,22 @@ from ksched.cache.change_log import ChangeLog
 from ksched.cache.node_info import Amounts
 from ksched.cache.node_table import NodeRows, NodeTable
 from ksched.cache.pod_info import PodInfo
+from ksched.cache.recently_used import RecentlyUsed
 from ksched.framework.cycle_state import CycleState
 from ksched.framework.depends_on import CACHED_SCOPES, FilterDependsOn, Scope
 from ksched.framework.diagnosis import Diagnosis
-from ksched.framework.runtime.codes import FEW, CodeBook, Codes
+from ksched.framework.runtime.codes import CodeBook, Codes
 from ksched.framework.runtime.guard import Hook
 from ksched.framework.status import Status
 from ksched.framework.verdicts import ChangedVerdicts
+from ksched.tuning import AMOUNTS_CACHED, FEW_ROWS, FLIPS_LOGGED
 
 Rows = NDArray[np.intp]
 
 # Members of an enumeration are looked up slowly, and these are asked for in every cycle.
 _NODE, _RESOURCES, _CLUSTER = Scope.NODE, Scope.RESOURCES, Scope.CLUSTER
 
-MEMO_LIMIT = 4096
-
 NO_ROWS: Rows = np.zeros(0, np.intp)
-
-FLIPS_LIMIT = 64
-"""How many changes of the feasible set are remembered; who missed more looks at all rows."""
 
 
 class FilterEntry:
@@ -135,10 +132,10 @@ class FilterColumns:
         self._row_changes = table.row_log.cursor()
         self._count = 0
         self._columns: list[_Column] = []
-        self._by_amounts: dict[Amounts, int] = {}
+        self._by_amounts: RecentlyUsed[Amounts, int] = RecentlyUsed()
         self._codes = np.zeros(0, np.int32)
         self._feasible: Rows | None = None
-        self.flips: ChangeLog[Rows | list[int]] = ChangeLog(FLIPS_LIMIT)
+        self.flips: ChangeLog[Rows | list[int]] = ChangeLog(FLIPS_LOGGED)
         """Rows that became feasible or ceased to be; forgets when it may be any."""
         self.rejection: Diagnosis | None = None
         """Why the last attempt found no node, while that is still true."""
@@ -210,7 +207,7 @@ class FilterColumns:
         self._node_changes.go_to(seed._node_changes)
         self._row_changes.go_to(seed._row_changes)
         self.book = seed.book.fork()
-        self._by_amounts = dict(seed._by_amounts)
+        self._by_amounts = seed._by_amounts.copy()
         by_scope = {column.scope: column for column in seed._columns if column.scope != _CLUSTER}
         for column in self._columns:
             if column.scope is not _CLUSTER:
@@ -293,7 +290,7 @@ class FilterColumns:
             changed = np.union1d(changed, node_rows)
         if len(changed):
             self._ask(column, state, pod, changed)
-            self._combine_some(changed.tolist() if len(changed) <= FEW else changed)
+            self._combine_some(changed.tolist() if len(changed) <= FEW_ROWS else changed)
         return mark
 
     def _changes(
@@ -323,7 +320,7 @@ class FilterColumns:
         # Signed: numpy makes fractions of unsigned rows and signed ones.
         if type(rows) is not np.ndarray or rows.ndim != 1 or rows.dtype.kind != "i":
             return False
-        if len(rows) <= FEW:
+        if len(rows) <= FEW_ROWS:
             few = rows.tolist()
             return not few or (min(few) >= 0 and max(few) < self._count)
         return bool(rows.min() >= 0 and rows.max() < self._count)
@@ -345,7 +342,7 @@ class FilterColumns:
             column.numbers[status] = number
         if number:
             column.has_rejected = True
-        if len(rows) <= FEW:
+        if len(rows) <= FEW_ROWS:
             few = rows.tolist()
             for row in few:
                 column.codes[row] = number
@@ -394,10 +391,8 @@ class FilterColumns:
         if not new:
             return
         self._ask(column, state, pod, np.array(new, np.intp))
-        if len(known) > MEMO_LIMIT:
-            known.clear()
         for row in new:
-            known[infos[row].amounts] = int(target[row])
+            known.put(infos[row].amounts, int(target[row]), AMOUNTS_CACHED)
 
     # -- combining ------------------------------------------------------------------------------
 
@@ -405,7 +400,7 @@ class FilterColumns:
         rejecting = [column.codes for column in self._columns if column.has_rejected]
         if not rejecting:
             return
-        if len(rows) > FEW:
+        if len(rows) > FEW_ROWS:
             many = np.asarray(rows, np.intp)
             self._take_over(many, self._first_of([codes[many] for codes in rejecting]))
             return

@@ -15,19 +15,19 @@ from numpy.typing import NDArray
 from ksched.cache.node_info import Amounts
 from ksched.cache.node_table import NodeRows
 from ksched.cache.pod_info import PodInfo
+from ksched.cache.recently_used import RecentlyUsed
 from ksched.cache.snapshot import Snapshot
 from ksched.framework.cycle_state import CycleState
 from ksched.framework.depends_on import Scope, ScoreDependsOn
 from ksched.framework.interface import MAX_NODE_SCORE, MIN_NODE_SCORE
-from ksched.framework.runtime.codes import FEW
 from ksched.framework.runtime.filter_columns import (
-    MEMO_LIMIT,
     FilterColumns,
     Rows,
     Work,
 )
 from ksched.framework.runtime.guard import Hook, failure
 from ksched.framework.verdicts import ClassScores
+from ksched.tuning import AMOUNTS_CACHED, FEW_ROWS
 
 Scores = NDArray[np.int64]
 
@@ -171,7 +171,7 @@ class ScoreColumns:
         self._by_resources: list[ScoreEntry] = []
         self._by_row: list[ScoreEntry] = []
         self._by_epoch: list[tuple[ScoreEntry, Hook]] = []
-        self._by_amounts: dict[Amounts, int] = {}
+        self._by_amounts: RecentlyUsed[Amounts, int] = RecentlyUsed()
         """The weighted sum of what ``_by_resources`` say of a node with these amounts."""
         self._resource_sums: list[int] = []
         """The same of every row."""
@@ -295,7 +295,7 @@ class ScoreColumns:
         self._reset(skipped, seed._count)
         self._node_changes.go_to(seed._node_changes)
         self._row_changes.go_to(seed._row_changes)
-        self._epochs, self._by_amounts = dict(seed._epochs), dict(seed._by_amounts)
+        self._epochs, self._by_amounts = dict(seed._epochs), seed._by_amounts.copy()
         self._resource_sums = list(seed._resource_sums)
         self._raw = {name: scores.copy() for name, scores in seed._raw.items()}
         self._uniform = dict(seed._uniform)
@@ -342,11 +342,10 @@ class ScoreColumns:
         if not new:
             return
         rated = self._rate_resources(state, pod, np.array(new, np.intp)).tolist()
-        if len(known) > MEMO_LIMIT:
-            known.clear()
         for row, total in zip(new, rated, strict=True):
             self._fixed[row] += total - sums[row]
-            sums[row] = known[infos[row].amounts] = total
+            sums[row] = total
+            known.put(infos[row].amounts, total, AMOUNTS_CACHED)
 
     def _rate_resources(self, state: CycleState, pod: PodInfo, rows: Rows | None) -> Scores:
         """Ask for what hangs on amounts alone, of some rows or (None) of all; weighted sums."""
@@ -365,7 +364,7 @@ class ScoreColumns:
     def _add_up(self, total: Scores, rows: Rows | list[int]) -> None:
         """Refresh the totals of changed rows."""
         codes = self._filters.codes
-        if len(rows) > FEW:
+        if len(rows) > FEW_ROWS:
             many = np.asarray(rows, np.intp)
             scores = self._fixed[many] + self._normalized[many]
             total[many] = np.where(codes[many] == 0, scores, -1)

@@ -170,7 +170,7 @@ def test_stops_at_the_same_candidates(num_candidates: int, batch: int, seed: int
     pod = case.pod.obj()
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(dry_run, "BATCH", batch)
+        patch.setattr(dry_run, "NODES_PER_DRY_RUN", batch)
         by_columns = run(_find(decider, pod, DryRun, num_candidates))
     everything = run(_find(decider, pod, ExactDryRun, 1000))
 

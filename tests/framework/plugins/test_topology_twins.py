@@ -188,7 +188,7 @@ class Life:
 def many_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Treat rows as a large cluster's are: all at once, however few."""
     for module in (codes, filter_columns, score_columns):
-        monkeypatch.setattr(module, "FEW", 0)
+        monkeypatch.setattr(module, "FEW_ROWS", 0)
 
 
 @settings(max_examples=40, deadline=None)

@@ -30,12 +30,11 @@ from ksched.framework.plugins.default_preemption.budgets import DisruptionBudget
 from ksched.framework.plugins.default_preemption.candidates import Candidate, by_importance
 from ksched.framework.plugins.default_preemption.evictable import Evictable, ReprieveOrder
 from ksched.framework.time_slices import TimeSlice
+from ksched.tuning import NODES_PER_DRY_RUN
 
 Rows = NDArray[np.intp]
 
 NO_VICTIMS = unresolvable("No preemption victims found for incoming pod")
-BATCH = 64
-"""Nodes that take back their pods together."""
 
 
 class Findings(Struct):
@@ -134,7 +133,7 @@ class DryRun:
         while position < len(rows) and not findings.is_enough:
             found = len(findings.candidates)
             # Not more than needed, unless only violating ones were found so far.
-            size = min(max(findings.num_candidates - found, 1), BATCH)
+            size = min(max(findings.num_candidates - found, 1), NODES_PER_DRY_RUN)
             batch = rows[position : position + size]
             position += len(batch)
             for outcome in await self._reprieve_together(batch):

@@ -15,9 +15,7 @@ from ksched.framework import NodeInfo, PodInfo
 from ksched.framework.plugins.default_preemption.budgets import DisruptionBudgets
 from ksched.framework.plugins.default_preemption.candidates import by_importance
 from ksched.framework.time_slices import TimeSlice
-
-PRIORITIES_CACHED = 8
-ORDERS_CACHED = 512
+from ksched.tuning import EVICTABLE_PRIORITIES_CACHED, ORDERS_CACHED
 
 
 class ReprieveOrder(NamedTuple):
@@ -41,7 +39,7 @@ class Evictable:
         self._priority = priority
         self._table = table
         self._changes = table.row_log.cursor()
-        self._reprieve_orders: dict[int, ReprieveOrder] = {}
+        self._reprieve_orders: RecentlyUsed[int, ReprieveOrder] = RecentlyUsed()
         self.staying = np.zeros((REQUESTED, 0), np.int64)
         """What all other pods take. Lines as in ``DryRunTable.amounts``; a missing one is zero."""
 
@@ -68,9 +66,8 @@ class Evictable:
             or kept.generation != budgets.generation
             or kept.amounts.shape[1] != self.staying.shape[0]
         ):
-            if len(self._reprieve_orders) >= ORDERS_CACHED:
-                self._reprieve_orders.clear()
-            kept = self._reprieve_orders[row] = self._order(info, budgets)
+            kept = self._order(info, budgets)
+            self._reprieve_orders.put(row, kept, ORDERS_CACHED)
         return kept
 
     def _order(self, info: NodeInfo, budgets: DisruptionBudgets) -> ReprieveOrder:
@@ -113,7 +110,7 @@ class EvictableByPriority:
         kept = self._cached.get(priority)
         if kept is None:
             kept = Evictable(priority, table)
-            self._cached.put(priority, kept, PRIORITIES_CACHED)
+            self._cached.put(priority, kept, EVICTABLE_PRIORITIES_CACHED)
         return kept
 
     def sweep(self) -> None:

@@ -9,10 +9,11 @@ import numpy as np
 
 from ksched.api.objects import Labels, Namespace
 from ksched.cache.counters.domain_counts import DomainCounts
-from ksched.cache.counters.pod_counts import WEIGHTS_KEPT, PodCounts, PodLedger
+from ksched.cache.counters.pod_counts import PodCounts, PodLedger
 from ksched.cache.counters.topology_domains import ABSENT, Ints, TopologyDomains
 from ksched.cache.labels import NodeLabels
 from ksched.cache.listers import Lister
+from ksched.cache.recently_used import RecentlyUsed
 from ksched.framework import (
     SUCCESS,
     NodeInfo,
@@ -24,9 +25,8 @@ from ksched.framework import (
     unschedulable,
 )
 from ksched.framework.plugins.domain_verdicts import ChangedDomains, Codes, DomainVerdicts
-from ksched.framework.plugins.inter_pod_affinity.meant import MANY, counting, pods_meant_by_any
+from ksched.framework.plugins.inter_pod_affinity.meant import counting, pods_meant_by_any
 from ksched.framework.plugins.inter_pod_affinity.terms import (
-    STEP,
     AffinityTerm,
     MatchedTerms,
     ResolvedTerm,
@@ -37,6 +37,7 @@ from ksched.framework.plugins.inter_pod_affinity.terms import (
     terms_of,
 )
 from ksched.framework.time_slices import Steps
+from ksched.tuning import MANY_TERMS, TERMS_PER_STEP, WEIGHTS_CACHED
 
 NO_AFFINITY = unresolvable("node(s) didn't match pod affinity rules")
 ANTI_AFFINITY = unschedulable("node(s) didn't match pod anti-affinity rules")
@@ -247,7 +248,7 @@ class IncomingTemplate:
         self.existing: frozenset[AffinityTerm] = frozenset()
         """Terms that mean this template: of pods in the cluster, and its own, which the next pod of
         this template will find there."""
-        self._meant_by: dict[int, Mapping[str, int]] = {}
+        self._meant_by: RecentlyUsed[int, Mapping[str, int]] = RecentlyUsed()
         self.kept: RequiredTerms | None = None
 
     @property
@@ -284,12 +285,12 @@ class IncomingTemplate:
             near[resolve(term, self._namespaces)] = None
             if not absent and term.topology_key not in self._labels:
                 absent = term.topology_key
-            if not number % STEP:
+            if not number % TERMS_PER_STEP:
                 yield
         for number, term in enumerate(self._terms[1]):
             if term.topology_key in self._labels:
                 apart[resolve(term, self._namespaces)] = None
-            if not number % STEP:
+            if not number % TERMS_PER_STEP:
                 yield
         own = OwnTerms(tuple(near), tuple(apart), absent_key=absent)
         before, self.own = (
@@ -322,14 +323,13 @@ class IncomingTemplate:
             return _NOTHING
         found = self._meant_by.get(other.number)
         if found is None:
-            if len(self._meant_by) >= WEIGHTS_KEPT:
-                self._meant_by.clear()
             template, labels = self.template, self.namespace_labels
-            found = self._meant_by[other.number] = {
+            found = {
                 key: sum(number for term, number in terms.items() if term.matches(template, labels))
                 for key, terms in carried.items()
                 if key in self._labels
             }
+            self._meant_by.put(other.number, found, WEIGHTS_CACHED)
         return found
 
 
@@ -366,7 +366,7 @@ class RequiredTerms:
     def _kept_apart(self, terms: Sequence[ResolvedTerm]) -> Iterator[DomainCounts]:
         """Counters of the pods that anti-affinity terms mean."""
         ledger = self.ledger
-        if len(terms) < MANY:
+        if len(terms) < MANY_TERMS:
             for term in terms:
                 yield ledger.domain_counts(pods_meant_by((term,), ledger), term.topology_key)
             return

@@ -14,9 +14,6 @@ from ksched.framework import PodTemplate
 from ksched.framework.plugins.inter_pod_affinity.terms import ResolvedTerm
 from ksched.framework.time_slices import Steps
 
-MANY = 16
-"""From this many terms on they are counted together."""
-
 WeightedTerm = tuple[int, ResolvedTerm]
 
 

@@ -15,9 +15,8 @@ from ksched.cache.counters.topology_domains import ABSENT, Ids, Ints, TopologyDo
 from ksched.cache.listers import Lister
 from ksched.framework import MAX_NODE_SCORE, ClassScores, NodeRows, PodTemplate
 from ksched.framework.plugins.inter_pod_affinity.filtering import pods_meant_by
-from ksched.framework.plugins.inter_pod_affinity.meant import MANY, counting, pods_meant_by_any
+from ksched.framework.plugins.inter_pod_affinity.meant import counting, pods_meant_by_any
 from ksched.framework.plugins.inter_pod_affinity.terms import (
-    STEP,
     AffinityTerm,
     MatchedTerms,
     ResolvedTerm,
@@ -28,11 +27,9 @@ from ksched.framework.plugins.inter_pod_affinity.terms import (
     terms_of,
 )
 from ksched.framework.time_slices import Steps
+from ksched.tuning import FEW_DOMAINS_RATED, MANY_TERMS, TERMS_PER_STEP
 
 NEAR, APART = 1, -1
-
-FEW_DOMAINS = 32
-"""Up to this many domains are rated one by one in plain Python."""
 
 ScoredTerm = tuple[int, AffinityTerm]
 """``NEAR`` or ``APART``, and a term; kept apart because they must not cancel each other out."""
@@ -114,7 +111,8 @@ class PreferredAffinity:
         """Raw scores; final ones where a single key divides the nodes into few domains."""
         factors = self._factors
         first = factors[0][1].topology
-        if first.width <= FEW_DOMAINS and all(counter.topology is first for _, counter in factors):
+        is_single = all(counter.topology is first for _, counter in factors)
+        if is_single and first.width <= FEW_DOMAINS_RATED:
             return self._score_domains(first.ids(nodes))
         by_topology: dict[TopologyDomains, Ints] = {}
         for factor, counter in factors:
@@ -226,10 +224,10 @@ class PreferredTerms:
         for number, (sign, weighted) in enumerate(self._own):
             if weighted.term.topology_key in self._labels:
                 own.append((sign, weighted.weight, resolve(weighted.term, self._namespaces)))
-            if not number % STEP:
+            if not number % TERMS_PER_STEP:
                 yield
-        self._own_factors = self._together(own) if len(own) >= MANY else self._one_by_one(own)
-        self.is_counted = len(own) < MANY
+        self._own_factors = self._together(own) if len(own) >= MANY_TERMS else self._one_by_one(own)
+        self.is_counted = len(own) < MANY_TERMS
         self._resolved = resolved
 
     def _one_by_one(self, own: Sequence[tuple[int, int, ResolvedTerm]]) -> Factors:

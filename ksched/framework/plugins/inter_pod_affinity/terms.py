@@ -28,11 +28,9 @@ from ksched.cache.counters.pod_counts import PodLedger
 from ksched.cache.listers import Lister
 from ksched.framework import PodTemplate
 from ksched.framework.time_slices import Steps, at_once
+from ksched.tuning import TERMS_LOGGED, TERMS_PER_STEP
 
 T = TypeVar("T", bound=Hashable)
-
-STEP = 64
-"""Terms, and requirements of terms, that are looked at between two pauses."""
 
 
 class Kind(NamedTuple):
@@ -156,12 +154,12 @@ def _compiled(
         work = 0
         for term in terms:
             requirements = _size(term)
-            if requirements > STEP:
+            if requirements > TERMS_PER_STEP:
                 found.append((yield from _compiling_large(template.namespace, term)))
             else:
                 found.append(_compile(template.namespace, term))
             work += 1 + requirements
-            if work >= STEP:
+            if work >= TERMS_PER_STEP:
                 work = 0
                 yield
     except InvalidSelector as problem:
@@ -198,7 +196,7 @@ def _compiling_selector(selector: LabelSelector | None) -> Steps[Selector]:
     found: list[Requirement] = []
     for requirement in requirements_of(selector):
         found.append(requirement)
-        if not len(found) % STEP:
+        if not len(found) % TERMS_PER_STEP:
             yield
     return selector_of(found)
 
@@ -280,7 +278,7 @@ class TermIndex(Generic[T]):
         """Terms by the labels of pods that their selectors ask for."""
         self._matched: WeakValueDictionary[Hashable, MatchedTerms[T]] = WeakValueDictionary()
         self._sets: WeakValueDictionary[int, frozenset[T]] = WeakValueDictionary()
-        self.log: ChangeLog[T] = ChangeLog(limit=1024)
+        self.log: ChangeLog[T] = ChangeLog(TERMS_LOGGED)
         """Terms that came or went."""
         self._swept = 0
 
@@ -455,9 +453,9 @@ class MatchedTerms(Generic[T]):
         if not self._changes.is_current:
             self._take_over_changes()
         while self._to_ask:
-            part = self._to_ask[-STEP:]
+            part = self._to_ask[-TERMS_PER_STEP:]
             self._new += [term for term in part if term in index and self._is_meant(term)]
-            del self._to_ask[-STEP:]
+            del self._to_ask[-TERMS_PER_STEP:]
             yield
         if self._new:
             self.found, self._new = index.share(self.found.union(self._new)), []

@@ -10,11 +10,9 @@ from numpy.typing import NDArray
 from ksched.cache.counters.topology_domains import ABSENT, Bools, Ints
 from ksched.framework import MAX_NODE_SCORE, ClassScores, NodeRows
 from ksched.framework.plugins.pod_topology_spread.constraints import HOSTNAME, TrackedConstraint
+from ksched.tuning import FEW_DOMAINS_RATED
 
 Floats = NDArray[np.float64]
-
-FEW_DOMAINS = 32
-"""Up to this many domains are rated one by one in plain Python."""
 
 
 class SoftSpread:
@@ -65,7 +63,7 @@ class SoftSpread:
         """Raw scores; final ones where a single constraint divides the nodes into few domains."""
         if len(self._tracked) == 1 and self._tracked[0].constraint.topology_key != HOSTNAME:
             by_domain = rounded(self._by_domain(0))
-            if self._ignored is None and len(by_domain) <= FEW_DOMAINS:
+            if self._ignored is None and len(by_domain) <= FEW_DOMAINS_RATED:
                 return self._score_domains(by_domain.tolist())
             return by_domain.take(self._ids[0])
         total = np.zeros(len(nodes))
