@@ -222,9 +222,7 @@ def main() -> None:
         [64, 256, 690, 2000],
         changed_pods,
     )
-    compare(
-        "MANY_CHANGES: nodes of 5,000, one by one / anew", [64, 256, 690, 2000], changed_nodes
-    )
+    compare("MANY_CHANGES: nodes of 5,000, one by one / anew", [64, 256, 690, 2000], changed_nodes)
     compare("FEW_IMAGES: on 5,000 nodes, by image / by node", [1, 4, 8, 16, 32], images)
     compare("LARGE_SELECTOR: compile / ask 5,000 nodes", [16, 64, 256], large_selector)
     compare("TERMS_PER_STEP: compile", [16, 64, 256], terms)
