@@ -45,7 +45,7 @@ LAYERS: list[set[str]] = [
     {"ksched.web"},
     {"ksched.daemon"},
     {"ksched.testing"},
-    {"ksched.demo", "ksched.benchmark"},
+    {"ksched.demo", "ksched.benchmark", "ksched.pytest_plugin"},
     {"ksched.commands"},
     {"ksched.cli"},
     {"ksched.__main__"},
@@ -129,6 +129,7 @@ THIRD_PARTY = {
     "ksched.testing": {"anyio", "msgspec", "numpy"},
     "ksched.demo": {"anyio", "msgspec", "rich"},
     "ksched.benchmark": {"msgspec"},
+    "ksched.pytest_plugin": {"pytest"},
     "ksched.commands": {"anyio", "msgspec", "rich", "uvloop"},
 }
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -20,7 +21,12 @@ def examples() -> dict[str, Any]:
     return names
 
 
-TESTS = {name: test for name, test in examples().items() if name.startswith("test_")}
+# Those with fixtures are run by pytest itself, in tests/test_pytest_plugin.py.
+TESTS = {
+    name: test
+    for name, test in examples().items()
+    if name.startswith("test_") and not inspect.signature(test).parameters
+}
 
 
 @pytest.mark.parametrize("test", TESTS.values(), ids=TESTS.keys())
