@@ -65,7 +65,8 @@ async def leading(c: Cluster) -> AsyncIterator[None]:
 
 async def measure(workload: str, nodes: int, pods: int) -> str:
     loop_lags, renewals = Lags(), Lags()
-    async with cluster(nodes=[node(index) for index in range(nodes)]) as c:
+    fleet = [node(index) for index in range(nodes)]
+    async with cluster(fleet, check_declarations=False) as c:
         await c.settle()
         async with leading(c), asyncio.TaskGroup() as tasks:
             probing = tasks.create_task(probe(loop_lags))

@@ -26,7 +26,13 @@ from ksched.framework.plugins.in_tree import IN_TREE
 from ksched.framework.queued_pod import QueuedPodInfo
 from ksched.framework.runtime.guard import PluginFailure
 from ksched.framework.runtime.permit_calls import PermitCalls
-from ksched.framework.runtime.profiles import FrameworkHandle, Profile, build_profiles
+from ksched.framework.runtime.pipeline import Pipeline
+from ksched.framework.runtime.profiles import (
+    FrameworkHandle,
+    MakePipeline,
+    Profile,
+    build_profiles,
+)
 from ksched.framework.runtime.registry import Registry, merge
 from ksched.framework.runtime.waiting_pods import WaitingPods
 from ksched.metrics import Metrics
@@ -80,6 +86,7 @@ class Decider:
         registry: Registry | None = None,
         clock: Clock | None = None,
         seed: int = 0,
+        make_pipeline: MakePipeline = Pipeline,
     ) -> None:
         self.clock = clock or VirtualClock()
         self.cache = SchedulerCache(lambda: 0.0)
@@ -113,6 +120,7 @@ class Decider:
             snapshot=self.cache.snapshot,
             now=self.clock.now,
             metrics=metrics,
+            make_pipeline=make_pipeline,
         )
         self.cycle = SchedulingCycle(
             cache=self.cache,

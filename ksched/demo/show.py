@@ -68,7 +68,13 @@ async def show(
     plugins = {GangPermit.name: GangPermit}
     async with (
         _notices(board),
-        cluster(plugins=plugins, seed=options.seed, kubelet=True, observer=board) as running,
+        cluster(
+            plugins=plugins,
+            seed=options.seed,
+            kubelet=True,
+            check_declarations=False,
+            observer=board,
+        ) as running,
         _listening(running, options.port) as hint,
     ):
         performance = _Show(options, running, board)

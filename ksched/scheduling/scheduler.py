@@ -36,8 +36,14 @@ from ksched.framework.plugins.in_tree import IN_TREE
 from ksched.framework.queued_pod import QueuedPodInfo
 from ksched.framework.runtime import registry as registries
 from ksched.framework.runtime.permit_calls import PermitCalls
+from ksched.framework.runtime.pipeline import Pipeline
 from ksched.framework.runtime.pre_binding import PreBindingPods
-from ksched.framework.runtime.profiles import FrameworkHandle, Profile, build_profiles
+from ksched.framework.runtime.profiles import (
+    FrameworkHandle,
+    MakePipeline,
+    Profile,
+    build_profiles,
+)
 from ksched.framework.runtime.waiting_pods import WaitingPods
 from ksched.metrics import Metrics
 from ksched.queue.activations import Activations
@@ -82,7 +88,8 @@ class Scheduler:
 
     ``registry`` adds out-of-tree plugins to the in-tree ones and to those of installed packages.
     The same ``seed`` on the same events makes the same choices. A ``fence`` keeps back what only
-    a leader may write; Events are no decisions and pass.
+    a leader may write; Events are no decisions and pass. ``make_pipeline`` may bring one that
+    checks what plugins declare (``framework.runtime.declaration_checks``).
     """
 
     def __init__(
@@ -98,6 +105,7 @@ class Scheduler:
         observer: Observer | None = None,
         metrics: Metrics | None = None,
         fence: WriteFence | None = None,
+        make_pipeline: MakePipeline = Pipeline,
     ) -> None:
         configuration = ignore_extender_resources(configuration or SchedulerConfiguration())
         self.configuration = configuration
@@ -132,7 +140,9 @@ class Scheduler:
         self.pod_status = PodStatusUpdater(self.client, self.clock, self.unexpected_errors)
         self.permit_calls = PermitCalls(activations.activate)
         self.preemption = self._make_preemption(pre_binding, activations, metrics)
-        self.profiles = self._make_profiles(registry or {}, choices, activations, metrics)
+        self.profiles = self._make_profiles(
+            registry or {}, choices, activations, metrics, make_pipeline
+        )
         self.queue = self._make_queue(activations, pod_max_in_unschedulable_seconds, observer)
         self.nodes = NodeHandler(cache=self.cache, queue=self.queue)
         self.pods = self._make_pod_handler()
@@ -180,6 +190,7 @@ class Scheduler:
         rng: random.Random,
         activations: Activations,
         metrics: Metrics,
+        make_pipeline: MakePipeline,
     ) -> dict[str, Profile]:
         def make_handle(profile_name: str, profiles: Mapping[str, Profile]) -> FrameworkHandle:
             return FrameworkHandle(
@@ -206,6 +217,7 @@ class Scheduler:
             snapshot=self.cache.snapshot,
             now=self.clock.now,
             metrics=metrics,
+            make_pipeline=make_pipeline,
         )
 
     def _make_queue(

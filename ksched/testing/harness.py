@@ -38,6 +38,7 @@ from ksched.configuration.plugins import Plugin, PluginSet
 from ksched.configuration.strict_model import API_VERSION
 from ksched.framework.handle import PluginFactory
 from ksched.framework.queued_pod import QueuedPodInfo
+from ksched.framework.runtime.declaration_checks import DeclarationChecks
 from ksched.queue.places import Place, Transition
 from ksched.scheduling.scheduler import Scheduler
 from ksched.testing.builders import Builder, make_node
@@ -78,7 +79,9 @@ class Cluster:
         faults: Faults,
         clock: Clock,
         rng: random.Random,
+        checks: DeclarationChecks | None = None,
     ) -> None:
+        self._checks = checks or DeclarationChecks()
         self.server, self.scheduler, self.faults = server, scheduler, faults
         self.clock, self.rng = clock, rng
         self.client = ApiClient(InProcessTransport(server, "test"), clock, rng=rng)
@@ -151,12 +154,20 @@ class Cluster:
         loop = asyncio.get_running_loop()
         if isinstance(loop, VirtualLoop):
             await loop.idle()
-            return
-        quiet, seen = 0, self._activity()
-        while quiet < _QUIET_POLLS:
-            await asyncio.sleep(_POLL_SECONDS)
-            before, seen = seen, self._activity()
-            quiet = quiet + 1 if seen == before else 0
+        else:
+            quiet, seen = 0, self._activity()
+            while quiet < _QUIET_POLLS:
+                await asyncio.sleep(_POLL_SECONDS)
+                before, seen = seen, self._activity()
+                quiet = quiet + 1 if seen == before else 0
+        self.raise_false_declaration()
+
+    def raise_false_declaration(self) -> None:
+        """Raise ``FalseDeclaration`` if a plugin's declaration was found not to be true."""
+        if self._checks.found:
+            found = self._checks.found[0]
+            self._checks.found.clear()
+            raise found
 
     async def advance(self, seconds: float) -> None:
         """Let time pass, and settle."""
@@ -261,6 +272,7 @@ async def cluster(
     kubelet: bool = False,
     faults: Faults | None = None,
     start: bool = True,
+    check_declarations: bool = True,
     **options: Any,
 ) -> AsyncIterator[Cluster]:
     """Run a scheduler on an embedded API server until the block ends.
@@ -271,12 +283,19 @@ async def cluster(
     not mention are enabled in every profile. ``faults`` come between the scheduler and the server.
     With ``start=False`` the scheduler is built and left to the caller, who runs ``watch`` and
     ``schedule``. ``options`` go to the ``Scheduler``.
+
+    Every attempt calls the columnar plugins again for what is cached; if a plugin's declaration was
+    not true, its attempt fails, and so does the next ``settle`` or ``advance``, or the block at its
+    end, with ``FalseDeclaration``. ``check_declarations=False`` leaves the cached answers alone.
     """
     is_virtual = isinstance(asyncio.get_running_loop(), VirtualLoop)
     clock: Clock = VirtualClock() if is_virtual else LoopClock()
     faults = Faults(seed=seed) if faults is None else faults
     server = ApiServer(clock, seed=seed)
     registry = _registry(plugins)
+    checks = DeclarationChecks()
+    if check_declarations:
+        options.setdefault("make_pipeline", checks.make_pipeline)
     scheduler = Scheduler(
         InProcessTransport(server, "system:kube-scheduler", faults),
         _configuration(config, registry),
@@ -286,7 +305,7 @@ async def cluster(
         **options,
     )
     async with AsyncExitStack() as stack:
-        harness = Cluster(server, scheduler, faults, clock, random.Random(seed))
+        harness = Cluster(server, scheduler, faults, clock, random.Random(seed), checks)
         await harness.add_nodes(nodes)
         if kubelet:
             kubelets = Kubelet(InProcessTransport(server, "kubelet"), clock)
@@ -294,6 +313,7 @@ async def cluster(
         if start:
             await stack.enter_async_context(scheduler)
         yield harness
+    harness.raise_false_declaration()
 
 
 @asynccontextmanager

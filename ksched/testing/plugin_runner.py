@@ -2,13 +2,15 @@
 
     run_filter(NodeResourcesFit(), pod, nodes=[node])["n1"].reasons == ("Insufficient cpu",)
 
-Works for plugins at both levels, per node and columnar.
+Works for plugins at both levels, per node and columnar. A plugin that a scheduler would refuse at
+start-up is refused here, and what a columnar one declares its answers to depend on is tried out
+(``declaration_trials``).
 """
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -18,25 +20,37 @@ from ksched.cache.node_info import NodeInfo
 from ksched.cache.pod_info import PodInfo, TemplateRegistry
 from ksched.cache.resource_axis import ResourceAxis
 from ksched.cache.snapshot import Snapshot
+from ksched.errors import ConfigError
 from ksched.framework import (
     SUCCESS,
     ClassScores,
     ClusterEvent,
     CycleState,
+    NodeRows,
     PreFilterResult,
     QueueingHint,
     Status,
     unresolvable,
 )
+from ksched.framework.runtime.plugin_contract import find_problems
+from ksched.testing.declaration_trials import Answers, DeclarationTrial
 
 
 class PluginBench:
     """A snapshot of some nodes and the pods on them, and attempts to place a pod there.
 
-    ``existing_pods`` are on the nodes that their ``spec.nodeName`` says.
+    ``existing_pods`` are on the nodes that their ``spec.nodeName`` says. Plugins' declarations are
+    checked unless ``check_declarations`` is False.
     """
 
-    def __init__(self, nodes: Iterable[Node], existing_pods: Iterable[Pod] = ()) -> None:
+    def __init__(
+        self,
+        nodes: Iterable[Node],
+        existing_pods: Iterable[Pod] = (),
+        *,
+        check_declarations: bool = True,
+    ) -> None:
+        self._check_declarations = check_declarations
         axis = ResourceAxis()
         self.templates = TemplateRegistry(axis)
         self.snapshot = Snapshot(axis)
@@ -59,14 +73,16 @@ class PluginBench:
         status, only = self._pre_filter(plugin, state, info)
         if not status.is_success:
             return dict.fromkeys(nodes.names, SUCCESS if status.is_skip else status)
-        if hasattr(plugin, "filter_nodes"):
-            verdicts = plugin.filter_nodes(state, info, nodes)
-            by_code = (SUCCESS, *verdicts.statuses)
-            answers = dict(
-                zip(nodes.names, (by_code[code] for code in verdicts.codes), strict=True)
-            )
-        else:
-            answers = {node.name: plugin.filter(state, info, node) for node in nodes.infos}
+        answers = _verdicts(plugin, state, info, nodes)
+        if self._check_declarations:
+
+            def ask(bench: PluginBench, pod: Pod) -> dict[str, Status] | None:
+                state, info = CycleState(), bench.pod_info(pod)
+                if not bench._pre_filter(plugin, state, info)[0].is_success:
+                    return None
+                return _verdicts(plugin, state, info, bench.snapshot.table.all())
+
+            self._try_out(plugin, "filter_depends_on", pod, answers, ask)
         if only is not None:
             absent = unresolvable(f"node(s) didn't satisfy plugin(s) [{plugin.name}]")
             return {name: answers[name] if name in only else absent for name in answers}
@@ -90,15 +106,44 @@ class PluginBench:
                 return {}
             if not status.is_success:
                 raise PluginRefused(plugin.name, "pre_score", status)
-        if hasattr(plugin, "score_nodes"):
-            scores = plugin.score_nodes(state, info, nodes)
-        else:
-            scores = np.array([plugin.score(state, info, node) for node in nodes.infos], np.int64)
+        scores = _raw_scores(plugin, state, info, nodes)
+        if self._check_declarations and not isinstance(scores, ClassScores):
+
+            def ask(bench: PluginBench, pod: Pod) -> dict[str, int] | None:
+                state, info, nodes = CycleState(), bench.pod_info(pod), bench.snapshot.table.all()
+                if hasattr(plugin, "pre_score") and plugin.pre_score(state, info, nodes).is_skip:
+                    return None
+                raw = _raw_scores(plugin, state, info, nodes)
+                return dict(zip(nodes.names, raw.tolist(), strict=True))
+
+            raw = dict(zip(nodes.names, scores.tolist(), strict=True))
+            self._try_out(plugin, "score_depends_on", pod, raw, ask)
         if isinstance(scores, ClassScores):
             scores = np.array(scores.values, np.int64)[scores.ids]
         elif hasattr(plugin, "normalize"):
             scores = plugin.normalize(state, info, nodes, scores)
         return dict(zip(nodes.names, scores.tolist(), strict=True))
+
+    def _try_out(
+        self,
+        plugin: Any,
+        declaration: str,
+        pod: Pod,
+        answers: Answers,
+        ask: Callable[[PluginBench, Pod], Answers | None],
+    ) -> None:
+        """Check what a plugin declares; see ``declaration_trials``."""
+        if problems := list(find_problems(plugin.name, plugin)):
+            raise ConfigError([f'plugin "{plugin.name}": {problem}' for problem in problems])
+        declared = getattr(plugin, declaration, None)
+        if declared is None:
+            return
+        infos = [self.snapshot.table.infos[self.snapshot.table.rows[name]] for name in answers]
+
+        def variant(nodes: Sequence[Node], pods: Sequence[Pod], pod: Pod) -> Answers | None:
+            return ask(PluginBench(nodes, pods, check_declarations=False), pod)
+
+        DeclarationTrial(plugin.name, declared, infos, pod, answers, variant).run()
 
     def _pre_filter(
         self, plugin: Any, state: CycleState, pod: PodInfo
@@ -111,6 +156,20 @@ class PluginBench:
         if isinstance(answer, PreFilterResult):
             return answer.status, answer.node_names
         return answer, None
+
+
+def _verdicts(plugin: Any, state: CycleState, pod: PodInfo, nodes: NodeRows) -> dict[str, Status]:
+    if not hasattr(plugin, "filter_nodes"):
+        return {node.name: plugin.filter(state, pod, node) for node in nodes.infos}
+    verdicts = plugin.filter_nodes(state, pod, nodes)
+    by_code = (SUCCESS, *verdicts.statuses)
+    return dict(zip(nodes.names, (by_code[code] for code in verdicts.codes), strict=True))
+
+
+def _raw_scores(plugin: Any, state: CycleState, pod: PodInfo, nodes: NodeRows) -> Any:
+    if hasattr(plugin, "score_nodes"):
+        return plugin.score_nodes(state, pod, nodes)
+    return np.array([plugin.score(state, pod, node) for node in nodes.infos], np.int64)
 
 
 class PluginRefused(AssertionError):

@@ -2,18 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable, Sequence
+from functools import partial
+from typing import TypeAlias
 from weakref import WeakValueDictionary
 
+from ksched.cache.node_table import NodeTable
 from ksched.cache.pod_info import PodInfo, PodSignature
 from ksched.cache.recently_used import RecentlyUsed, room_for
 from ksched.cache.snapshot import Snapshot
 from ksched.framework.cycle_state import CycleState
-from ksched.framework.runtime.filter_columns import FilterColumns, Work
+from ksched.framework.runtime.filter_columns import FilterColumns, FilterEntry, Work
 from ksched.framework.runtime.framework import Framework
 from ksched.framework.runtime.guard import PluginFailure
-from ksched.framework.runtime.score_columns import ScoreColumns
+from ksched.framework.runtime.score_columns import ScoreColumns, ScoreEntry
 from ksched.tuning import COLUMNS_BYTES
+
+MakeFilters: TypeAlias = Callable[
+    [Sequence[FilterEntry], NodeTable, Work, FilterColumns | None], FilterColumns
+]
+MakeScores: TypeAlias = Callable[
+    [list[ScoreEntry], Snapshot, FilterColumns, Work, ScoreColumns | None], ScoreColumns
+]
 
 WANTED_GROUP = "a group that can be looked up"
 
@@ -24,14 +34,20 @@ class CachedColumns:
     __slots__ = ("__weakref__", "filters", "scores")
 
     def __init__(
-        self, framework: Framework, snapshot: Snapshot, work: Work, seed: CachedColumns | None
+        self,
+        framework: Framework,
+        snapshot: Snapshot,
+        work: Work,
+        seed: CachedColumns | None,
+        make_filters: MakeFilters,
+        make_scores: MakeScores,
     ) -> None:
         filters = [entry for entry in framework.filters if entry.is_cached]
         scores = [entry for entry in framework.scores if entry.is_cached]
-        self.filters: FilterColumns = FilterColumns(
+        self.filters: FilterColumns = make_filters(
             filters, snapshot.table, work, seed.filters if seed else None
         )
-        self.scores: ScoreColumns = ScoreColumns(
+        self.scores: ScoreColumns = make_scores(
             scores, snapshot, self.filters, work, seed.scores if seed else None
         )
 
@@ -52,10 +68,24 @@ class ActivePlugins:
 class AnswerCache:
     """Finds what is kept for a pod, and bounds it."""
 
-    def __init__(self, framework: Framework, snapshot: Snapshot, work: Work) -> None:
+    def __init__(
+        self,
+        framework: Framework,
+        snapshot: Snapshot,
+        work: Work,
+        make_filters: MakeFilters = FilterColumns,
+        make_scores: MakeScores = ScoreColumns,
+    ) -> None:
+        self._make_columns = partial(
+            CachedColumns,
+            framework,
+            snapshot,
+            work,
+            make_filters=make_filters,
+            make_scores=make_scores,
+        )
         self._framework = framework
         self._snapshot = snapshot
-        self._work = work
         self._columns: RecentlyUsed[Hashable, CachedColumns] = RecentlyUsed()
         self._newest: WeakValueDictionary[PodSignature, CachedColumns] = WeakValueDictionary()
 
@@ -74,7 +104,7 @@ class AnswerCache:
             raise self._blame(state, pod, problem) from problem
         if columns is None:
             seed = self._newest.get(pod.template.shape) if self._framework.groups else None
-            columns = CachedColumns(self._framework, self._snapshot, self._work, seed)
+            columns = self._make_columns(seed)
             self._newest[pod.template.shape] = columns
             per_node = 8 * (len(self._framework.scores) + 5)
             room = room_for(COLUMNS_BYTES, per_node * max(len(self._snapshot), 1))

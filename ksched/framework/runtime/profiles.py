@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
-from typing import Protocol
+from typing import Protocol, TypeAlias
 
 from ksched.api.objects import Node
 from ksched.cache.cache import SchedulerCache
@@ -31,6 +31,10 @@ from ksched.framework.status import SUCCESS, Status
 from ksched.framework.victims import SupportsPreemption, Victims
 from ksched.metrics import Metrics
 from ksched.queue.nominator import Nominator
+
+MakePipeline: TypeAlias = Callable[
+    [Framework, Snapshot, Callable[[], float], ProfileMetrics], Pipeline
+]
 
 
 class Preemptor(Protocol):
@@ -191,6 +195,7 @@ def build_profiles(
     snapshot: Snapshot,
     now: Callable[[], float],
     metrics: Metrics,
+    make_pipeline: MakePipeline = Pipeline,
 ) -> dict[str, Profile]:
     """Build every configured profile, or raise ``ConfigError`` with the problems of all."""
     profiles: dict[str, Profile] = {}
@@ -206,7 +211,7 @@ def build_profiles(
         percentage = configuration.percentage_of_nodes_to_score if own is None else own
         profile_metrics = ProfileMetrics(metrics, one.scheduler_name)
         _measure_waits(framework, profile_metrics)
-        pipeline = Pipeline(framework, snapshot, now, profile_metrics)
+        pipeline = make_pipeline(framework, snapshot, now, profile_metrics)
         profiles[framework.name] = Profile(framework, pipeline, percentage)
     if problems:
         raise ConfigError(problems)
