@@ -21,31 +21,7 @@ from ksched.framework import (
     ScoreDependsOn,
     wait,
 )
-
-METHODS: Final = frozenset(
-    (
-        "events_to_register",
-        "pre_enqueue",
-        "sort_key",
-        "pre_filter",
-        "add_pod",
-        "remove_pod",
-        "filter",
-        "filter_nodes",
-        "post_filter",
-        "pre_score",
-        "score",
-        "score_nodes",
-        "normalize",
-        "reserve",
-        "unreserve",
-        "permit",
-        "pre_bind_pre_flight",
-        "pre_bind",
-        "bind",
-        "post_bind",
-    )
-)
+from ksched.framework.runtime.plugin_contract import ALL_METHODS
 
 
 class Call(NamedTuple):
@@ -89,7 +65,7 @@ class FakePlugin:
         score_depends_on: ScoreDependsOn | None = None,
         **answers: object,
     ) -> None:
-        if unknown := answers.keys() - METHODS:
+        if unknown := answers.keys() - ALL_METHODS:
             raise TypeError(f"fake plugin {name}: no such methods: {', '.join(sorted(unknown))}")
         if "reserve" in answers:
             answers.setdefault("unreserve", None)
