@@ -167,7 +167,7 @@ class _Bench:
             self.scheduler.pods.modified(before, _bound(before, outcome.node_name))
         else:
             plugins = outcome.diagnosis.unschedulable_plugins if outcome.diagnosis else None
-            queue.add_unschedulable(queued, plugins or frozenset())
+            queue.add_unschedulable_if_not_present(queued, plugins or frozenset())
 
     def rows_asked(self) -> int:
         return sum(profile.pipeline.work.rows for profile in self.scheduler.profiles.values())

@@ -78,6 +78,8 @@ def pod_requests(spec: PodSpec) -> dict[str, int]:
 
     All names are kept, also those no node keeps account of. Raises ``ValueError`` naming container
     and resource when a quantity is nonsense.
+
+    kube-scheduler: CalculateResource.
     """
     return _rounded(_total(spec, _spec_requests))
 

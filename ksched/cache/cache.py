@@ -38,6 +38,8 @@ class SchedulerCache:
     """Nodes, the pods on them and the pods assumed to be; publishes them to one snapshot.
 
     ``assume_ttl_seconds`` of 0 never gives up an assumed pod: the watch or ``forget_pod`` decides.
+
+    kube-scheduler: cacheImpl.
     """
 
     def __init__(self, now: Callable[[], float], assume_ttl_seconds: float = 0.0) -> None:
@@ -69,7 +71,10 @@ class SchedulerCache:
         self._add_to_node(pod)
 
     def finish_binding(self, uid: str) -> None:
-        """Start the clock of an assumed pod: its binding was answered, the watch must confirm."""
+        """Start the clock of an assumed pod: its binding was answered, the watch must confirm.
+
+        kube-scheduler: finishBinding.
+        """
         cached = self._assumed.get(uid)
         if cached is not None:
             cached.is_bound = True
@@ -131,6 +136,7 @@ class SchedulerCache:
         return cached.info
 
     def is_assumed(self, uid: str) -> bool:
+        """kube-scheduler: IsAssumedPod."""
         return uid in self._assumed
 
     def get_pod(self, uid: str) -> PodInfo | None:
@@ -174,7 +180,10 @@ class SchedulerCache:
     # -- nodes ----------------------------------------------------------------------------------
 
     def add_node(self, node: Node) -> None:
-        """Add a node or take over a new version. Raises ``InvalidObject`` and keeps the old one."""
+        """Add a node or take over a new version. Raises ``InvalidObject`` and keeps the old one.
+
+        kube-scheduler: AddNode, UpdateNode.
+        """
         info = self._node(node.metadata.name)
         known = len(self._axis)
         try:

@@ -46,6 +46,8 @@ def compare(
 
     ``is_pending`` tells whether the pod of a UID waits to be scheduled. A pod on another node than
     the cache believes is missed there and redundant here.
+
+    kube-scheduler: CompareNodes, ComparePods.
     """
     listed_nodes = {node.metadata.name for node in nodes}
     cached_nodes = set(cache.node_names())

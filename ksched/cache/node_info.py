@@ -159,6 +159,7 @@ class NodeInfo:
         return pod
 
     def _count(self, pod: PodInfo, sign: int) -> None:
+        """kube-scheduler: updateUsedPorts, updatePVCRefCounts."""
         self._amounts = None
         self._add(pod.demand.pairs, sign)
         self.non_zero_cpu += sign * pod.non_zero[CPU]

@@ -52,7 +52,10 @@ class NodeTree:
             del self._zones[zone]
 
     def interleaved(self) -> list[str]:
-        """The first node of each zone, then the second of each, and so on."""
+        """The first node of each zone, then the second of each, and so on.
+
+        kube-scheduler: updateNodeInfoSnapshotList.
+        """
         return [
             name for turn in zip_longest(*self._zones.values()) for name in turn if name is not None
         ]

@@ -133,6 +133,7 @@ class NodeTable:
         self.infos[row] = info
 
     def remove(self, name: str) -> None:
+        """kube-scheduler: removeDeletedNodesFromSnapshot."""
         row = self.rows.pop(name)
         self.labels.replace(self.infos[row].labels, {})
         self._count_images(self.infos[row].images, -1)
@@ -210,6 +211,7 @@ class NodeTable:
             self._ledger.sweep()
 
     def _count_images(self, images: dict[str, int], sign: int) -> None:
+        """kube-scheduler: addNodeImageStates, removeNodeImageStates."""
         for name, size_bytes in images.items():
             state = self.images.get(name)
             if state is None:

@@ -105,6 +105,7 @@ class PodTemplate:
 
     @cached_property
     def has_pod_affinity(self) -> bool:
+        """kube-scheduler: podWithAffinity."""
         affinity = self.spec.affinity
         return affinity is not None and (
             affinity.pod_affinity is not None or affinity.pod_anti_affinity is not None
@@ -112,6 +113,7 @@ class PodTemplate:
 
     @cached_property
     def has_required_anti_affinity(self) -> bool:
+        """kube-scheduler: podWithRequiredAntiAffinity."""
         affinity = self.spec.affinity
         terms: PodAffinity | None = affinity.pod_anti_affinity if affinity else None
         return terms is not None and bool(terms.required)
@@ -135,7 +137,10 @@ def template_fact(compute: Callable[[PodTemplate], T]) -> Callable[[PodTemplate]
 
 
 def host_ports_of(spec: PodSpec) -> tuple[HostPort, ...]:
-    """Ports on the node asked for by containers and sidecars."""
+    """Ports on the node asked for by containers and sidecars.
+
+    kube-scheduler: GetHostPorts.
+    """
     containers = [
         *spec.containers,
         *(one for one in spec.init_containers if one.restart_policy == "Always"),
@@ -245,7 +250,10 @@ class TemplateRegistry:
         self._made = 0
 
     def pod_info(self, pod: Pod) -> PodInfo:
-        """Give a decoded pod its template. Raises ``InvalidObject`` for nonsense quantities."""
+        """Give a decoded pod its template. Raises ``InvalidObject`` for nonsense quantities.
+
+        kube-scheduler: NewPodInfo, SignPod.
+        """
         template = self._intern(pod)
         _share(pod, template)
         status = pod.status

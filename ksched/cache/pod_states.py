@@ -19,7 +19,10 @@ from ksched.cache.pod_info import PodInfo
 
 
 class CachedPod:
-    """A pod on a node, and whether the API server has confirmed it."""
+    """A pod on a node, and whether the API server has confirmed it.
+
+    kube-scheduler: podState.
+    """
 
     __slots__ = ("deadline", "info", "is_assumed", "is_bound")
 

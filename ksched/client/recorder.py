@@ -410,7 +410,10 @@ def _observed(series: _Series) -> _EventSeries:
 
 
 def truncate_note(note: str) -> str:
-    """At most 1024 bytes, cut between characters and marked as cut."""
+    """At most 1024 bytes, cut between characters and marked as cut.
+
+    kube-scheduler: truncateMessage.
+    """
     encoded = note.encode()
     if len(encoded) <= NOTE_LIMIT:
         return note

@@ -83,6 +83,8 @@ def expand_profile(
     ``available`` are the names of the registered plugins. A plugin of upstream's default list that
     is not among them is left out of ``multiPoint``, so that a configuration written out by
     kube-scheduler can be used; any other name must exist. Raises ``ConfigError`` with all problems.
+
+    kube-scheduler: expandMultiPointPlugins, updatePluginList, pluginsNeeded.
     """
     problems: list[str] = []
     multi_point = _available_multi_point(profile.plugins, available, problems)

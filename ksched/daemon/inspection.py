@@ -28,7 +28,10 @@ T = TypeVar("T")
 
 
 def log_queue(scheduler: Scheduler) -> None:
-    """Write every place and its first pods to the log, then what holds pods back elsewhere."""
+    """Write every place and its first pods to the log, then what holds pods back elsewhere.
+
+    kube-scheduler: CacheDumper.dumpSchedulingQueue.
+    """
     counts = scheduler.queue.statistics().by_place()
     for place, pods in scheduler.queue.pending_pods().items():
         log.info("queue", extra={"place": place.value, "pods": counts[place]})
@@ -65,6 +68,8 @@ async def compare_with_api_server(scheduler: Scheduler) -> Differences | None:
     """List the API server and log what only one side knows; ``None`` if it cannot be listed.
 
     A difference counts when it is still there after a while: the first may be news on its way.
+
+    kube-scheduler: CacheComparer.Compare.
     """
     try:
         differences = await _differences(scheduler)

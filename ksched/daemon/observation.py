@@ -80,6 +80,7 @@ class Observation:
             self._incoming("unschedulable", cause)
 
     def decided(self, decision: Decision) -> None:
+        """kube-scheduler: getAttemptsLabel."""
         result, profile = decision.result, decision.profile
         label = _LABELS[result]
         self._attempts_total(label, profile)

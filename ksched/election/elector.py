@@ -75,7 +75,10 @@ class _Taken(Exception):
 
 
 class Elector:
-    """One candidate for a lock. ``run`` may be called again after it has ended."""
+    """One candidate for a lock. ``run`` may be called again after it has ended.
+
+    kube-scheduler: LeaderElector.
+    """
 
     def __init__(
         self,
@@ -106,12 +109,18 @@ class Elector:
 
     @property
     def is_leading(self) -> bool:
-        """Whether the work runs, or is about to end because the lease was lost."""
+        """Whether the work runs, or is about to end because the lease was lost.
+
+        kube-scheduler: IsLeader.
+        """
         return self._is_leading
 
     @property
     def leader(self) -> str:
-        """Who held the lock when it was last looked at; empty if nobody did."""
+        """Who held the lock when it was last looked at; empty if nobody did.
+
+        kube-scheduler: GetLeader.
+        """
         return self._observed.holder_identity if self._observed else ""
 
     def remaining(self) -> float:
@@ -122,7 +131,10 @@ class Elector:
         return max(deadline - self._clock.now(), 0.0)
 
     def problem(self) -> str:
-        """What is wrong, for a health check; nothing while somebody else leads."""
+        """What is wrong, for a health check; nothing while somebody else leads.
+
+        kube-scheduler: LeaderElector.Check.
+        """
         tolerated = self._config.lease_duration_seconds + TOLERATED_SECONDS
         if not self._is_leading or self._clock.now() - self._renewed_at <= tolerated:
             return ""
@@ -155,7 +167,7 @@ class Elector:
     # -- candidate ------------------------------------------------------------------------------
 
     async def _campaign(self) -> None:
-        """Return when the lock is ours."""
+        """Return when the lock is ours. kube-scheduler: LeaderElector.acquire."""
         self._lost = ""
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(self._follow, name="watch lock")
@@ -205,7 +217,10 @@ class Elector:
     # -- leader ---------------------------------------------------------------------------------
 
     async def _keep_renewed(self, work: anyio.CancelScope) -> None:
-        """Renew until that fails for too long, then cancel the work."""
+        """Renew until that fails for too long, then cancel the work.
+
+        kube-scheduler: LeaderElector.renew.
+        """
         retry_period = pause = self._config.retry_period_seconds
         try:
             while True:
@@ -239,7 +254,10 @@ class Elector:
             await self._tell("stopped leading")
 
     async def _release(self) -> None:
-        """Give the lock back, if it is ours. A renewal may still be on its way: try again."""
+        """Give the lock back, if it is ours. A renewal may still be on its way: try again.
+
+        kube-scheduler: LeaderElector.release.
+        """
         for left in reversed(range(_RELEASE_TRIES)):
             record = await self._lock.get(self._call_seconds)
             if record.holder_identity != self._lock.identity:
@@ -268,6 +286,8 @@ class Elector:
         """Write ourselves into the record if we may; True when that succeeded.
 
         Raises ``_Taken`` when we believed to lead and somebody else does.
+
+        kube-scheduler: tryAcquireOrRenew.
         """
         try:
             if self._is_leading and await self._renew_at_once():
@@ -373,6 +393,7 @@ class Elector:
         return True
 
     def _observe(self, record: LeaderElectionRecord, version: str) -> None:
+        """kube-scheduler: setObservedRecord."""
         if version:
             self._observed_version = version
         if record == self._observed:
@@ -384,6 +405,7 @@ class Elector:
         self._reported = holder
 
     def _is_foreign(self) -> bool:
+        """kube-scheduler: isLeaseValid."""
         return self.leader not in ("", self._lock.identity)
 
     def _is_believed(self) -> bool:
@@ -396,6 +418,7 @@ class Elector:
         return self._observed_at + seconds
 
     async def _tell(self, text: str) -> None:
+        """kube-scheduler: maybeReportTransition."""
         try:
             async with asyncio.timeout(EVENT_SECONDS):
                 await self._lock.record_event(text, EVENT_SECONDS)

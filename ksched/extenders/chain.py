@@ -89,7 +89,10 @@ class Extenders:
     # -- filter ---------------------------------------------------------------------------------
 
     async def filter(self, pod: PodInfo, fit: Feasibility, snapshot: Snapshot) -> Feasibility:
-        """Ask which of the feasible nodes are left; raises ``ExtenderError``."""
+        """Ask which of the feasible nodes are left; raises ``ExtenderError``.
+
+        kube-scheduler: findNodesThatPassExtenders.
+        """
         table, rows = snapshot.table, fit.rows
         answers: list[tuple[HttpExtender, Rows, Filtered]] = []
         for extender in self._filters:
@@ -144,7 +147,10 @@ class Extenders:
     # -- bind -----------------------------------------------------------------------------------
 
     async def bind(self, pod: PodInfo, node_name: str) -> Status | None:
-        """Have a pod bound; ``None`` leaves it to the Bind plugins."""
+        """Have a pod bound; ``None`` leaves it to the Bind plugins.
+
+        kube-scheduler: extendersBinding.
+        """
         for extender in self._binders:
             if not extender.is_interested(pod.spec):
                 continue
@@ -213,7 +219,10 @@ NO_EXTENDERS = Extenders()
 
 
 def build_extenders(configs: Iterable[Extender], clock: Clock, guard: Guard) -> Extenders:
-    """Make every configured extender, or raise ``ConfigError`` with the problems of all."""
+    """Make every configured extender, or raise ``ConfigError`` with the problems of all.
+
+    kube-scheduler: buildExtenders, NewHTTPExtender.
+    """
     extenders: list[HttpExtender] = []
     problems: list[str] = []
     for index, config in enumerate(configs):

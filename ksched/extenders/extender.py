@@ -74,7 +74,10 @@ class Filtered(Struct, frozen=True):
 
 
 class HttpExtender:
-    """An extender as the scheduler sees it: verbs that it offers or not."""
+    """An extender as the scheduler sees it: verbs that it offers or not.
+
+    kube-scheduler: HTTPExtender.
+    """
 
     def __init__(self, config: Extender, client: ExtenderClient) -> None:
         self._config = config
@@ -95,6 +98,7 @@ class HttpExtender:
         return self._manages(spec.containers) or self._manages(spec.init_containers)
 
     def _manages(self, containers: Iterable[Container]) -> bool:
+        """kube-scheduler: hasManagedResources."""
         return any(
             not self._managed.isdisjoint(names)
             for container in containers
@@ -144,7 +148,10 @@ class HttpExtender:
     async def process_preemption(
         self, pod: PodInfo, victims: Mapping[str, Victims], snapshot: Snapshot
     ) -> dict[str, Victims]:
-        """Ask which of these preemptions will do; the answer may name other victims."""
+        """Ask which of these preemptions will do; the answer may name other victims.
+
+        kube-scheduler: ProcessPreemption, convertToVictims.
+        """
         verb = self._config.preempt_verb
         answer = await self.client.send(verb, self._preemption_args(pod, victims))
         result = self._decode(decode_preemption_result, verb, answer)

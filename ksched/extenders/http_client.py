@@ -93,7 +93,10 @@ class HttpExtenderClient:
 
 
 def tls_settings(config: Extender) -> TlsSettings:
-    """Translate an extender's TLS settings; ``enableHTTPS`` without a CA verifies nothing."""
+    """Translate an extender's TLS settings; ``enableHTTPS`` without a CA verifies nothing.
+
+    kube-scheduler: makeTransport.
+    """
     tls = config.tls_config or ExtenderTLSConfig()
     has_ca = bool(tls.ca_data or tls.ca_file)
     return TlsSettings(

@@ -80,7 +80,10 @@ def encode_preemption(pod: bytes, victims: Mapping[str, tuple[Sequence[bytes], i
 
 
 def encode_meta_preemption(pod: bytes, victims: Mapping[str, tuple[Sequence[str], int]]) -> bytes:
-    """The question of preempt with the uids of pods."""
+    """The question of preempt with the uids of pods.
+
+    kube-scheduler: convertToMetaVictims.
+    """
     by_node = {
         node_name: _MetaVictims([_MetaPod(uid) for uid in uids], violations)
         for node_name, (uids, violations) in sorted(victims.items())

@@ -90,10 +90,14 @@ class ClusterEvent(Struct, frozen=True):
 
     @property
     def is_wildcard(self) -> bool:
+        """kube-scheduler: ClusterEventIsWildCard."""
         return self.resource is Resource.WILDCARD and self.action is Action.ALL
 
     def matches(self, incoming: ClusterEvent) -> bool:
-        """Whether a registration for ``self`` is interested in ``incoming``."""
+        """Whether a registration for ``self`` is interested in ``incoming``.
+
+        kube-scheduler: MatchClusterEvents.
+        """
         if self.is_wildcard:
             return True
         same_resource = self.resource in (Resource.WILDCARD, incoming.resource) or (

@@ -28,7 +28,10 @@ _REASONS_OF_ATTEMPTS = ("Unschedulable", "SchedulerError")
 
 
 class ActiveQueue:
-    """First attempts and retries, each in queue-sort order."""
+    """First attempts and retries, each in queue-sort order.
+
+    kube-scheduler: activeQueue.
+    """
 
     def __init__(
         self,

@@ -49,7 +49,10 @@ class BackoffQueue:
         self._errors: KeyedHeap[QueuedPodInfo] = KeyedHeap(self.expiration)
 
     def duration_seconds(self, queued: QueuedPodInfo) -> float:
-        """Return the pause a pod owes after its last failure: 1, 2, 4, 8, 10, 10 ... seconds."""
+        """Return the pause a pod owes after its last failure: 1, 2, 4, 8, 10, 10 ... seconds.
+
+        kube-scheduler: calculateBackoffDuration.
+        """
         failures = queued.consecutive_errors_count or queued.unschedulable_count
         if not failures:
             return 0.0
@@ -57,7 +60,10 @@ class BackoffQueue:
         return min(self._initial_seconds * 2.0**doublings, self._max_seconds)
 
     def expiration(self, queued: QueuedPodInfo) -> float:
-        """Return when the pause is over, counted from the last failure or from what is owed."""
+        """Return when the pause is over, counted from the last failure or from what is owed.
+
+        kube-scheduler: getBackoffTime, alignToWindow.
+        """
         if queued.backoff_expiration is None:
             duration = self.duration_seconds(queued)
             start = queued.timestamp
@@ -69,11 +75,14 @@ class BackoffQueue:
         return queued.backoff_expiration
 
     def is_backing_off(self, queued: QueuedPodInfo, now: float) -> bool:
-        """Say whether the pause still runs; it does during the whole second in which it ends."""
+        """Say whether the pause still runs; it does during the whole second in which it ends.
+
+        kube-scheduler: isPodBackingoff.
+        """
         return self.expiration(queued) >= floor(now)
 
     def first_completed(self, now: float) -> QueuedPodInfo | None:
-        """Return a pod whose pause is over."""
+        """Return a pod whose pause is over. kube-scheduler: popAllBackoffCompleted."""
         self._let_catch_up(now)
         for heap in (self._rejected, self._errors):
             queued = heap.peek()
@@ -82,7 +91,10 @@ class BackoffQueue:
         return None
 
     def first_early(self, now: float) -> QueuedPodInfo | None:
-        """Return the pod that may be popped before its pause is over."""
+        """Return the pod that may be popped before its pause is over.
+
+        kube-scheduler: popBackoff.
+        """
         self._let_catch_up(now)
         return self._rejected.peek()
 

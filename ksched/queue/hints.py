@@ -53,6 +53,8 @@ def registrations(plugins: Iterable[Any]) -> list[Registration]:
     """Collect what the plugins of a profile registered for, implicit registrations included.
 
     Raises ``ConfigError`` for a plugin that registers for something else.
+
+    kube-scheduler: buildQueueingHintMap, QueueingHintMapPerProfile, fillEnqueueExtensions.
     """
     found: list[Registration] = []
     for plugin in plugins:
@@ -111,7 +113,7 @@ def _with_node_taint(name: str, events: Sequence[ClusterEventWithHint]) -> Itera
 
 
 class Requeue(Enum):
-    """What an event means to a waiting pod."""
+    """What an event means to a waiting pod. kube-scheduler: queueingStrategy."""
 
     SKIP = "skip"
     AFTER_BACKOFF = "after backoff"
@@ -129,7 +131,10 @@ _Questions = list[tuple[str, ClusterEventWithHint]]
 
 
 class HintTable:
-    """All registrations of all profiles, looked up by event."""
+    """All registrations of all profiles, looked up by event.
+
+    kube-scheduler: QueueingHintMap.
+    """
 
     def __init__(self, hints: Mapping[str, Sequence[Registration]]) -> None:
         self._registrations = [

@@ -116,6 +116,7 @@ class InFlight:
         self._index = _Index()
 
     def add(self, queued: QueuedPodInfo) -> None:
+        """kube-scheduler: movePodToInFlight."""
         end = self._dropped + len(self._events)
         self._attempts[queued.uid] = Attempt(queued, end)
 
@@ -136,7 +137,10 @@ class InFlight:
         return self._attempts.get(uid)
 
     def record(self, seen: SeenEvent) -> None:
-        """Keep an event for the pods in flight; without any, forget it."""
+        """Keep an event for the pods in flight; without any, forget it.
+
+        kube-scheduler: addEventIfAnyInFlight, addEventsIfPodInFlight.
+        """
         if not self._attempts:
             return
         self._events.append(seen)
@@ -150,6 +154,8 @@ class InFlight:
 
         ``is_wanted`` tells kinds of events that can change anything for the pod; of the others some
         may be returned.
+
+        kube-scheduler: clusterEventsForPod.
         """
         count = self._dropped + len(self._events) - attempt.start
         if not count:
@@ -178,6 +184,7 @@ class InFlight:
             self._index.add(number, seen)
 
     def attempts(self) -> list[Attempt]:
+        """kube-scheduler: listInFlightPods."""
         return list(self._attempts.values())
 
     @property
@@ -185,6 +192,7 @@ class InFlight:
         return len(self._events)
 
     def events_by_label(self) -> Counter[str]:
+        """kube-scheduler: listInFlightEvents."""
         return Counter(seen.event.label for seen in self._events)
 
     def _drop_first(self) -> None:

@@ -46,6 +46,8 @@ class Nominator:
         Without a name the pod's own ``status.nominatedNodeName`` counts; an empty name only ends
         the old nomination. A pod that is on a node already is not nominated. Whoever calls this
         after an attempt has made sure that the pod still exists.
+
+        kube-scheduler: AddNominatedPod.
         """
         self.delete(pod.uid)
         if node_name is None:
@@ -56,7 +58,7 @@ class Nominator:
             self._changed(node_name)
 
     def delete(self, uid: str) -> None:
-        """End a pod's nomination, if it has one."""
+        """End a pod's nomination, if it has one. kube-scheduler: DeleteNominatedPodIfExists."""
         node_name = self._node_of.pop(uid, None)
         if node_name is None:
             return
@@ -67,7 +69,7 @@ class Nominator:
         self._changed(node_name)
 
     def update(self, old: PodInfo, new: PodInfo) -> None:
-        """Follow a change of the pod object."""
+        """Follow a change of the pod object. kube-scheduler: UpdateNominatedPod."""
         kept = None
         if not (old.pod.status.nominated_node_name or new.pod.status.nominated_node_name):
             # The nomination was made here and the API server has not heard of it yet.

@@ -25,6 +25,8 @@ class PreEnqueuePlugins:
         """Return the first plugin that objects to a pod, or an empty string.
 
         A plugin that fails objects: a pod that should not be tried yet must not slip through.
+
+        kube-scheduler: runPreEnqueuePlugins.
         """
         for plugin, pre_enqueue in self._plugins.get(pod.spec.scheduler_name, ()):
             try:

@@ -28,7 +28,7 @@ name: PENDING for the events it registered, or ``activate``.
 
 Everything is synchronous and therefore atomic to the event loop, except ``pop``. Whoever runs the
 queue calls ``flush_backoff_completed`` and ``flush_unschedulable_leftover`` periodically. Follows
-backend/queue/scheduling_queue.go (v1.36) with queueing hints always on.
+backend/queue/scheduling_queue.go (PriorityQueue, v1.36) with queueing hints always on.
 """
 
 from __future__ import annotations
@@ -192,7 +192,7 @@ class SchedulingQueue:
         """Wait for the pod to try next; ``None`` when the queue is closed.
 
         Suspends on every call, so that a full queue does not starve the watches and the lease.
-        Each pod popped must come back by ``add_unschedulable`` or be reported by ``done``.
+        Each pod popped must come back by ``add_unschedulable_if_not_present`` or be reported by ``done``.
         """
         await asyncio.sleep(0)
         while not self._is_closed:
@@ -223,7 +223,7 @@ class SchedulingQueue:
         if attempt is not None:
             self._move(attempt.queued, ABSENT, causes.POD_DONE)
 
-    def add_unschedulable(
+    def add_unschedulable_if_not_present(
         self,
         queued: QueuedPodInfo,
         unschedulable_plugins: frozenset[str] = frozenset(),
@@ -261,7 +261,7 @@ class SchedulingQueue:
 
     # -- wake-ups ---------------------------------------------------------------------------------
 
-    def move_all_to_active_or_backoff(
+    def move_all_to_active_or_backoff_queue(
         self,
         event: ClusterEvent,
         old: Any = None,
@@ -303,7 +303,7 @@ class SchedulingQueue:
                 self._requeue(queued, IMMEDIATELY, causes.FORCE_ACTIVATE)
 
     def flush_backoff_completed(self) -> bool:
-        """Move the pods whose backoff is over to ACTIVE; call every BACKOFF_FLUSH_SECONDS.
+        """Move pods past their backoff to ACTIVE every BACKOFF_FLUSH_SECONDS.
 
         As ``flush_unschedulable_leftover`` it moves a slice, and says whether there may be more.
         """
@@ -422,7 +422,7 @@ class SchedulingQueue:
     def _requeue(
         self, queued: QueuedPodInfo, strategy: Requeue, cause: str, detail: str = ""
     ) -> Place:
-        """Send a pod where a strategy and its PreEnqueue plugins want it, and say where that is."""
+        """Send a pod on by its strategy; the new place (requeuePodWithQueueingStrategy)."""
         source = self._place.get(queued.uid, ABSENT)
         if strategy is SKIP:
             target = UNSCHEDULABLE
@@ -441,7 +441,7 @@ class SchedulingQueue:
         return target
 
     def _after_failure(self, queued: QueuedPodInfo, attempt: Attempt | None) -> tuple[Requeue, str]:
-        """Decide by what happened since the pod was popped."""
+        """Decide by the events since the pod was popped (determineSchedulingHintForInFlightPod)."""
         rejectors = queued.rejector_plugins
         if not rejectors:
             return AFTER_BACKOFF, "error"
@@ -481,7 +481,7 @@ class SchedulingQueue:
                 return
 
     def _update_events(self, old: Pod, new: Pod) -> list[ClusterEvent]:
-        """Name what changed in a pending pod; what we wrote ourselves is no news to it."""
+        """What changed in a pending pod, our own writes left out (isPodUpdated)."""
         return [] if self._is_own_update(old, new) else pod_update_events(old, new)
 
     def _gate(self, queued: QueuedPodInfo, plugin: str, source: Place) -> None:

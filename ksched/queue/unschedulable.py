@@ -77,7 +77,10 @@ class UnschedulablePods:
         return list(self._groups.values())
 
     def groups_woken_by(self, wakers: Iterable[Waker]) -> list[Group]:
-        """Return the groups of which at least one plugin is among ``wakers``, each once."""
+        """Return the groups of which at least one plugin is among ``wakers``, each once.
+
+        kube-scheduler: isEventOfInterest.
+        """
         found: dict[_GroupKey, Group] = {}
         for waker in wakers:
             found.update(self._by_waker.get(waker, ()))

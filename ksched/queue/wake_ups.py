@@ -89,7 +89,10 @@ class WakeUp:
 
 
 class WakeUps:
-    """The wake-ups that are not finished, oldest first."""
+    """The wake-ups that are not finished, oldest first.
+
+    kube-scheduler: movePodsToActiveOrBackoffQueue.
+    """
 
     def __init__(self, hints: HintTable, waiting: Sequence[UnschedulablePods]) -> None:
         self._hints = hints

@@ -89,7 +89,10 @@ class BindingCycle:
         self._waits = PermitWaits(recorder, self._announce, unexpected_errors)
 
     async def run(self, placed: Placed) -> Rejected | None:
-        """Bind a placed pod; on failure everything is undone and the outcome returned."""
+        """Bind a placed pod; on failure everything is undone and the outcome returned.
+
+        kube-scheduler: bindingCycle.
+        """
         status, diagnosis = await self._try_to_bind(placed)
         if not status.is_success:
             return self._undo(placed, status, diagnosis)
@@ -165,7 +168,10 @@ class BindingCycle:
         return SUCCESS
 
     async def _run_bind(self, placed: Placed) -> Status:
-        """Bind by an extender if there is one for this pod, otherwise by plugins."""
+        """Bind by an extender if there is one for this pod, otherwise by plugins.
+
+        kube-scheduler: bind, extendersBinding.
+        """
         # What was not expected may come after the call: its effect is looked for as after an error.
         try:
             status = await self._extenders.bind(placed.pod, placed.node_name)
@@ -226,16 +232,18 @@ class BindingCycle:
 
         Only a rejection at Permit has a ``diagnosis`` and waits for an event of the plugin; a
         failed bind is an error, whatever the plugin called it.
+
+        kube-scheduler: handleBindingCycleError.
         """
         pod = placed.pod
         self._give_back(placed)
         rejected = Rejected(placed.queued, placed.profile, status, diagnosis)
         if diagnosis is None:
-            self._queue.move_all_to_active_or_backoff(ASSUMED_POD_FORGOTTEN, pod.pod, None)
+            self._queue.move_all_to_active_or_backoff_queue(ASSUMED_POD_FORGOTTEN, pod.pod, None)
             self._failures.handle_scheduling_failure(rejected)
         else:
             self._failures.handle_scheduling_failure(rejected)
-            self._queue.move_all_to_active_or_backoff(
+            self._queue.move_all_to_active_or_backoff_queue(
                 ASSUMED_POD_FORGOTTEN, pod.pod, None, lambda other: other.uid != pod.uid
             )
         return rejected

@@ -54,7 +54,10 @@ T = TypeVar("T", bound=HasMetadata)
 
 
 class PodHandler:
-    """Receives every non-terminal pod of the cluster."""
+    """Receives every non-terminal pod of the cluster.
+
+    kube-scheduler: addPod, updatePod, deletePod.
+    """
 
     def __init__(
         self,
@@ -83,6 +86,7 @@ class PodHandler:
         self.is_synced = True
 
     def added(self, pod: Pod) -> None:
+        """kube-scheduler: addPodToSchedulingQueue."""
         info = self._info(pod)
         if info is None:
             return
@@ -106,14 +110,17 @@ class PodHandler:
         elif info.node_name and old.spec.node_name:
             self._cache.update_pod(info)
             for event in pod_update_events(old, new):
-                self._queue.move_all_to_active_or_backoff(event, old, new)
+                self._queue.move_all_to_active_or_backoff_queue(event, old, new)
         elif info.node_name:
             self._assigned(info)
         else:
             self._pending_modified(old, info)
 
     def deleted(self, pod: Pod) -> None:
-        """Drop a pod, whether it was pending, assumed or assigned as far as was known."""
+        """Drop a pod, whether it was pending, assumed or assigned as far as was known.
+
+        kube-scheduler: deletePodFromSchedulingQueue, deleteAssignedPodFromCache.
+        """
         uid = pod.metadata.uid
         was_pending = self._forget_pending(uid)
         known = self._cache.get_pod(uid)
@@ -125,7 +132,7 @@ class PodHandler:
             # Its binding cycle gives the place back.
             return
         self._cache.remove_pod(uid)
-        self._queue.move_all_to_active_or_backoff(ASSIGNED_POD_DELETE, known.pod, None)
+        self._queue.move_all_to_active_or_backoff_queue(ASSIGNED_POD_DELETE, known.pod, None)
 
     def end_quarantines(self) -> None:
         """Queue the pods that were left alone for long enough; call now and then."""
@@ -152,17 +159,19 @@ class PodHandler:
             lost = self._cache.remove_pod(uid)
             assert lost is not None
             log.warning("binding was lost", extra={"pod": lost.key, "node": lost.node_name})
-            self._queue.move_all_to_active_or_backoff(ASSIGNED_POD_DELETE, lost.pod, None)
+            self._queue.move_all_to_active_or_backoff_queue(ASSIGNED_POD_DELETE, lost.pod, None)
             self._queue.add(pending)
 
     def _assigned(self, info: PodInfo) -> None:
+        """kube-scheduler: addAssignedPodToCache, updateAssignedPodInCache."""
         self._cache.add_pod(info)
         # Bound by somebody else while it waits for permission.
         self._reject_waiting(info.uid)
         self._forget_pending(info.uid)
-        self._queue.move_all_to_active_or_backoff(ASSIGNED_POD_ADD, None, info.pod)
+        self._queue.move_all_to_active_or_backoff_queue(ASSIGNED_POD_ADD, None, info.pod)
 
     def _pending_modified(self, old: Pod, info: PodInfo) -> None:
+        """kube-scheduler: updatePodInSchedulingQueue, hasNominatedNodeNameChanged."""
         if not self._is_ours(info):
             # It changed hands: another scheduler answers for it now.
             self.deleted(old)
@@ -182,13 +191,17 @@ class PodHandler:
             self._room_was_left(old, ASSUMED_POD_FORGOTTEN if is_own else ASSIGNED_POD_DELETE)
 
     def _room_was_left(self, nominated: Pod, event: ClusterEvent) -> None:
-        """A nominated pod no longer claims its room: pods that had to respect it may fit."""
+        """A nominated pod no longer claims its room: pods that had to respect it may fit.
+
+        kube-scheduler: getLEPriorityPreCheck.
+        """
         uid, priority = nominated.metadata.uid, nominated.spec.priority or 0
-        self._queue.move_all_to_active_or_backoff(
+        self._queue.move_all_to_active_or_backoff_queue(
             event, nominated, None, lambda other: other.priority <= priority and other.uid != uid
         )
 
     def _reject_waiting(self, uid: str) -> bool:
+        """kube-scheduler: handleAssumedPodDeletion."""
         waiting = self._waiting.get(uid)
         if waiting is not None:
             waiting.reject("", REMOVED)
@@ -216,6 +229,7 @@ class PodHandler:
         return True
 
     def _is_ours(self, info: PodInfo) -> bool:
+        """kube-scheduler: responsibleForPod."""
         return info.template.spec.scheduler_name in self._scheduler_names
 
     def _info(self, pod: Pod) -> PodInfo | None:
@@ -238,10 +252,12 @@ class NodeHandler:
         self.is_synced = True
 
     def added(self, node: Node) -> None:
+        """kube-scheduler: addNodeToCache."""
         if self._put(node):
-            self._queue.move_all_to_active_or_backoff(NODE_ADD, None, node)
+            self._queue.move_all_to_active_or_backoff_queue(NODE_ADD, None, node)
 
     def modified(self, old: Node, new: Node) -> None:
+        """kube-scheduler: updateNodeInCache."""
         if self._cache.get_node(new.metadata.name) is None:
             self.added(new)
             return
@@ -250,11 +266,12 @@ class NodeHandler:
         if not is_same and not self._put(new):
             return
         for event in node_update_events(old, new):
-            self._queue.move_all_to_active_or_backoff(event, old, new)
+            self._queue.move_all_to_active_or_backoff_queue(event, old, new)
 
     def deleted(self, node: Node) -> None:
+        """kube-scheduler: deleteNodeFromCache."""
         self._cache.remove_node(node.metadata.name)
-        self._queue.move_all_to_active_or_backoff(NODE_DELETE, node, None)
+        self._queue.move_all_to_active_or_backoff_queue(NODE_DELETE, node, None)
 
     def _put(self, node: Node) -> bool:
         try:
@@ -306,7 +323,7 @@ class ListerHandler(Generic[T]):
     def _wake(self, action: Action, old: T | None, new: T | None) -> None:
         if self._resource is not None:
             event = ClusterEvent(self._resource, action)
-            self._queue.move_all_to_active_or_backoff(event, old, new)
+            self._queue.move_all_to_active_or_backoff_queue(event, old, new)
 
 
 def _is_same(old: Node, new: Node) -> bool:

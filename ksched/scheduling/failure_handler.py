@@ -72,5 +72,5 @@ class FailureHandler:
         if pod is None:
             self._queue.done(queued.uid)
             return None
-        self._queue.add_unschedulable(queued, unschedulable_plugins, pending_plugins)
+        self._queue.add_unschedulable_if_not_present(queued, unschedulable_plugins, pending_plugins)
         return pod

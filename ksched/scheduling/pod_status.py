@@ -56,7 +56,10 @@ NOTHING = DesiredStatus()
 
 
 class PodStatusUpdater:
-    """Sends status patches, a few at a time; the single writer of what ksched says about pods."""
+    """Sends status patches, a few at a time; the single writer of what ksched says about pods.
+
+    kube-scheduler: APIDispatcher.
+    """
 
     def __init__(
         self, client: StatusClient, clock: Clock, unexpected_errors: UnexpectedErrors

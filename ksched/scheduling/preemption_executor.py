@@ -103,7 +103,10 @@ class Preemptors:
 
 
 class PreemptionExecutor:
-    """Carries out preemptions, at most ``parallelism`` calls at a time."""
+    """Carries out preemptions, at most ``parallelism`` calls at a time.
+
+    kube-scheduler: Executor.
+    """
 
     def __init__(
         self,
@@ -148,7 +151,10 @@ class PreemptionExecutor:
         profile_name: str,
         recorder: EventRecorder,
     ) -> None:
-        """Start to evict pods from a node for a pod; those being deleted already are left alone."""
+        """Start to evict pods from a node for a pod; those being deleted already are left alone.
+
+        kube-scheduler: actuatePodPreemption, prepareCandidateAsync.
+        """
         if not self._preemptors.is_pending(pod):
             return
         running = [victim for victim in victims if not victim.is_terminating]
@@ -168,7 +174,10 @@ class PreemptionExecutor:
         )
 
     def is_preempting(self, uid: str) -> bool:
-        """Whether a pod's victims are still to be seen running."""
+        """Whether a pod's victims are still to be seen running.
+
+        kube-scheduler: IsPodRunningPreemption.
+        """
         preemption = self._preemptions.get(uid)
         if preemption is None:
             return False
@@ -230,6 +239,7 @@ class PreemptionExecutor:
             self._forget(preemption)
 
     async def _carry_out(self, preemption: Preemption) -> None:
+        """kube-scheduler: prepareCandidate."""
         began = self._clock.now()
         pod = preemption.pod
         try:
@@ -269,7 +279,10 @@ class PreemptionExecutor:
             del self._preemptions[preemption.pod.uid]
 
     def _clear_lower_nominations(self, pod: PodInfo, node_name: str) -> None:
-        """Less important pods that counted on this room must look for another."""
+        """Less important pods that counted on this room must look for another.
+
+        kube-scheduler: getLowerPriorityNominatedPods, clearNominatedNodeName.
+        """
         for other in self._nominator.nominated_pods_for_node(node_name):
             if other.priority < pod.priority:
                 self._nominator.delete(other.uid)

@@ -251,6 +251,7 @@ class Scheduler:
         )
 
     def _make_watches(self, rng: random.Random) -> Watches:
+        """kube-scheduler: addAllEventHandlers."""
         watches = Watches(
             client=self.client,
             clock=self.clock,
@@ -313,7 +314,10 @@ class Scheduler:
         return self.watches.is_synced
 
     async def wait_synced(self) -> None:
-        """Wait until every watch has handed over a complete list."""
+        """Wait until every watch has handed over a complete list.
+
+        kube-scheduler: WaitForHandlersSync.
+        """
         await self.watches.wait_synced()
 
     async def schedule(self) -> None:
@@ -404,6 +408,7 @@ class Scheduler:
     # -- one pod --------------------------------------------------------------------------------
 
     async def _schedule_one(self, queued: QueuedPodInfo, bindings: asyncio.TaskGroup) -> None:
+        """kube-scheduler: ScheduleOne, scheduleOnePod, frameworkForPod, skipPodSchedule."""
         pod = queued.pod
         if pod.is_terminating:
             note = f"skip schedule deleting pod: {pod.key}"
@@ -434,6 +439,7 @@ class Scheduler:
         bindings.create_task(self._bind(outcome, started, algorithm_seconds), name="bind")
 
     async def _bind(self, placed: Placed, started: float, algorithm_seconds: float) -> None:
+        """kube-scheduler: runBindingCycle."""
         rejected = await self._binding.run(placed)
         self._decided(rejected or placed, started, algorithm_seconds)
 
@@ -471,12 +477,14 @@ class Scheduler:
     # -- periodic -------------------------------------------------------------------------------
 
     async def _flush_backoff(self) -> None:
+        """kube-scheduler: flushBackoffQCompleted."""
         while True:
             await self.clock.sleep(BACKOFF_FLUSH_SECONDS)
             await self._in_slices(self.queue.flush_backoff_completed)
             self.pods.end_quarantines()
 
     async def _flush_unschedulable(self) -> None:
+        """kube-scheduler: flushUnschedulablePodsLeftover."""
         while True:
             await self.clock.sleep(UNSCHEDULABLE_FLUSH_SECONDS)
             await self._in_slices(self.queue.flush_unschedulable_leftover)

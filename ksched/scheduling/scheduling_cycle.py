@@ -61,7 +61,10 @@ quicker than listing them, and as even."""
 
 
 class Placed(Struct, frozen=True):
-    """A pod assumed and reserved on a node; its binding cycle is next."""
+    """A pod assumed and reserved on a node; its binding cycle is next.
+
+    kube-scheduler: ScheduleResult.
+    """
 
     queued: QueuedPodInfo
     pod: PodInfo
@@ -117,7 +120,10 @@ class SchedulingCycle:
         """Whether a decision is being made; what it looks at must not change meanwhile."""
 
     async def run(self, queued: QueuedPodInfo) -> Placed | Rejected:
-        """Place a pod or say why not; the cache and the plugins' books are left consistent."""
+        """Place a pod or say why not; the cache and the plugins' books are left consistent.
+
+        kube-scheduler: schedulingCycle, schedulingAlgorithm, schedulePod.
+        """
         self.is_running = True
         profile = self._profiles[queued.pod.template.spec.scheduler_name]
         try:
@@ -148,6 +154,7 @@ class SchedulingCycle:
     async def find_nodes(
         self, profile: Profile, state: CycleState, pod: PodInfo
     ) -> Feasibility | Diagnosis:
+        """kube-scheduler: findNodesThatFitPod."""
         snapshot = self._cache.snapshot
         if not len(snapshot):
             raise PluginFailure(unresolvable(NO_NODES_AVAILABLE))
@@ -229,7 +236,10 @@ class SchedulingCycle:
         name: str,
         nominated: Mapping[int, ExpectedPods],
     ) -> Feasibility | None:
-        """Try the node the pod was nominated to; if it fits, no other node is looked at."""
+        """Try the node the pod was nominated to; if it fits, no other node is looked at.
+
+        kube-scheduler: evaluateNominatedNode.
+        """
         row = self._cache.snapshot.table.rows.get(name)
         if row is None:
             return None
@@ -272,6 +282,8 @@ class SchedulingCycle:
 
         They are asked until one succeeds, fails, or says that nothing will help. What they say is
         added to the diagnosis: the pod fits nowhere in any case.
+
+        kube-scheduler: RunPostFilterPlugins.
         """
         reasons: tuple[str, ...] = ()
         nominated: str | None = None
@@ -310,6 +322,7 @@ class SchedulingCycle:
         node_name: str,
         fit: Feasibility,
     ) -> Placed | Rejected:
+        """kube-scheduler: assumeAndReserve."""
         pod = queued.pod.on_node(node_name)
         if self._cache.get_pod(pod.uid) is not None:
             # Somebody else bound it while an async plugin was asked.
@@ -343,7 +356,10 @@ class SchedulingCycle:
         return status
 
     def _permit(self, placed: Placed) -> Status:
-        """Ask the Permit plugins; with WAIT the pod is held, and async ones are being asked."""
+        """Ask the Permit plugins; with WAIT the pod is held, and async ones are being asked.
+
+        kube-scheduler: prepareForBindingCycle.
+        """
         pod, state, profile = placed.pod, placed.state, placed.profile
         profile.metrics.begin("Permit")
         permission = run_permit(profile.framework, state, pod, placed.node_name)
@@ -367,7 +383,10 @@ def unreserve_and_forget(cache: SchedulerCache, placed: Placed) -> None:
 async def _ask_post_filter(
     hook: Hook, state: CycleState, pod: PodInfo, diagnosis: Diagnosis
 ) -> tuple[Status, str | None]:
-    """One plugin's answer; that it broke is an answer too, since the pod's fate is decided."""
+    """One plugin's answer; that it broke is an answer too, since the pod's fate is decided.
+
+    kube-scheduler: runPostFilterPlugin.
+    """
     try:
         result = await hook.acall(state, pod, diagnosis)
         if not isinstance(result, PostFilterResult):

@@ -336,7 +336,7 @@ class Walk:
             ]
             self.send(pod, max(since, default=0) if by else 1)
         assert pod.handle is not None
-        self.queue.add_unschedulable(pod.handle, frozenset(by), frozenset(pending))
+        self.queue.add_unschedulable_if_not_present(pod.handle, frozenset(by), frozenset(pending))
 
     def done(self) -> None:
         pod = self.choose(self.at(Place.IN_FLIGHT))
@@ -350,7 +350,7 @@ class Walk:
         self.queue.pending.put(self.info(pod))
         self.fail(pod, set(), set())
         self.send(pod, 1)
-        self.queue.add_unschedulable(pod.handle)
+        self.queue.add_unschedulable_if_not_present(pod.handle)
 
     # -- wake-ups ---------------------------------------------------------------------------------
 
@@ -365,7 +365,7 @@ class Walk:
             urgency = 0 if is_deaf else self.urgency(pod, kind, new)
             if urgency:
                 self.send(pod, urgency)
-        self.queue.move_all_to_active_or_backoff(EVENTS[kind], None, new)
+        self.queue.move_all_to_active_or_backoff_queue(EVENTS[kind], None, new)
 
     def activate(self) -> None:
         pod = self.choose(list(self.pods.values()))

@@ -100,7 +100,7 @@ async def test_pop_lets_others_run_even_when_pods_are_ready() -> None:
     [
         pytest.param(lambda queue, waiting: queue.pod_added(info("p")), id="a new pod"),
         pytest.param(
-            lambda queue, waiting: queue.move_all_to_active_or_backoff(NODE_ADD),
+            lambda queue, waiting: queue.move_all_to_active_or_backoff_queue(NODE_ADD),
             id="a pod that enters backoff",
         ),
         pytest.param(
@@ -114,7 +114,7 @@ async def test_waiting_pop_is_woken_by(
     queue = make_queue()
     queue.pod_added(info("waiting"))
     waiting = await pop(queue)
-    queue.add_unschedulable(waiting, FIT)
+    queue.add_unschedulable_if_not_present(waiting, FIT)
     async with asyncio.timeout(1), asyncio.TaskGroup() as tasks:
         popped = tasks.create_task(queue.pop())
         await asyncio.sleep(0.5)
@@ -127,7 +127,7 @@ async def test_pop_waits_for_the_error_backoff() -> None:
     loop = asyncio.get_running_loop()
     queue = make_queue(loop.time)
     queue.pod_added(info("p"))
-    queue.add_unschedulable(await pop(queue))
+    queue.add_unschedulable_if_not_present(await pop(queue))
     async with asyncio.TaskGroup() as tasks:
         popped = tasks.create_task(queue.pop())
         while not popped.done():
@@ -174,7 +174,7 @@ async def stuck(queue: WatchedQueue, pods: int, plugins: frozenset[str] = FIT) -
     for number in range(pods):
         queue.pod_added(info(f"p{number}"))
     for _ in range(pods):
-        queue.add_unschedulable(await pop(queue), plugins)
+        queue.add_unschedulable_if_not_present(await pop(queue), plugins)
 
 
 async def test_ten_thousand_twins_cost_one_hint_call_an_event() -> None:
@@ -188,11 +188,11 @@ async def test_ten_thousand_twins_cost_one_hint_call_an_event() -> None:
     registered = ClusterEventWithHint(ASSIGNED_POD_DELETE, hint, per_pod=False)
     queue = make_queue(hints=[("Fit", registered)])
     await stuck(queue, 10_000)
-    queue.move_all_to_active_or_backoff(ASSIGNED_POD_DELETE, "old", "small")
+    queue.move_all_to_active_or_backoff_queue(ASSIGNED_POD_DELETE, "old", "small")
     assert (calls, queue.statistics().unschedulable) == (1, 10_000)
-    queue.move_all_to_active_or_backoff(NODE_DELETE)
+    queue.move_all_to_active_or_backoff_queue(NODE_DELETE)
     assert calls == 1
-    queue.move_all_to_active_or_backoff(ASSIGNED_POD_DELETE, "old", "big")
+    queue.move_all_to_active_or_backoff_queue(ASSIGNED_POD_DELETE, "old", "big")
     for _ in range(10_000 // SLICE):
         queue.continue_wake_ups()
     assert (calls, queue.statistics().backoff) == (2, 10_000)
@@ -215,16 +215,16 @@ async def test_groups_of_other_plugins_are_not_looked_at(monkeypatch: pytest.Mon
         "pods_worth_requeuing",
         look,
     )
-    queue.move_all_to_active_or_backoff(label)
+    queue.move_all_to_active_or_backoff_queue(label)
     assert looked_at == []
-    queue.move_all_to_active_or_backoff(NODE_ADD)
+    queue.move_all_to_active_or_backoff_queue(NODE_ADD)
     assert len(looked_at) == 1
 
 
 async def test_new_pod_is_popped_before_any_number_of_pods_in_backoff() -> None:
     queue = make_queue()
     await stuck(queue, 1000)
-    queue.move_all_to_active_or_backoff(NODE_ADD)
+    queue.move_all_to_active_or_backoff_queue(NODE_ADD)
     for _ in range(1000 // SLICE):
         queue.continue_wake_ups()
     assert queue.statistics().backoff == 1000
@@ -235,9 +235,9 @@ async def test_new_pod_is_popped_before_any_number_of_pods_in_backoff() -> None:
 async def test_rejected_again_a_pod_popped_early_waits_for_the_next_event() -> None:
     queue = make_queue()
     await stuck(queue, 3)
-    queue.move_all_to_active_or_backoff(NODE_ADD)
+    queue.move_all_to_active_or_backoff_queue(NODE_ADD)
     for _ in range(3):
-        queue.add_unschedulable(await pop(queue), FIT)
+        queue.add_unschedulable_if_not_present(await pop(queue), FIT)
     assert queue.statistics().unschedulable == 3
 
 
@@ -252,7 +252,7 @@ async def test_update_does_not_change_the_pod_under_a_running_attempt() -> None:
     newer = info(make_pod("p").label(app="web"))
     queue.pod_modified(newer)
     assert queued.pod is before
-    queue.add_unschedulable(queued, FIT)
+    queue.add_unschedulable_if_not_present(queued, FIT)
     assert queued.pod is newer
 
 
@@ -261,7 +261,7 @@ async def test_an_update_in_flight_is_replayed() -> None:
     queue.pod_added(info("p"))
     queued = await pop(queue)
     queue.pod_modified(info(make_pod("p").label(app="web")))
-    assert queue.add_unschedulable(queued, FIT) is Place.BACKOFF
+    assert queue.add_unschedulable_if_not_present(queued, FIT) is Place.BACKOFF
     assert queued.pod.labels == {"app": "web"}
 
 
@@ -271,7 +271,7 @@ async def test_a_pod_that_is_not_pending_any_more_does_not_come_back() -> None:
     queued = await pop(queue)
     queue.done(queued.uid)
     queue.pod_deleted(queued.uid)
-    assert queue.add_unschedulable(queued) is Place.ABSENT
+    assert queue.add_unschedulable_if_not_present(queued) is Place.ABSENT
     assert queue.get(queued.uid) is None
 
 
@@ -283,7 +283,7 @@ async def test_late_failure_of_an_older_attempt_does_not_end_the_running_one() -
     queue.pod_modified(info("p"))
     running = await pop(queue)
     assert running is not older
-    assert queue.add_unschedulable(older) is Place.IN_FLIGHT
+    assert queue.add_unschedulable_if_not_present(older) is Place.IN_FLIGHT
     assert queue.get(running.uid) is running
 
 
@@ -293,7 +293,7 @@ async def test_pod_deleted_and_seen_again_in_flight_comes_back() -> None:
     queued = await pop(queue)
     queue.pod_deleted(queued.uid)
     queue.pod_added(info("p"))
-    assert queue.add_unschedulable(queued, FIT) is not Place.ABSENT
+    assert queue.add_unschedulable_if_not_present(queued, FIT) is not Place.ABSENT
 
 
 # -- gates ----------------------------------------------------------------------------------------
@@ -352,7 +352,7 @@ async def test_impossible_move_stops_with_the_story_and_changes_nothing() -> Non
     queue = make_queue()
     queue.pod_added(info("web-0"))
     queued = await pop(queue)
-    queue.add_unschedulable(queued, FIT)
+    queue.add_unschedulable_if_not_present(queued, FIT)
     with pytest.raises(InvalidTransition) as raised:
         queue._move(queued, Place.IN_FLIGHT, "test")
     assert isinstance(raised.value, InvariantBroken)
@@ -384,8 +384,8 @@ async def test_observer_is_told_every_move() -> None:
 
     queue = make_queue(observer=Recorder())
     queue.pod_added(info("p"))
-    queue.add_unschedulable(await pop(queue), FIT)
-    queue.move_all_to_active_or_backoff(NODE_ADD)
+    queue.add_unschedulable_if_not_present(await pop(queue), FIT)
+    queue.move_all_to_active_or_backoff_queue(NODE_ADD)
     await pop(queue)
     assert Recorder.moves == [
         ("UnschedulablePodAdd", Place.ABSENT, Place.ACTIVE),
@@ -402,7 +402,7 @@ async def test_flushes_move_a_slice_at_a_time(flush: str) -> None:
     queue = make_queue(time)
     await stuck(queue, 2 * SLICE + 1)
     if flush == "flush_backoff_completed":
-        queue.move_all_to_active_or_backoff(NODE_ADD)
+        queue.move_all_to_active_or_backoff_queue(NODE_ADD)
         queue.continue_wake_ups()
         queue.continue_wake_ups()
     time.now = 100.0

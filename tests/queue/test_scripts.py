@@ -212,17 +212,17 @@ class QueueScript:
     def do_reject(self, name: str, by: str = "", pending: str = "") -> None:
         rejectors = frozenset(filter(None, by.split(",")))
         waiting = frozenset(filter(None, pending.split(",")))
-        self.queue.add_unschedulable(self.popped[name], rejectors | waiting, waiting)
+        self.queue.add_unschedulable_if_not_present(self.popped[name], rejectors | waiting, waiting)
 
     def do_fail(self, name: str) -> None:
-        self.queue.add_unschedulable(self.popped[name])
+        self.queue.add_unschedulable_if_not_present(self.popped[name])
 
     def do_event(
         self, what: str, old: str | None = None, new: str | None = None, up_to: str = ""
     ) -> None:
         event = event_named(what)
         check = (lambda pod: pod.priority <= int(up_to)) if up_to else None
-        self.queue.move_all_to_active_or_backoff(event, old, new, check)
+        self.queue.move_all_to_active_or_backoff_queue(event, old, new, check)
 
     def do_activate(self, *names: str) -> None:
         pods = [self.templates.pod_info(self.builders[name].obj()) for name in names]

@@ -68,11 +68,11 @@ class Waiting:
 
     def reject(self, queued: QueuedPodInfo) -> None:
         self.time += 0.25
-        self.queue.add_unschedulable(queued, frozenset(["Fit"]))
+        self.queue.add_unschedulable_if_not_present(queued, frozenset(["Fit"]))
 
     def event(self, new: str, event: ClusterEvent = NODE_ADD) -> None:
         self.time += 0.25
-        self.queue.move_all_to_active_or_backoff(event, None, new)
+        self.queue.move_all_to_active_or_backoff_queue(event, None, new)
 
     def finish(self) -> None:
         for _ in range(1000):
@@ -144,7 +144,9 @@ def test_a_pod_deleted_meanwhile_is_left_out() -> None:
 
 def test_a_pre_check_still_spares_its_pods() -> None:
     waiting = Waiting("web", "db", "web")
-    waiting.queue.move_all_to_active_or_backoff(NODE_ADD, None, "all", lambda pod: pod.name != "p2")
+    waiting.queue.move_all_to_active_or_backoff_queue(
+        NODE_ADD, None, "all", lambda pod: pod.name != "p2"
+    )
     waiting.finish()
     assert waiting.still_waiting() == {"p2"}
 

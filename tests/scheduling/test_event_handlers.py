@@ -38,7 +38,7 @@ async def reject(scheduler: Scheduler, *pods: PodBuilder) -> None:
         scheduler.pods.added(pod.obj())
     for _ in pods:
         queued = await pop(scheduler)
-        scheduler.queue.add_unschedulable(queued, frozenset({"Spy"}))
+        scheduler.queue.add_unschedulable_if_not_present(queued, frozenset({"Spy"}))
 
 
 def place(scheduler: Scheduler, pod: PodBuilder) -> Place:
@@ -89,7 +89,7 @@ async def test_a_pod_that_changes_hands_while_it_is_tried_does_not_come_back(
     scheduler.pods.added(ours)
     queued = await pop(scheduler)
     scheduler.pods.modified(ours, WEB.scheduler("somebody-else").obj())
-    assert scheduler.queue.add_unschedulable(queued) is Place.ABSENT
+    assert scheduler.queue.add_unschedulable_if_not_present(queued) is Place.ABSENT
 
 
 async def test_a_pod_that_changes_hands_while_it_waits_for_permission_is_sent_back(
@@ -266,7 +266,10 @@ async def test_an_update_of_an_assumed_pod_counts_when_it_comes_back(scheduler: 
     assume(scheduler, WEB)
     scheduler.pods.modified(WEB.obj(), WEB.label(app="web").obj())
     assert place(scheduler, WEB) is Place.IN_FLIGHT
-    assert scheduler.queue.add_unschedulable(queued, frozenset({"Spy"})) is Place.BACKOFF
+    assert (
+        scheduler.queue.add_unschedulable_if_not_present(queued, frozenset({"Spy"}))
+        is Place.BACKOFF
+    )
     assert queued.pod.labels == {"app": "web"}
 
 

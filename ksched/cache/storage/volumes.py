@@ -23,7 +23,7 @@ class NotAssumed(Exception):
 
 
 class AssumedLister(Generic[T]):
-    """A lister with promises on top."""
+    """A lister with promises on top. kube-scheduler: passiveAssumeCache, AssumeCache."""
 
     def __init__(self, lister: Lister[T], plural: str) -> None:
         self.lister = lister

@@ -75,6 +75,7 @@ class DefaultSelectors:
         return None
 
     def _deduce(self, template: PodTemplate, controller: Labels | LabelSelector | None) -> Selector:
+        """kube-scheduler: GetPodServices."""
         labels: Labels = {}
         for service in self._services.in_namespace(template.namespace):
             wanted = service.spec.selector

@@ -62,7 +62,7 @@ class ImageLocality:
 
 
 def _present_bytes(counted: Mapping[str, int], nodes: NodeRows) -> NDArray[np.int64]:
-    """What the nodes have of some images."""
+    """What the nodes have of some images. kube-scheduler: sumImageScores, scaledImageScore."""
     if len(counted) > FEW_IMAGES:
         found = (
             sum(counted[image] for image in info.images.keys() & counted.keys())
@@ -76,6 +76,7 @@ def _present_bytes(counted: Mapping[str, int], nodes: NodeRows) -> NDArray[np.in
 
 
 def _score(present_bytes: NDArray[np.int64], containers: int) -> NDArray[np.int64]:
+    """kube-scheduler: calculatePriority."""
     ceiling = MAX_CONTAINER_THRESHOLD * containers
     bounded = np.clip(present_bytes, MIN_THRESHOLD, ceiling)
     return MAX_NODE_SCORE * (bounded - MIN_THRESHOLD) // (ceiling - MIN_THRESHOLD)
@@ -95,5 +96,8 @@ def _container_count(template: PodTemplate) -> int:
 
 
 def _with_tag(image: str) -> str:
-    """Complete a name without a tag as the container runtime does; a colon may be of a port."""
+    """Complete a name without a tag as the container runtime does; a colon may be of a port.
+
+    kube-scheduler: normalizedImageName.
+    """
     return image if image.rfind(":") > image.rfind("/") else f"{image}:latest"

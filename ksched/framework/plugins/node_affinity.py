@@ -164,9 +164,11 @@ class NodeAffinity:
 
     def events_to_register(self) -> Sequence[ClusterEventWithHint]:
         event = ClusterEvent(Resource.NODE, Action.ADD | Action.UPDATE_NODE_LABEL)
-        return (ClusterEventWithHint(event, self._after_node_change, per_pod=False),)
+        return (ClusterEventWithHint(event, self._is_schedulable_after_node_change, per_pod=False),)
 
-    def _after_node_change(self, pod: PodInfo, old: Node | None, new: Node) -> QueueingHint:
+    def _is_schedulable_after_node_change(
+        self, pod: PodInfo, old: Node | None, new: Node
+    ) -> QueueingHint:
         if node_demand(pod.template).is_large:
             # Asking all of its terms takes longer than an attempt in which most nodes are known.
             return QueueingHint.QUEUE
@@ -185,6 +187,7 @@ class NodeAffinity:
 
 
 def _pre_scoring(preferred: NodePreference, nodes: NodeRows) -> Steps[Status]:
+    """kube-scheduler: getPodPreferredNodeAffinity."""
     try:
         yield from preferred.catching_up(nodes.table)
     except InvalidSelector as problem:

@@ -59,11 +59,13 @@ class NodeDeclaredFeatures:
         node = ClusterEvent(Resource.NODE, Action.ADD | Action.UPDATE_NODE_DECLARED_FEATURE)
         update = ClusterEvent(Resource.POD, Action.UPDATE)
         return (
-            ClusterEventWithHint(node, self._after_node_change, per_pod=False),
+            ClusterEventWithHint(node, self._is_schedulable_after_node_change, per_pod=False),
             ClusterEventWithHint(update, self._after_pod_update),
         )
 
-    def _after_node_change(self, pod: PodInfo, old: Node | None, new: Node) -> QueueingHint:
+    def _is_schedulable_after_node_change(
+        self, pod: PodInfo, old: Node | None, new: Node
+    ) -> QueueingHint:
         if old is not None and old.status.declared_features == new.status.declared_features:
             return QueueingHint.SKIP
         return QueueingHint.QUEUE

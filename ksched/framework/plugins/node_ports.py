@@ -48,6 +48,7 @@ class NodePorts:
         return PASS_TEMPLATE if pod.template.host_ports else SKIP_TEMPLATE
 
     def filter_nodes(self, state: CycleState, pod: PodInfo, nodes: NodeRows) -> Verdicts:
+        """kube-scheduler: fitsPorts."""
         wanted = pod.template.wanted_ports
         taken = nodes.uses_host_ports.copy()
         if wanted and taken.any():
@@ -60,11 +61,11 @@ class NodePorts:
         deleted = ClusterEvent(Resource.POD, Action.DELETE)
         node = ClusterEvent(Resource.NODE, Action.ADD)
         return (
-            ClusterEventWithHint(deleted, self._after_pod_deleted, per_pod=False),
+            ClusterEventWithHint(deleted, self._is_schedulable_after_pod_deleted, per_pod=False),
             ClusterEventWithHint(node, per_pod=False),
         )
 
-    def _after_pod_deleted(self, pod: PodInfo, old: Pod, new: None) -> QueueingHint:
+    def _is_schedulable_after_pod_deleted(self, pod: PodInfo, old: Pod, new: None) -> QueueingHint:
         if not old.spec.node_name and not old.status.nominated_node_name:
             return QueueingHint.SKIP
         if ports_conflict(pod.template.wanted_ports, _freed_ports(old)):

@@ -48,17 +48,21 @@ class NodeUnschedulable:
         node = ClusterEvent(Resource.NODE, Action.ADD | Action.UPDATE_NODE_TAINT)
         toleration = ClusterEvent(Resource.POD, Action.UPDATE_POD_TOLERATION)
         return (
-            ClusterEventWithHint(node, self._after_node_change, per_pod=False),
-            ClusterEventWithHint(toleration, self._after_toleration_change),
+            ClusterEventWithHint(node, self._is_schedulable_after_node_change, per_pod=False),
+            ClusterEventWithHint(toleration, self._is_schedulable_after_pod_toleration_change),
         )
 
-    def _after_node_change(self, pod: PodInfo, old: Node | None, new: Node) -> QueueingHint:
+    def _is_schedulable_after_node_change(
+        self, pod: PodInfo, old: Node | None, new: Node
+    ) -> QueueingHint:
         was_unavailable = old is None or old.spec.unschedulable
         if was_unavailable and not new.spec.unschedulable:
             return QueueingHint.QUEUE
         return QueueingHint.SKIP
 
-    def _after_toleration_change(self, pod: PodInfo, old: Pod, new: Pod) -> QueueingHint:
+    def _is_schedulable_after_pod_toleration_change(
+        self, pod: PodInfo, old: Pod, new: Pod
+    ) -> QueueingHint:
         if new.metadata.uid != pod.uid:
             return QueueingHint.SKIP
         tolerates = Tolerations(new.spec.tolerations).cover(UNSCHEDULABLE_TAINT)

@@ -46,6 +46,7 @@ class TaintToleration:
     score_depends_on: ClassVar = ScoreDependsOn(Scope.NODE, reads_inter_pod_fields=False)
 
     def filter_nodes(self, state: CycleState, pod: PodInfo, nodes: NodeRows) -> Verdicts:
+        """kube-scheduler: DoNotScheduleTaintsFilterFunc."""
         tolerations = pod.template.tolerations
         untolerated = nodes.taints.test(
             lambda taints: find_untolerated(taints, tolerations) is not None
@@ -53,10 +54,14 @@ class TaintToleration:
         return Verdicts.rejecting(untolerated, UNTOLERATED)
 
     def pre_score(self, state: CycleState, pod: PodInfo, nodes: NodeRows) -> Status:
-        """Never skips: without any taint every node gets the full score."""
+        """Never skips: without any taint every node gets the full score.
+
+        kube-scheduler: getAllTolerationPreferNoSchedule.
+        """
         return PASS_TEMPLATE
 
     def score_nodes(self, state: CycleState, pod: PodInfo, nodes: NodeRows) -> NDArray[np.int64]:
+        """kube-scheduler: countIntolerableTaintsPreferNoSchedule."""
         tolerations = pod.template.tolerations
         return nodes.taints.count(
             lambda taints: count_intolerable_prefer_no_schedule(taints, tolerations)
@@ -71,17 +76,21 @@ class TaintToleration:
         node = ClusterEvent(Resource.NODE, Action.ADD | Action.UPDATE_NODE_TAINT)
         toleration = ClusterEvent(Resource.POD, Action.UPDATE_POD_TOLERATION)
         return (
-            ClusterEventWithHint(node, self._after_node_change, per_pod=False),
-            ClusterEventWithHint(toleration, self._after_toleration_change),
+            ClusterEventWithHint(node, self._is_schedulable_after_node_change, per_pod=False),
+            ClusterEventWithHint(toleration, self._is_schedulable_after_pod_toleration_change),
         )
 
-    def _after_node_change(self, pod: PodInfo, old: Node | None, new: Node) -> QueueingHint:
+    def _is_schedulable_after_node_change(
+        self, pod: PodInfo, old: Node | None, new: Node
+    ) -> QueueingHint:
         was_rejected = old is None or _rejects(old, pod)
         if was_rejected and not _rejects(new, pod):
             return QueueingHint.QUEUE
         return QueueingHint.SKIP
 
-    def _after_toleration_change(self, pod: PodInfo, old: Pod, new: Pod) -> QueueingHint:
+    def _is_schedulable_after_pod_toleration_change(
+        self, pod: PodInfo, old: Pod, new: Pod
+    ) -> QueueingHint:
         return QueueingHint.QUEUE if new.metadata.uid == pod.uid else QueueingHint.SKIP
 
 

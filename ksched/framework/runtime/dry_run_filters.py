@@ -50,6 +50,8 @@ class DryRunFilters:
 
         With them, because they will come; without, because they may not, and a pod must not count
         on an affinity to them.
+
+        kube-scheduler: RunFilterPluginsWithNominatedPods.
         """
         if nominated:
             crowded, crowded_state = node.clone(), _clone(state)
@@ -61,7 +63,10 @@ class DryRunFilters:
         return self.filter_node(state, pod, node)
 
     def filter_node(self, state: CycleState, pod: PodInfo, node: NodeInfo) -> Status:
-        """Run the filters on one node, real or changed; the first rejection wins."""
+        """Run the filters on one node, real or changed; the first rejection wins.
+
+        kube-scheduler: RunFilterPlugins.
+        """
         nodes = self._as_columns(node)
         book = CodeBook()
         for entry in self._framework.filters:
@@ -86,12 +91,18 @@ class DryRunFilters:
         return self._columns
 
     def add_pod(self, state: CycleState, pod: PodInfo, added: PodInfo, node: NodeInfo) -> None:
-        """Put a pod on a copied node, keeping the plugins' state true."""
+        """Put a pod on a copied node, keeping the plugins' state true.
+
+        kube-scheduler: RunPreFilterExtensionAddPod.
+        """
         node.add_pod(added)
         _extend(self._framework.add_pod, state, pod, added, node)
 
     def remove_pod(self, state: CycleState, pod: PodInfo, removed: PodInfo, node: NodeInfo) -> None:
-        """Take a pod off a copied node, keeping the plugins' state true."""
+        """Take a pod off a copied node, keeping the plugins' state true.
+
+        kube-scheduler: RunPreFilterExtensionRemovePod.
+        """
         node.remove_pod(removed.uid)
         for port in removed.template.host_ports:
             # Only if somebody put two pods with the same port on the node past the scheduler;

@@ -21,7 +21,10 @@ log = logging.getLogger(__name__)
 
 
 class Framework:
-    """What a profile runs at each extension point, in calling order."""
+    """What a profile runs at each extension point, in calling order.
+
+    kube-scheduler: frameworkImpl, NewFramework.
+    """
 
     def __init__(self, profile: Profile, registry: Registry, handle: Handle) -> None:
         self.name = profile.scheduler_name

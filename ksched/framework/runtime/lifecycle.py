@@ -22,7 +22,10 @@ WAIT_WITHOUT_TIME = (
 async def run_reserve(
     framework: Framework, state: CycleState, pod: PodInfo, node_name: str
 ) -> Status:
-    """Reserve in order; the first plugin that does not succeed ends it."""
+    """Reserve in order; the first plugin that does not succeed ends it.
+
+    kube-scheduler: RunReservePluginsReserve.
+    """
     for hook in framework.reserve:
         status = await _ask(hook, state, pod, node_name)
         if not status.is_success:
@@ -31,7 +34,10 @@ async def run_reserve(
 
 
 def run_unreserve(framework: Framework, state: CycleState, pod: PodInfo, node_name: str) -> None:
-    """Undo every Reserve in reverse order, also of plugins whose Reserve did not run."""
+    """Undo every Reserve in reverse order, also of plugins whose Reserve did not run.
+
+    kube-scheduler: RunReservePluginsUnreserve.
+    """
     for hook in framework.unreserve:
         try:
             hook.call(state, pod, node_name)
@@ -55,6 +61,8 @@ def run_permit(framework: Framework, state: CycleState, pod: PodInfo, node_name:
     """Ask the synchronous Permit plugins; the first rejection ends it, and no async one is asked.
 
     With WAIT the pod is to be held.
+
+    kube-scheduler: RunPermitPlugins.
     """
     waits: dict[str, float] = {}
     calls: list[tuple[Hook, Awaitable[Any] | None]] = []
@@ -109,7 +117,10 @@ def permit_answer(hook: Hook, answer: object) -> tuple[Status, float]:
 async def run_pre_bind_pre_flight(
     framework: Framework, state: CycleState, pod: PodInfo, node_name: str
 ) -> Status:
-    """Find out which PreBind plugins have work; SKIP if none has."""
+    """Find out which PreBind plugins have work; SKIP if none has.
+
+    kube-scheduler: RunPreBindPreFlights.
+    """
     outcome = SKIP
     for hook in framework.pre_bind:
         ask = framework.pre_flight.get(hook.plugin)
@@ -127,6 +138,7 @@ async def run_pre_bind_pre_flight(
 async def run_pre_bind(
     framework: Framework, state: CycleState, pod: PodInfo, node_name: str
 ) -> Status:
+    """kube-scheduler: RunPreBindPlugins."""
     for hook in framework.pre_bind:
         if hook.plugin in state.skip_pre_bind:
             continue
@@ -137,7 +149,10 @@ async def run_pre_bind(
 
 
 async def run_bind(framework: Framework, state: CycleState, pod: PodInfo, node_name: str) -> Status:
-    """Let the first Bind plugin that does not skip bind the pod."""
+    """Let the first Bind plugin that does not skip bind the pod.
+
+    kube-scheduler: RunBindPlugins.
+    """
     for hook in framework.bind:
         status = await _ask(hook, state, pod, node_name)
         if status.is_skip:
@@ -151,7 +166,10 @@ async def run_bind(framework: Framework, state: CycleState, pod: PodInfo, node_n
 async def run_post_bind(
     framework: Framework, state: CycleState, pod: PodInfo, node_name: str
 ) -> None:
-    """Tell PostBind plugins; the pod is bound whatever they do."""
+    """Tell PostBind plugins; the pod is bound whatever they do.
+
+    kube-scheduler: RunPostBindPlugins.
+    """
     for hook in framework.post_bind:
         try:
             await hook.acall(state, pod, node_name)

@@ -1,7 +1,7 @@
 """The scheduling half of a cycle: from a pod and a snapshot to the feasible nodes and their scores.
 
-Columnar plugins answer for all nodes at once and most answers are kept between cycles (see
-``kept``, ``filter_columns``, ``score_columns``). Only async PreFilters and per-node plugins over
+Columnar plugins answer for all nodes at once and most answers are cached between cycles (see
+``answer_cache``, ``filter_columns``, ``score_columns``). Only async PreFilters and per-node plugins over
 many nodes let the event loop run in between; the snapshot does not change meanwhile.
 """
 
@@ -114,7 +114,7 @@ class Pipeline:
     async def run_pre_filter(
         self, state: CycleState, pod: PodInfo
     ) -> tuple[Status, frozenset[str] | None, list[str]]:
-        """Run PreFilter: the status, the only nodes worth looking at, and who narrowed them."""
+        """Status, nodes left and the plugins that narrowed them (RunPreFilterPlugins)."""
         rejected: Status | None = None
         nodes: frozenset[str] | None = None
         narrowing: list[str] = []
@@ -160,7 +160,7 @@ class Pipeline:
     async def find_nodes_that_fit(
         self, state: CycleState, pod: PodInfo, search: Search = EVERYWHERE
     ) -> Feasibility:
-        """Run the filters over the snapshot."""
+        """Run the filters over the snapshot (findNodesThatPassFilters)."""
         self.work.cycles += 1
         if search.only is not None:
             return await self._fit_directly(state, pod, search, search.only)
@@ -314,7 +314,7 @@ class Pipeline:
         codes: Codes,
         book: CodeBook,
     ) -> None:
-        """Judge the rows where other pods are expected with these pods, and without."""
+        """Filter rows with nominated pods with and without them (addGENominatedPods)."""
         if not nominated:
             return
         infos = self.snapshot.table.infos

@@ -10,7 +10,10 @@ from ksched.framework.status import Status, error
 
 
 class PreBindingPods:
-    """By UID; shared by the profiles of a scheduler."""
+    """By UID; shared by the profiles of a scheduler.
+
+    kube-scheduler: AddPodInPreBind, GetPodInPreBind, RemovePodInPreBind.
+    """
 
     def __init__(self) -> None:
         self._scopes: dict[str, anyio.CancelScope] = {}

@@ -107,6 +107,7 @@ class FrameworkHandle:
         return waiting if waiting is not None and waiting.pending_plugins else None
 
     def waiting_pods(self) -> Iterable[WaitingPod]:
+        """kube-scheduler: IterateOverWaitingPods."""
         return (waiting for waiting in self._waiting if waiting.pending_plugins)
 
     def reject_waiting_pod(self, uid: str, message: str) -> bool:
@@ -197,7 +198,10 @@ def build_profiles(
     metrics: Metrics,
     make_pipeline: MakePipeline = Pipeline,
 ) -> dict[str, Profile]:
-    """Build every configured profile, or raise ``ConfigError`` with the problems of all."""
+    """Build every configured profile, or raise ``ConfigError`` with the problems of all.
+
+    kube-scheduler: profile.NewMap.
+    """
     profiles: dict[str, Profile] = {}
     problems: list[str] = []
     for one in configuration.profiles:

@@ -24,6 +24,8 @@ def sort_key(hook: Hook) -> Callable[[QueuedPodInfo], Any]:
 
     Usable is what can be compared with the first key the plugin gave: a number with numbers, text
     with text, tuples member by member, everything else within its own type.
+
+    kube-scheduler: QueueSortFunc.
     """
     wanted: list[Any] = []
     is_plain = False

@@ -254,7 +254,10 @@ class ScoreColumns:
         return np.where(self._filters.codes == 0, self._fixed + self._normalized, -1)
 
     def totals(self, state: CycleState, pod: PodInfo, rows: Rows) -> Scores:
-        """Totals of some rows, normalised among themselves."""
+        """Totals of some rows, normalised among themselves.
+
+        kube-scheduler: RunScorePlugins.
+        """
         return self._fixed[rows] + self._normalize(state, pod, rows)
 
     def by_plugin(self, state: CycleState, pod: PodInfo, rows: Rows) -> dict[str, Scores]:

@@ -75,7 +75,10 @@ class WaitingPod:
 
     @property
     def pending_plugins(self) -> frozenset[str]:
-        """The plugins that answered WAIT and did not allow the pod since."""
+        """The plugins that answered WAIT and did not allow the pod since.
+
+        kube-scheduler: GetPendingPlugins.
+        """
         return frozenset(self._timers)
 
     def holds(self) -> list[Hold]:
@@ -178,7 +181,10 @@ class _Timer(NamedTuple):
 
 
 class WaitingPods:
-    """All held pods by UID; shared by the profiles of a scheduler."""
+    """All held pods by UID; shared by the profiles of a scheduler.
+
+    kube-scheduler: waitingPodsMap.
+    """
 
     def __init__(self) -> None:
         self._pods: dict[str, WaitingPod] = {}
@@ -187,7 +193,10 @@ class WaitingPods:
         self._is_closed = False
 
     def hold(self, pod: PodInfo, node_name: str, timeouts: Mapping[str, float]) -> WaitingPod:
-        """Hold a pod for at most ``timeouts[plugin]`` seconds per plugin."""
+        """Hold a pod for at most ``timeouts[plugin]`` seconds per plugin.
+
+        kube-scheduler: AddWaitingPod.
+        """
         waiting = self._pods[pod.uid] = WaitingPod(pod, node_name, timeouts, self.held_by)
         return waiting
 
@@ -204,6 +213,8 @@ class WaitingPods:
         """Wait until a pod is allowed or rejected; at once if it is not held.
 
         Cancelled if the pods are not held any more (``close``).
+
+        kube-scheduler: WaitOnPermit.
         """
         waiting = self._pods.get(uid)
         if waiting is None:

@@ -12,7 +12,10 @@ from ksched.framework import PodInfo, PodTemplate
 
 
 class DisruptionBudgets:
-    """The budgets of the cluster, matched with templates once until one of them changes."""
+    """The budgets of the cluster, matched with templates once until one of them changes.
+
+    kube-scheduler: getPodDisruptionBudgets.
+    """
 
     def __init__(self, lister: Lister[PodDisruptionBudget]) -> None:
         self._lister = lister

@@ -25,27 +25,37 @@ def start_time(pod: PodInfo) -> str:
     """When a pod started, to be compared as text: all times are in UTC and in whole seconds.
 
     One that has not started yet comes after all others.
+
+    kube-scheduler: GetPodStartTime.
     """
     return pod.pod.status.start_time or "not yet"
 
 
 def by_importance(pods: Iterable[PodInfo]) -> list[PodInfo]:
-    """The most important first: of the highest priority, then the longest running."""
+    """The most important first: of the highest priority, then the longest running.
+
+    kube-scheduler: MoreImportantPod.
+    """
     return sorted(pods, key=lambda pod: (-pod.priority, start_time(pod)))
 
 
 def earliest_start_time(victims: Sequence[PodInfo]) -> str:
-    """When the longest running of the victims of the highest priority started."""
+    """When the longest running of the victims of the highest priority started.
+
+    kube-scheduler: GetEarliestPodStartTime.
+    """
     highest = max(victim.priority for victim in victims)
     return min(start_time(one) for one in victims if one.priority == highest)
 
 
-def pick_one(candidates: Sequence[Candidate], rng: random.Random) -> Candidate:
+def pick_one_node_for_preemption(candidates: Sequence[Candidate], rng: random.Random) -> Candidate:
     """Choose where to preempt (preemption.go: pickOneNodeForPreemption, v1.36).
 
     Each criterion leaves the best and passes ties on: the fewest violated disruption budgets, the
     lowest highest priority, the lowest sum of priorities, the fewest victims, the latest start of
     the most important ones. What is left after that is equal, and chance decides.
+
+    kube-scheduler: SelectCandidate, OrderedScoreFuncs.
     """
     criteria: tuple[Callable[[Candidate], int], ...] = (
         lambda one: one.num_pdb_violations,

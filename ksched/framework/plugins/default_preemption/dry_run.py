@@ -89,7 +89,10 @@ class DryRun:
         self._turn = TimeSlice(handle.clock.now)
 
     async def run(self, rows: Rows, num_candidates: int) -> Findings:
-        """Try rows in order until there are enough candidates."""
+        """Try rows in order until there are enough candidates.
+
+        kube-scheduler: findCandidates, DryRunPreemption.
+        """
         findings = Findings(num_candidates, [], [], Counter())
         if not len(rows):
             return findings

@@ -107,6 +107,7 @@ class EvictableByPriority:
         self._cached: RecentlyUsed[int, Evictable] = RecentlyUsed()
 
     def below(self, priority: int, table: NodeTable) -> Evictable:
+        """kube-scheduler: isPreemptionAllowed."""
         kept = self._cached.get(priority)
         if kept is None:
             kept = Evictable(priority, table)

@@ -31,7 +31,10 @@ from ksched.framework import (
 from ksched.framework.diagnosis import NodeStatuses, count_reasons
 from ksched.framework.plugins import names
 from ksched.framework.plugins.default_preemption.budgets import DisruptionBudgets
-from ksched.framework.plugins.default_preemption.candidates import Candidate, pick_one
+from ksched.framework.plugins.default_preemption.candidates import (
+    Candidate,
+    pick_one_node_for_preemption,
+)
 from ksched.framework.plugins.default_preemption.dry_run import DryRun, Findings, Rows
 from ksched.framework.plugins.default_preemption.evictable import EvictableByPriority
 from ksched.framework.victims import Victims
@@ -72,9 +75,11 @@ class DefaultPreemption:
 
     def events_to_register(self) -> Sequence[ClusterEventWithHint]:
         deleted = ClusterEvent(Resource.POD, Action.DELETE)
-        return (ClusterEventWithHint(deleted, self._after_pod_deleted),)
+        return (ClusterEventWithHint(deleted, self._is_pod_schedulable_after_pod_deletion),)
 
-    def _after_pod_deleted(self, pod: PodInfo, old: Pod, new: None) -> QueueingHint:
+    def _is_pod_schedulable_after_pod_deletion(
+        self, pod: PodInfo, old: Pod, new: None
+    ) -> QueueingHint:
         # Asked about gated pods only. Which victim goes last is chance, so that the plugins which
         # rejected the pod may have nothing to say about that one.
         is_waiting = self._handle.is_preempting(pod.uid)
@@ -94,6 +99,7 @@ class DefaultPreemption:
     async def _preempt(
         self, state: CycleState, pod: PodInfo, diagnosis: Diagnosis
     ) -> PostFilterResult:
+        """kube-scheduler: Evaluator.Preempt."""
         statuses = diagnosis.node_statuses
         assert statuses is not None, "a pod rejected by its chosen node does not come here"
         objection = self._find_objection(pod, statuses)
@@ -110,16 +116,16 @@ class DefaultPreemption:
             message = _explain(findings, diagnosis.num_all_nodes)
             return PostFilterResult(unschedulable(message), nominated_node_name="")
         try:
-            candidates = await self._ask_extenders(pod, candidates)
+            candidates = await self._call_extenders(pod, candidates)
         except ExtenderError as problem:
             return PostFilterResult(error(str(problem)))
         if not candidates:
             return PostFilterResult(unschedulable("no candidate node for preemption"))
-        best = pick_one(candidates, self._handle.rng)
+        best = pick_one_node_for_preemption(candidates, self._handle.rng)
         self._handle.preempt(pod, best.node_name, best.victims)
         return PostFilterResult(SUCCESS, best.node_name)
 
-    async def _ask_extenders(
+    async def _call_extenders(
         self, pod: PodInfo, candidates: Sequence[Candidate]
     ) -> list[Candidate]:
         victims = {
@@ -148,7 +154,10 @@ class DefaultPreemption:
         return None
 
     def _potential_rows(self, statuses: NodeStatuses) -> Rows:
-        """Rows where evicting pods may help, zones taking turns, from anywhere on."""
+        """Rows where evicting pods may help, zones taking turns, from anywhere on.
+
+        kube-scheduler: nodesWherePreemptionMightHelp, GetOffsetAndNumCandidates.
+        """
         is_potential = np.zeros(len(statuses.table), np.bool_)
         is_potential[statuses.rows_with(Code.UNSCHEDULABLE)] = True
         order = self._handle.snapshot.order
@@ -162,7 +171,10 @@ class DefaultPreemption:
 
 
 def is_preempted(pod: PodInfo) -> bool:
-    """Whether a pod is shutting down because a scheduler preempted it."""
+    """Whether a pod is shutting down because a scheduler preempted it.
+
+    kube-scheduler: podTerminatingByPreemption.
+    """
     return pod.is_terminating and any(
         condition.type == "DisruptionTarget"
         and condition.status == "True"

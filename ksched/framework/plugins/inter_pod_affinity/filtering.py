@@ -69,7 +69,10 @@ def pods_meant_by(terms: Iterable[ResolvedTerm], ledger: PodLedger) -> PodCounts
 
 @template_fact
 def carried_anti_affinity(template: PodTemplate) -> Mapping[str, Mapping[AffinityTerm, int]]:
-    """The required anti-affinity terms of a template by topology key, and how often each is."""
+    """The required anti-affinity terms of a template by topology key, and how often each is.
+
+    kube-scheduler: getExistingAntiAffinityCounts.
+    """
     carried: dict[str, dict[AffinityTerm, int]] = {}
     for term in terms_of(template).required_anti_affinity:
         same_key = carried.setdefault(term.topology_key, {})
@@ -78,7 +81,10 @@ def carried_anti_affinity(template: PodTemplate) -> Mapping[str, Mapping[Affinit
 
 
 class PairCounts:
-    """Numbers of pods by topology key and value, and what a dry run changed in them."""
+    """Numbers of pods by topology key and value, and what a dry run changed in them.
+
+    kube-scheduler: topologyToMatchedTermCount.
+    """
 
     def __init__(self, by_key: ByKey, changes: dict[tuple[str, str], int] | None = None) -> None:
         self.by_key = by_key
@@ -148,7 +154,7 @@ class RequiredAffinity:
         return copy
 
     def update(self, other: PodTemplate, node: NodeInfo, more: int) -> None:
-        """Count a pod that a dry run adds or removes."""
+        """Count a pod that a dry run adds or removes. kube-scheduler: updateWithPod."""
         incoming, labels, ledger = self._incoming, node.labels, self.kept.ledger
         own = self.kept.own
         for key, terms in incoming.meant_by(other).items():
@@ -181,7 +187,10 @@ class RequiredAffinity:
         return self.kept.own.wants_itself and self._affinity.is_empty
 
     def judge(self) -> CodesByKey:
-        """By key what is wrong with each domain; a smaller code owns the reason."""
+        """By key what is wrong with each domain; a smaller code owns the reason.
+
+        kube-scheduler: satisfyPodAffinity, satisfyPodAntiAffinity, satisfyExistingPodsAntiAffinity.
+        """
         found: CodesByKey = {}
         for code, pairs in (
             (_EXISTING_ANTI_AFFINITY, self._existing),

@@ -280,6 +280,7 @@ class InterPodAffinity:
         return self._after_pod_change(pod, old, new)
 
     def _after_pod_change(self, pod: PodInfo, old: Pod | None, new: Pod | None) -> QueueingHint:
+        """kube-scheduler: isSchedulableAfterPodChange."""
         if not all(_has_node(one) for one in (old, new) if one is not None):
             return QueueingHint.SKIP
         near, apart = self._resolved(pod.template)

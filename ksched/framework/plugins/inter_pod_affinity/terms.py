@@ -218,6 +218,8 @@ def resolve(term: AffinityTerm, namespaces: Iterable[Namespace]) -> ResolvedTerm
 
     A selector that an empty set of labels satisfies selects every namespace, whatever its labels:
     upstream resolves the names, then asks the selector again without any labels.
+
+    kube-scheduler: mergeAffinityTermNamespacesIfNotEmpty.
     """
     if term.namespace_selector.matches({}):
         return ResolvedTerm(term.topology_key, None, term.selector)
@@ -241,7 +243,10 @@ def depends_on_namespaces(terms: Iterable[AffinityTerm]) -> bool:
 
 
 def labels_of_namespace(namespaces: Lister[Namespace], name: str) -> Labels:
-    """Labels of a namespace; none if it is not known (yet)."""
+    """Labels of a namespace; none if it is not known (yet).
+
+    kube-scheduler: GetNamespaceLabelsSnapshot.
+    """
     namespace = namespaces.get(name)
     return namespace.metadata.labels if namespace is not None else {}
 

@@ -52,6 +52,9 @@ class Asked(NamedTuple):
 
 
 def stacked(column: Callable[[str], Ints], resources: Sequence[str], nodes: int) -> Ints:
-    """Put the columns of some resources below each other: a line per resource."""
+    """Put the columns of some resources below each other: a line per resource.
+
+    kube-scheduler: calculateResourceAllocatableRequest.
+    """
     columns = [column(resource) for resource in resources]
     return np.array(columns, np.int64) if columns else np.zeros((0, nodes), np.int64)

@@ -68,6 +68,8 @@ def _balance(used: Ints, capacities: Ints) -> Ints:
     ``used`` has two layers, each with a line per resource and a column per node. The floating-point
     operations and their order are those of ``noderesources/balanced_allocation.go:
     balancedResourceScorer`` (v1.36): the last bit can decide a point.
+
+    kube-scheduler: balancedResourceScore.
     """
     counted = capacities != 0
     shares = np.minimum(used / np.maximum(capacities, 1), 1.0)

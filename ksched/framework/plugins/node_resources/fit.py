@@ -91,7 +91,10 @@ class NodeResourcesFit:
         )
 
     def pre_filter(self, state: CycleState, pod: PodInfo, snapshot: Snapshot) -> Status:
-        """Never skips: even a pod that asks for nothing is one pod more."""
+        """Never skips: even a pod that asks for nothing is one pod more.
+
+        kube-scheduler: computePodResourceRequest.
+        """
         return PASS_TEMPLATE
 
     def filter_nodes(self, state: CycleState, pod: PodInfo, nodes: NodeRows) -> Verdicts:
@@ -132,16 +135,18 @@ class NodeResourcesFit:
         scaled_down = ClusterEvent(Resource.POD, Action.UPDATE_POD_SCALE_DOWN)
         node = ClusterEvent(Resource.NODE, Action.ADD | Action.UPDATE_NODE_ALLOCATABLE)
         return (
-            ClusterEventWithHint(deleted, self._after_pod_deleted, per_pod=False),
-            ClusterEventWithHint(scaled_down, self._after_pod_scaled_down),
-            ClusterEventWithHint(node, self._after_node_change, per_pod=False),
+            ClusterEventWithHint(deleted, self._is_schedulable_after_pod_event, per_pod=False),
+            ClusterEventWithHint(scaled_down, self._is_schedulable_after_pod_scale_down),
+            ClusterEventWithHint(node, self._is_schedulable_after_node_change, per_pod=False),
         )
 
-    def _after_pod_deleted(self, pod: PodInfo, old: Pod, new: None) -> QueueingHint:
+    def _is_schedulable_after_pod_event(self, pod: PodInfo, old: Pod, new: None) -> QueueingHint:
         held_room = old.spec.node_name or old.status.nominated_node_name
         return QueueingHint.QUEUE if held_room else QueueingHint.SKIP
 
-    def _after_pod_scaled_down(self, pod: PodInfo, old: Pod, new: Pod) -> QueueingHint:
+    def _is_schedulable_after_pod_scale_down(
+        self, pod: PodInfo, old: Pod, new: Pod
+    ) -> QueueingHint:
         if new.metadata.uid == pod.uid:
             return QueueingHint.QUEUE
         if not new.spec.node_name:
@@ -152,7 +157,9 @@ class NodeResourcesFit:
                 return QueueingHint.QUEUE
         return QueueingHint.SKIP
 
-    def _after_node_change(self, pod: PodInfo, old: Node | None, new: Node) -> QueueingHint:
+    def _is_schedulable_after_node_change(
+        self, pod: PodInfo, old: Node | None, new: Node
+    ) -> QueueingHint:
         checked = self._checked(pod.template).asked
         offered = _offered_by(new)
         if offered.get(PODS, 0) < 1:
@@ -211,7 +218,10 @@ def _asked(template: PodTemplate) -> Iterator[tuple[str, int]]:
 
 
 def _scored_requests(template: PodTemplate) -> Mapping[str, int]:
-    """Return requests of the containers alone, with defaults for cpu and memory."""
+    """Return requests of the containers alone, with defaults for cpu and memory.
+
+    kube-scheduler: calculatePodResourceRequest.
+    """
     spec = msgspec.structs.replace(template.spec, resources=None)
     cpu_millis, memory_bytes = non_missing_requests(spec)
     return {**pod_requests(spec), CPU: cpu_millis, MEMORY: memory_bytes}
@@ -222,6 +232,8 @@ def _verdicts(marks: NDArray[np.bool_], resources: Sequence[str], checked: _Chec
 
     The first line marks nodes where evicting pods does not help, the second those with too many
     pods, the others those that are short of a resource. All nodes are short of what none offers.
+
+    kube-scheduler: fitsRequest.
     """
     if len(marks) < 63:
         lines = range(len(marks))
@@ -246,6 +258,7 @@ def _verdicts(marks: NDArray[np.bool_], resources: Sequence[str], checked: _Chec
 
 
 def _status(marked: Sequence[int], resources: Sequence[str], checked: _Checked) -> Status | None:
+    """kube-scheduler: InsufficientResource."""
     beyond, full, *short = marked
     missing = {one for one, is_short in zip(resources, short, strict=True) if is_short}
     asked = checked.asked.resources

@@ -45,19 +45,28 @@ def scorer_of(strategy: ScoringStrategy) -> Scorer:
 
 
 def least_allocated(totals: Ints, capacities: Ints, weights: Ints) -> Ints:
-    """Rate the share that stays free: pods spread over the nodes."""
+    """Rate the share that stays free: pods spread over the nodes.
+
+    kube-scheduler: leastResourceScorer, leastRequestedScore.
+    """
     divisors = _divisors(capacities)
     free = np.maximum(divisors - totals, 0)
     return _average(_percent(free, divisors), capacities, weights)
 
 
 def most_allocated(totals: Ints, capacities: Ints, weights: Ints) -> Ints:
-    """Rate the share that is taken: pods pack onto few nodes."""
+    """Rate the share that is taken: pods pack onto few nodes.
+
+    kube-scheduler: mostResourceScorer, mostRequestedScore.
+    """
     return _average(_percent_taken(totals, capacities), capacities, weights)
 
 
 def requested_to_capacity_ratio(shape: Sequence[UtilizationShapePoint]) -> Scorer:
-    """Rate the share that is taken by a function that is linear between the points of a shape."""
+    """Rate the share that is taken by a function that is linear between the points of a shape.
+
+    kube-scheduler: requestedToCapacityRatioScorer, BuildBrokenLinearFunction.
+    """
     rating = np.array([_rate(shape, percent) for percent in range(MAX_UTILIZATION + 1)], np.int64)
 
     def score(totals: Ints, capacities: Ints, weights: Ints) -> Ints:

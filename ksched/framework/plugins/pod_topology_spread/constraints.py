@@ -42,7 +42,10 @@ class Constraint(NamedTuple):
 def compile_constraints(
     constraints: Sequence[TopologySpreadConstraint], labels: Labels, action: str
 ) -> tuple[Constraint, ...]:
-    """Compile the constraints with this ``whenUnsatisfiable``; raises ``InvalidSelector``."""
+    """Compile the constraints with this ``whenUnsatisfiable``; raises ``InvalidSelector``.
+
+    kube-scheduler: filterTopologySpreadConstraints.
+    """
     return tuple(
         Constraint(
             constraint.max_skew,
@@ -58,6 +61,7 @@ def compile_constraints(
 
 
 def _selector(constraint: TopologySpreadConstraint, labels: Labels) -> Selector:
+    """kube-scheduler: mergeLabelSetWithSelector."""
     selector = compile_selector(constraint.label_selector)
     return selector.with_labels(
         {key: labels[key] for key in constraint.match_label_keys if key in labels}
@@ -65,7 +69,10 @@ def _selector(constraint: TopologySpreadConstraint, labels: Labels) -> Selector:
 
 
 def own_constraints(template: PodTemplate, action: str) -> tuple[Constraint, ...]:
-    """The pod's own constraints with this ``whenUnsatisfiable``; raises ``InvalidSelector``."""
+    """The pod's own constraints with this ``whenUnsatisfiable``; raises ``InvalidSelector``.
+
+    kube-scheduler: getConstraints, buildDefaultConstraints.
+    """
     return _hard(template) if action == DO_NOT_SCHEDULE else _soft(template)
 
 
@@ -82,6 +89,7 @@ def _soft(template: PodTemplate) -> tuple[Constraint, ...]:
 
 
 def has_all_keys(labels: Labels, constraints: Sequence[Constraint]) -> bool:
+    """kube-scheduler: nodeLabelsMatchSpreadConstraints."""
     return all(constraint.topology_key in labels for constraint in constraints)
 
 
@@ -89,6 +97,8 @@ class Inclusion(NamedTuple):
     """Which nodes count for a constraint: those with all keys that no policy excludes.
 
     Policies look at the incoming pod. A cordoned node counts unless it also has the taint.
+
+    kube-scheduler: matchNodeInclusionPolicies.
     """
 
     keys: tuple[str, ...]
@@ -130,7 +140,7 @@ class Inclusion(NamedTuple):
 
 
 class Matching(NamedTuple):
-    """Which pods a constraint counts."""
+    """Which pods a constraint counts. kube-scheduler: countPodsMatchSelector."""
 
     namespace: str
     selector: Selector

@@ -73,7 +73,10 @@ def _judge(counts: Ints, most: int) -> Codes:
 
 
 class HardSpread:
-    """The hard constraints of one attempt, and what a dry run changed in their counts."""
+    """The hard constraints of one attempt, and what a dry run changed in their counts.
+
+    kube-scheduler: calPreFilterState, minMatchNum, criticalPaths.
+    """
 
     def __init__(self, kept: HardConstraints, changes: dict[tuple[int, int], int]) -> None:
         self.kept = kept

@@ -273,6 +273,7 @@ class PodTopologySpread:
         )
 
     def _after_node_change(self, pod: PodInfo, old: Node | None, new: Node | None) -> QueueingHint:
+        """kube-scheduler: checkTopologyKeyLabelsChanged."""
         constraints = self._constraints(pod.template, DO_NOT_SCHEDULE)
         matched = old is not None and has_all_keys(old.metadata.labels, constraints)
         matches = new is not None and has_all_keys(new.metadata.labels, constraints)
@@ -321,6 +322,7 @@ def _queue_if(helps: bool) -> QueueingHint:
 
 
 def _is_counted(other: Pod, template: PodTemplate) -> bool:
+    """kube-scheduler: involvedInTopologySpreading."""
     has_node = other.spec.node_name or other.status.nominated_node_name
     return bool(has_node) and other.metadata.namespace == template.namespace
 

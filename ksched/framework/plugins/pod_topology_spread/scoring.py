@@ -44,7 +44,10 @@ class SoftSpread:
         )
 
     def _weight(self, index: int) -> float:
-        """The more domains, the more a pod in one of them weighs."""
+        """The more domains, the more a pod in one of them weighs.
+
+        kube-scheduler: topologyNormalizingWeight.
+        """
         one, ids = self._tracked[index], self._ids[index]
         if self._ignored is not None:
             ids = ids[~self._ignored]
@@ -60,7 +63,10 @@ class SoftSpread:
         return math.log(size + 2)
 
     def score(self, nodes: NodeRows) -> Ints | ClassScores:
-        """Raw scores; final ones where a single constraint divides the nodes into few domains."""
+        """Raw scores; final ones where a single constraint divides the nodes into few domains.
+
+        kube-scheduler: scoreForCount, initPreScoreState.
+        """
         if len(self._tracked) == 1 and self._tracked[0].constraint.topology_key != HOSTNAME:
             by_domain = rounded(self._by_domain(0))
             if self._ignored is None and len(by_domain) <= FEW_DOMAINS_RATED:

@@ -42,7 +42,10 @@ Json = dict[str, Any]
 
 
 class StaticBinding:
-    """A volume promised to a claim. ``written`` is its version once the API server knows."""
+    """A volume promised to a claim. ``written`` is its version once the API server knows.
+
+    kube-scheduler: BindingInfo.
+    """
 
     def __init__(self, claim: PersistentVolumeClaim, volume: PersistentVolume) -> None:
         reference = ObjectReference(
@@ -78,7 +81,10 @@ class StaticBinding:
 
 
 class Provisioning:
-    """A claim for which a volume is to be made near a node; ``written`` as above."""
+    """A claim for which a volume is to be made near a node; ``written`` as above.
+
+    kube-scheduler: DynamicProvision.
+    """
 
     def __init__(self, claim: PersistentVolumeClaim, node_name: str) -> None:
         annotations = {**claim.metadata.annotations, SELECTED_NODE: node_name}
@@ -104,7 +110,7 @@ class Unbound(Exception):
 
 
 class VolumeBinder:
-    """Keeps and writes promises."""
+    """Keeps and writes promises. kube-scheduler: SchedulerVolumeBinder."""
 
     def __init__(self, handle: Handle, finder: VolumeFinder, bind_timeout_seconds: float) -> None:
         self._handle = handle
@@ -117,7 +123,7 @@ class VolumeBinder:
     # -- promises -------------------------------------------------------------------------------
 
     def assume(self, pod_volumes: PodVolumes) -> Status:
-        """Promise everything or nothing."""
+        """Promise everything or nothing. kube-scheduler: AssumePodVolumes."""
         try:
             for binding in pod_volumes.static:
                 if binding.is_changed:
@@ -130,7 +136,10 @@ class VolumeBinder:
         return SUCCESS
 
     def revert(self, pod_volumes: PodVolumes) -> None:
-        """Take promises back. What is written stays promised until the watch brings it."""
+        """Take promises back. What is written stays promised until the watch brings it.
+
+        kube-scheduler: RevertAssumedPodVolumes, revertAssumedPVs, revertAssumedPVCs.
+        """
         for binding in pod_volumes.static:
             if not binding.written:
                 self._volumes.restore(binding.volume)
@@ -141,7 +150,10 @@ class VolumeBinder:
     # -- writing --------------------------------------------------------------------------------
 
     async def bind(self, pod: PodInfo, node_name: str, pod_volumes: PodVolumes) -> Status:
-        """Write the promises and wait until every claim is bound."""
+        """Write the promises and wait until every claim is bound.
+
+        kube-scheduler: BindPodVolumes.
+        """
         losses = self._finder.volumes.losses
         try:
             await self._write(pod_volumes)
@@ -154,6 +166,7 @@ class VolumeBinder:
         return SUCCESS
 
     async def _write(self, pod_volumes: PodVolumes) -> None:
+        """kube-scheduler: bindAPIUpdate."""
         client = self._handle.client
         for binding in pod_volumes.static:
             meta = binding.volume.metadata
@@ -201,6 +214,8 @@ class VolumeBinder:
         """Whether every claim is bound; raises ``Unbound`` if that will not happen any more.
 
         Looks at what the watch brought, without promises: only the controllers' word counts here.
+
+        kube-scheduler: checkBindings.
         """
         node = self._handle.node(node_name)
         if node is None:

@@ -35,7 +35,10 @@ class Capacities:
         return self._lister.generation
 
     def suffice(self, class_name: str, size_bytes: int, nodes: NodeRows) -> NDArray[np.bool_]:
-        """Mark the nodes for which a volume of this size can be made."""
+        """Mark the nodes for which a volume of this size can be made.
+
+        kube-scheduler: hasEnoughCapacity, capacitySufficient, nodeHasAccess.
+        """
         self._catch_up()
         found = np.zeros(len(nodes), np.bool_)
         # A capacity for each node is usual; all those that select by one label are one question.

@@ -56,6 +56,7 @@ def ephemeral_volumes(template: PodTemplate) -> Sequence[str]:
 
 @template_fact
 def uses_claims(template: PodTemplate) -> bool:
+    """kube-scheduler: podHasPVCs."""
     return bool(template.claim_names or ephemeral_volumes(template))
 
 
@@ -92,6 +93,9 @@ def claim_events(action: Action, *, ephemeral: bool = True) -> list[ClusterEvent
 
     Claims that a pod names it shares with its template. The names of ephemeral ones begin with the
     pod's own, so that each pod must be asked.
+
+    kube-scheduler: isSchedulableAfterPersistentVolumeClaimChange,
+    isSchedulableAfterPersistentVolumeClaimAdded, isSchedulableAfterPVCAdded.
     """
     event = ClusterEvent(Resource.PERSISTENT_VOLUME_CLAIM, action)
     hints = [ClusterEventWithHint(event, _after_named_claim_change, per_pod=False)]

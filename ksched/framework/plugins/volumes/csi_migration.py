@@ -161,7 +161,10 @@ def inline_handle(plugin: InTreePlugin, volume: Volume) -> str:
 
 
 def volume_handle(plugin: InTreePlugin, volume: PersistentVolume) -> str:
-    """The driver's name of a persistent volume; raises ``Untranslatable``."""
+    """The driver's name of a persistent volume; raises ``Untranslatable``.
+
+    kube-scheduler: getVolumeUniqueName.
+    """
     labels = volume.metadata.labels
     zones = labels.get(BETA_ZONE, "") or labels.get(ZONE, "")
     return plugin.handle(getattr(volume.spec, plugin.source), zones)
@@ -176,6 +179,8 @@ def translated_affinity(
     """Where a driver's volume can be reached: zones under the driver's own label.
 
     Raises ``Untranslatable``, like the translation of the whole volume.
+
+    kube-scheduler: tryTranslatePVToCSI, InTreeToCSITranslator.
     """
     volume_handle(plugin, volume)
     affinity = volume.spec.node_affinity

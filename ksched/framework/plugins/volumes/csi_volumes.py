@@ -108,7 +108,10 @@ class CSICounting:
     def resolve(
         self, pod: PodInfo, seen: set[Lookup], *, has_csi_node: bool, is_new: bool
     ) -> Volumes:
-        """A pod's volumes; raises ``CannotCount``, and ``ClaimMissing`` for a new pod."""
+        """A pod's volumes; raises ``CannotCount``, and ``ClaimMissing`` for a new pod.
+
+        kube-scheduler: filterAttachableVolumes.
+        """
         found: Volumes = {}
         for volume in pod.template.spec.volumes:
             use = claim_use(pod, volume)
@@ -126,6 +129,7 @@ class CSICounting:
     def _of_claim(
         self, claim: PersistentVolumeClaim, has_csi_node: bool, seen: set[Lookup]
     ) -> tuple[str, str]:
+        """kube-scheduler: getCSIDriverInfo."""
         name = claim.spec.volume_name
         volume = self._lookup.volume(name, seen) if name else None
         if volume is None:
@@ -143,7 +147,10 @@ class CSICounting:
     def _of_class(
         self, claim: PersistentVolumeClaim, has_csi_node: bool, seen: set[Lookup]
     ) -> tuple[str, str]:
-        """What an unbound claim will become; it has no handle yet, so its own name stands in."""
+        """What an unbound claim will become; it has no handle yet, so its own name stands in.
+
+        kube-scheduler: getCSIDriverInfoFromSC.
+        """
         if not claim.class_name:
             return _NOT_A_VOLUME
         driver = self._lookup.provisioner(claim.class_name, seen)
@@ -153,6 +160,7 @@ class CSICounting:
         return driver, f"{UNBOUND}{claim.metadata.key}"
 
     def attached_to(self, node_name: str, seen: set[Lookup]) -> Volumes:
+        """kube-scheduler: getNodeVolumeAttachmentInfo."""
         found: Volumes = {}
         for attachment in self._by_node.get(node_name, {}).values():
             driver, name = attachment.spec.attacher, attachment.spec.source.persistent_volume_name
@@ -164,6 +172,7 @@ class CSICounting:
         return found
 
     def limits_of(self, info: NodeInfo) -> Mapping[str, int]:
+        """kube-scheduler: getVolumeLimits."""
         csi_node = self._csi_nodes.get(info.name)
         return {} if csi_node is None else csi_node.limits
 
@@ -194,10 +203,12 @@ class CSICounting:
 
 
 def _is_on(plugin: InTreePlugin, has_csi_node: bool) -> bool:
+    """kube-scheduler: isCSIMigrationOn."""
     return has_csi_node and plugin.is_replaced
 
 
 def _inline(volume: Volume, has_csi_node: bool) -> tuple[str, str]:
+    """kube-scheduler: checkAttachableInlineVolume."""
     plugin = in_tree_plugin(volume)
     if plugin is None or not _is_on(plugin, has_csi_node):
         return _NOT_A_VOLUME

@@ -52,7 +52,10 @@ NODE_CONFLICT, BIND_CONFLICT, NOT_ENOUGH_SPACE, VOLUME_MISSING = 1, 2, 4, 8
 
 
 class PodClaims(NamedTuple):
-    """The claims of a pod that may be placed: bound ones, and those waiting for a consumer."""
+    """The claims of a pod that may be placed: bound ones, and those waiting for a consumer.
+
+    kube-scheduler: PodVolumeClaims.
+    """
 
     bound: Sequence[PersistentVolumeClaim]
     delayed: Sequence[PersistentVolumeClaim]
@@ -87,7 +90,10 @@ class VolumeFinder:
         return facts
 
     def judge(self, claims: PodClaims, nodes: NodeRows) -> Codes:
-        """Add up for each node what is wrong; raises ``CannotMatch`` if it cannot be told."""
+        """Add up for each node what is wrong; raises ``CannotMatch`` if it cannot be told.
+
+        kube-scheduler: FindPodVolumes.
+        """
         codes = np.zeros(len(nodes), np.int16)
         self._check_bound(claims.bound, nodes, codes)
         if claims.delayed:
@@ -109,6 +115,7 @@ class VolumeFinder:
     def _check_bound(
         self, claims: Sequence[PersistentVolumeClaim], nodes: NodeRows, codes: Codes
     ) -> None:
+        """kube-scheduler: checkBoundClaims."""
         passing = np.ones(len(nodes), np.bool_)
         for claim in claims:
             facts = self.volumes.facts(claim.spec.volume_name)
@@ -136,6 +143,7 @@ class VolumeFinder:
         return np.where(is_migrated, reachable(translated, nodes), in_reach)
 
     def _is_migrated(self, plugin: InTreePlugin, node_name: str) -> bool:
+        """kube-scheduler: isPluginMigratedToCSIOnNode."""
         csi_node = self._csi_nodes.get(node_name)
         return csi_node is not None and plugin.name in csi_node.migrated_plugins
 
@@ -173,7 +181,10 @@ class VolumeFinder:
     def _check_provisioning(
         self, claim: PersistentVolumeClaim, wanted: Bools, nodes: NodeRows, codes: Codes
     ) -> None:
-        """See on the wanted nodes, without fault so far, that a volume can be made."""
+        """See on the wanted nodes, without fault so far, that a volume can be made.
+
+        kube-scheduler: checkVolumeProvisions.
+        """
         wanted = wanted & ((codes & (BIND_CONFLICT | NOT_ENOUGH_SPACE)) == 0)
         if not wanted.any():
             return

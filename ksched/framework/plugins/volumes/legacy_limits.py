@@ -131,11 +131,11 @@ class DiskLimits(VolumeLimits):
         deleted = ClusterEvent(Resource.POD, Action.DELETE)
         return (
             ClusterEventWithHint(ClusterEvent(Resource.NODE, Action.ADD)),
-            ClusterEventWithHint(deleted, self._after_pod_deleted, per_pod=False),
+            ClusterEventWithHint(deleted, self._is_schedulable_after_pod_deleted, per_pod=False),
             *claim_events(Action.ADD),
         )
 
-    def _after_pod_deleted(self, pod: PodInfo, old: Pod, new: None) -> QueueingHint:
+    def _is_schedulable_after_pod_deleted(self, pod: PodInfo, old: Pod, new: None) -> QueueingHint:
         had_node = old.spec.node_name or old.status.nominated_node_name
         return QueueingHint.QUEUE if had_node and old.spec.volumes else QueueingHint.SKIP
 

@@ -190,6 +190,8 @@ def match_on_node(claims: Sequence[Wanted], labels: Labels) -> list[VolumeFacts 
 
     Claims choose in their order; the API server's word goes before size, and names decide between
     equals, so that a run can be repeated (upstream leaves it to chance).
+
+    kube-scheduler: findMatchingVolumes.
     """
     chosen: dict[str, VolumeFacts] = {}
     found: list[VolumeFacts | None] = []

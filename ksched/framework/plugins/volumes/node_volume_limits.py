@@ -206,6 +206,8 @@ class NodeVolumeLimits(VolumeLimits):
 
     Reasons: ``node(s) exceed max volume count``, and ``looking up PVC ns/x: persistentvolumeclaim
     "x" not found``. No arguments.
+
+    kube-scheduler: CSILimits.
     """
 
     name: ClassVar[str] = names.NODE_VOLUME_LIMITS
@@ -223,24 +225,32 @@ class NodeVolumeLimits(VolumeLimits):
         detached = ClusterEvent(Resource.VOLUME_ATTACHMENT, Action.DELETE)
         return (
             ClusterEventWithHint(added),
-            ClusterEventWithHint(updated, self._after_csi_node_update, per_pod=False),
-            ClusterEventWithHint(pod, self._after_pod_deleted, per_pod=False),
+            ClusterEventWithHint(
+                updated, self._is_schedulable_after_csi_node_updated, per_pod=False
+            ),
+            ClusterEventWithHint(pod, self._is_schedulable_after_pod_deleted, per_pod=False),
             *claim_events(Action.ADD),
-            ClusterEventWithHint(detached, self._after_detached, per_pod=False),
+            ClusterEventWithHint(
+                detached, self._is_schedulable_after_volume_attachment_deleted, per_pod=False
+            ),
         )
 
-    def _after_csi_node_update(self, pod: PodInfo, old: CSINode, new: CSINode) -> QueueingHint:
+    def _is_schedulable_after_csi_node_updated(
+        self, pod: PodInfo, old: CSINode, new: CSINode
+    ) -> QueueingHint:
         before = old.limits
         grown = any(limit > before.get(driver, 0) for driver, limit in new.limits.items())
         return QueueingHint.QUEUE if grown else QueueingHint.SKIP
 
-    def _after_pod_deleted(self, pod: PodInfo, old: Pod, new: None) -> QueueingHint:
+    def _is_schedulable_after_pod_deleted(self, pod: PodInfo, old: Pod, new: None) -> QueueingHint:
         had_node = old.spec.node_name or old.status.nominated_node_name
         if had_node and any(map(_is_attachable, old.spec.volumes)):
             return QueueingHint.QUEUE
         return QueueingHint.SKIP
 
-    def _after_detached(self, pod: PodInfo, old: VolumeAttachment, new: None) -> QueueingHint:
+    def _is_schedulable_after_volume_attachment_deleted(
+        self, pod: PodInfo, old: VolumeAttachment, new: None
+    ) -> QueueingHint:
         for volume in pod.template.spec.volumes:
             plugin = in_tree_plugin(volume)
             same_driver = plugin is not None and plugin.driver == old.spec.attacher

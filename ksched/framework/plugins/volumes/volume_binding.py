@@ -125,6 +125,7 @@ class VolumeBinding:
     # -- filter ---------------------------------------------------------------------------------
 
     def pre_filter(self, state: CycleState, pod: PodInfo, snapshot: Snapshot) -> Status:
+        """kube-scheduler: GetPodVolumeClaims."""
         if not uses_claims(pod.template):
             return SKIP_TEMPLATE
         bound: list[PersistentVolumeClaim] = []
@@ -226,21 +227,29 @@ class VolumeBinding:
         driver = ClusterEvent(Resource.CSI_DRIVER, Action.UPDATE)
         capacity = ClusterEvent(Resource.CSI_STORAGE_CAPACITY, changed)
         return (
-            ClusterEventWithHint(storage_class, self._after_class_change, per_pod=False),
+            ClusterEventWithHint(
+                storage_class, self._is_schedulable_after_storage_class_change, per_pod=False
+            ),
             *claim_events(changed),
             ClusterEventWithHint(volume),
             ClusterEventWithHint(node),
-            ClusterEventWithHint(csi_node, self._after_csi_node_change, per_pod=False),
-            ClusterEventWithHint(driver, self._after_driver_update, per_pod=False),
-            ClusterEventWithHint(capacity, self._after_capacity_change, per_pod=False),
+            ClusterEventWithHint(
+                csi_node, self._is_schedulable_after_csi_node_change, per_pod=False
+            ),
+            ClusterEventWithHint(
+                driver, self._is_schedulable_after_csi_driver_change, per_pod=False
+            ),
+            ClusterEventWithHint(
+                capacity, self._is_schedulable_after_csi_storage_capacity_change, per_pod=False
+            ),
         )
 
-    def _after_class_change(
+    def _is_schedulable_after_storage_class_change(
         self, pod: PodInfo, old: StorageClass | None, new: StorageClass
     ) -> QueueingHint:
         return _queue_if(old is None or old.allowed_topologies != new.allowed_topologies)
 
-    def _after_csi_node_change(
+    def _is_schedulable_after_csi_node_change(
         self, pod: PodInfo, old: CSINode | None, new: CSINode
     ) -> QueueingHint:
         if old is None:
@@ -248,14 +257,16 @@ class VolumeBinding:
         before, after = (one.metadata.annotations.get(MIGRATED_PLUGINS, "") for one in (old, new))
         return _queue_if(before != after)
 
-    def _after_driver_update(self, pod: PodInfo, old: CSIDriver, new: CSIDriver) -> QueueingHint:
+    def _is_schedulable_after_csi_driver_change(
+        self, pod: PodInfo, old: CSIDriver, new: CSIDriver
+    ) -> QueueingHint:
         is_used = any(
             volume.csi is not None and volume.csi.driver == new.metadata.name
             for volume in pod.template.spec.volumes
         )
         return _queue_if(is_used and old.spec.storage_capacity and not new.spec.storage_capacity)
 
-    def _after_capacity_change(
+    def _is_schedulable_after_csi_storage_capacity_change(
         self, pod: PodInfo, old: CSIStorageCapacity | None, new: CSIStorageCapacity
     ) -> QueueingHint:
         if old is None:
@@ -278,6 +289,7 @@ def _waits(storage_class: StorageClass | None) -> bool:
 
 
 def _missing(use: ClaimUse) -> str:
+    """kube-scheduler: getPVCName."""
     if use.is_ephemeral:
         waiting = "waiting for ephemeral volume controller to create the persistentvolumeclaim"
         return f'{waiting} "{use.name}"'

@@ -83,6 +83,7 @@ class VolumeRestrictions:
         self._claims = listers.require(PersistentVolumeClaim)
 
     def pre_filter(self, state: CycleState, pod: PodInfo, snapshot: Snapshot) -> Status:
+        """kube-scheduler: readWriteOncePodPVCsForPod."""
         template = pod.template
         if not template.spec.volumes:
             return SKIP_TEMPLATE
@@ -111,6 +112,7 @@ class VolumeRestrictions:
         return SUCCESS
 
     def filter_nodes(self, state: CycleState, pod: PodInfo, nodes: NodeRows) -> Verdicts:
+        """kube-scheduler: satisfyReadWriteOncePod."""
         used = state.read(self.name, _Conflicts).used
         codes = np.full(len(nodes), 2 if used > 0 else 0, np.int16)
         if disks := _wanted_disks(pod.template):
@@ -129,12 +131,12 @@ class VolumeRestrictions:
     def events_to_register(self) -> Sequence[ClusterEventWithHint]:
         deleted = ClusterEvent(Resource.POD, Action.DELETE)
         return (
-            ClusterEventWithHint(deleted, self._after_pod_deleted, per_pod=False),
+            ClusterEventWithHint(deleted, self._is_schedulable_after_pod_deleted, per_pod=False),
             ClusterEventWithHint(ClusterEvent(Resource.NODE, Action.ADD)),
             *claim_events(Action.ADD, ephemeral=False),
         )
 
-    def _after_pod_deleted(self, pod: PodInfo, old: Pod, new: None) -> QueueingHint:
+    def _is_schedulable_after_pod_deleted(self, pod: PodInfo, old: Pod, new: None) -> QueueingHint:
         template = pod.template
         if old.metadata.namespace != template.namespace:
             return QueueingHint.SKIP
@@ -145,7 +147,10 @@ class VolumeRestrictions:
 
 
 def _in_use(claims: set[str], snapshot: Snapshot) -> int:
-    """How many of the claims a pod uses, on whatever node."""
+    """How many of the claims a pod uses, on whatever node.
+
+    kube-scheduler: conflictingPVCRefCountForPod.
+    """
     found: set[str] = set()
     if claims:
         for info in snapshot.table.infos:
@@ -191,6 +196,7 @@ def _disks_in(volumes: Sequence[Volume]) -> Iterator[_Disk]:
 
 @template_fact
 def _wanted_disks(template: PodTemplate) -> _WantedDisks:
+    """kube-scheduler: needsRestrictionsCheck."""
     wanted: dict[tuple[tuple[str, ...], str], bool] = {}
     for disk in _disks(template):
         for address in disk.addresses:
@@ -210,7 +216,10 @@ def _freed(deleted: Pod) -> tuple[frozenset[str], Sequence[_Disk]]:
 
 
 def _conflict(wanted: _WantedDisks, others: Sequence[_Disk]) -> bool:
-    """Whether one of the disks is wanted under a common address, and not only to be read."""
+    """Whether one of the disks is wanted under a common address, and not only to be read.
+
+    kube-scheduler: isVolumeConflict, haveOverlap.
+    """
     for disk in others:
         for address in disk.addresses:
             is_only_read = wanted.get((disk.identity, address))
@@ -220,4 +229,5 @@ def _conflict(wanted: _WantedDisks, others: Sequence[_Disk]) -> bool:
 
 
 def _is_disk_taken(wanted: _WantedDisks, info: NodeInfo) -> bool:
+    """kube-scheduler: satisfyVolumeConflicts."""
     return any(_conflict(wanted, _disks(other)) for other in (*info.running, *info.terminating))

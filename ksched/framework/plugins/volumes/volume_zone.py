@@ -85,6 +85,7 @@ class VolumeZone:
         self._classes = listers.require(StorageClass)
 
     def pre_filter(self, state: CycleState, pod: PodInfo, snapshot: Snapshot) -> Status:
+        """kube-scheduler: getPVbyPod."""
         if not pod.template.claim_names:
             return SKIP_TEMPLATE
         zones: Zones = ()
@@ -143,17 +144,23 @@ class VolumeZone:
         node = ClusterEvent(Resource.NODE, Action.ADD | Action.UPDATE_NODE_LABEL)
         volume = ClusterEvent(Resource.PERSISTENT_VOLUME, Action.ADD | Action.UPDATE)
         return (
-            ClusterEventWithHint(storage_class, self._after_class_added, per_pod=False),
+            ClusterEventWithHint(
+                storage_class, self._is_schedulable_after_storage_class_added, per_pod=False
+            ),
             ClusterEventWithHint(node),
             *claim_events(Action.ADD | Action.UPDATE, ephemeral=False),
-            ClusterEventWithHint(volume, self._after_volume_change, per_pod=False),
+            ClusterEventWithHint(
+                volume, self._is_schedulable_after_persistent_volume_change, per_pod=False
+            ),
         )
 
-    def _after_class_added(self, pod: PodInfo, old: None, new: StorageClass) -> QueueingHint:
+    def _is_schedulable_after_storage_class_added(
+        self, pod: PodInfo, old: None, new: StorageClass
+    ) -> QueueingHint:
         waits = new.volume_binding_mode == WAIT_FOR_FIRST_CONSUMER
         return QueueingHint.QUEUE if waits else QueueingHint.SKIP
 
-    def _after_volume_change(
+    def _is_schedulable_after_persistent_volume_change(
         self, pod: PodInfo, old: PersistentVolume | None, new: PersistentVolume
     ) -> QueueingHint:
         if old is None or _zones_of(old) != _zones_of(new):
@@ -162,6 +169,7 @@ class VolumeZone:
 
 
 def _zones_of(volume: PersistentVolume) -> Zones:
+    """kube-scheduler: getPVTopologies."""
     labels = volume.metadata.labels
     found = []
     for key in _LABELS:
@@ -174,7 +182,10 @@ def _zones_of(volume: PersistentVolume) -> Zones:
 
 
 def _inside(nodes: NodeRows, key: str, allowed: frozenset[str]) -> NDArray[np.bool_]:
-    """Mark nodes with an allowed value; a node without a beta label may have its successor."""
+    """Mark nodes with an allowed value; a node without a beta label may have its successor.
+
+    kube-scheduler: translateToGALabel.
+    """
     column = nodes.label(key)
     inside = column.test(lambda value: value in allowed)
     successor = _SUCCESSORS.get(key)

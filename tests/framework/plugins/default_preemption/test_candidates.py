@@ -12,7 +12,7 @@ from ksched.cache.resource_axis import ResourceAxis
 from ksched.framework.plugins.default_preemption.candidates import (
     Candidate,
     by_importance,
-    pick_one,
+    pick_one_node_for_preemption,
 )
 from ksched.testing import make_pod
 
@@ -54,35 +54,37 @@ def test_the_better_node_is_the_one_where(worse: Candidate) -> None:
 
     for seed in range(5):
         for candidates in ([better, worse], [worse, better]):
-            assert pick_one(candidates, random.Random(seed)).node_name == "better"
+            assert (
+                pick_one_node_for_preemption(candidates, random.Random(seed)).node_name == "better"
+            )
 
 
 def test_one_more_victim_costs_more_even_if_its_priority_is_negative() -> None:
     one = candidate("one", pod(10))
     two = candidate("two", pod(10), pod(-500))
 
-    assert pick_one([two, one], random.Random(0)) is one
+    assert pick_one_node_for_preemption([two, one], random.Random(0)) is one
 
 
 def test_the_start_that_counts_is_the_earliest_of_the_most_important_victims() -> None:
     early = candidate("early", pod(10, 5), pod(10, 1), pod(3, 9))
     late = candidate("late", pod(10, 3), pod(10, 2), pod(3, 1))
 
-    assert pick_one([early, late], random.Random(0)) is late
+    assert pick_one_node_for_preemption([early, late], random.Random(0)) is late
 
 
 def test_a_victim_that_has_not_started_counts_as_the_latest() -> None:
     running = candidate("running", pod(10, 28))
     starting = candidate("starting", pod(10, None))
 
-    assert pick_one([running, starting], random.Random(0)) is starting
+    assert pick_one_node_for_preemption([running, starting], random.Random(0)) is starting
 
 
 def test_chance_decides_between_equals() -> None:
     equals = [candidate(name, pod(1)) for name in "abc"]
     rng = random.Random(0)
 
-    chosen = Counter(pick_one(equals, rng).node_name for _ in range(300))
+    chosen = Counter(pick_one_node_for_preemption(equals, rng).node_name for _ in range(300))
 
     assert set(chosen) == {"a", "b", "c"}
     assert min(chosen.values()) > 60
