@@ -192,7 +192,7 @@ class SchedulingQueue:
         """Wait for the pod to try next; ``None`` when the queue is closed.
 
         Suspends on every call, so that a full queue does not starve the watches and the lease.
-        Each pod popped must come back by ``add_unschedulable_if_not_present`` or be reported by ``done``.
+        Each pod popped comes back by ``add_unschedulable_if_not_present`` or ends with ``done``.
         """
         await asyncio.sleep(0)
         while not self._is_closed:

@@ -1,8 +1,8 @@
 """The scheduling half of a cycle: from a pod and a snapshot to the feasible nodes and their scores.
 
 Columnar plugins answer for all nodes at once and most answers are cached between cycles (see
-``answer_cache``, ``filter_columns``, ``score_columns``). Only async PreFilters and per-node plugins over
-many nodes let the event loop run in between; the snapshot does not change meanwhile.
+``answer_cache``, ``filter_columns``, ``score_columns``). Only async PreFilters and per-node plugins
+over many nodes let the event loop run in between; the snapshot does not change meanwhile.
 """
 
 from __future__ import annotations
@@ -401,6 +401,7 @@ class Pipeline:
         return [entry for entry in entries if entry.name not in skipped]
 
     async def _run_pre_score(self, state: CycleState, pod: PodInfo, nodes: NodeRows) -> None:
+        """kube-scheduler: RunPreScorePlugins."""
         active_plugins = self._answer_cache.active_plugins(pod)
         state.skip_score |= active_plugins.skip_score
         for hook in list(active_plugins.pre_score):
