@@ -314,10 +314,7 @@ class Scheduler:
         return self.watches.is_synced
 
     async def wait_synced(self) -> None:
-        """Wait until every watch has handed over a complete list.
-
-        kube-scheduler: WaitForHandlersSync.
-        """
+        """Wait until every watch has handed over a complete list (WaitForHandlersSync)."""
         await self.watches.wait_synced()
 
     async def schedule(self) -> None:
@@ -408,7 +405,7 @@ class Scheduler:
     # -- one pod --------------------------------------------------------------------------------
 
     async def _schedule_one(self, queued: QueuedPodInfo, bindings: asyncio.TaskGroup) -> None:
-        """kube-scheduler: ScheduleOne, scheduleOnePod, frameworkForPod, skipPodSchedule."""
+        """kube-scheduler: ScheduleOne, frameworkForPod, skipPodSchedule, runBindingCycle."""
         pod = queued.pod
         if pod.is_terminating:
             note = f"skip schedule deleting pod: {pod.key}"
@@ -439,7 +436,6 @@ class Scheduler:
         bindings.create_task(self._bind(outcome, started, algorithm_seconds), name="bind")
 
     async def _bind(self, placed: Placed, started: float, algorithm_seconds: float) -> None:
-        """kube-scheduler: runBindingCycle."""
         rejected = await self._binding.run(placed)
         self._decided(rejected or placed, started, algorithm_seconds)
 
