@@ -93,7 +93,7 @@ class NodeInfo:
 
     def set_node(self, node: Node) -> None:
         """Take over a node object. Raises ``InvalidObject`` for a nonsense quantity."""
-        allocatable = [0] * len(self.axis)
+        allocatable: list[int] = []
         allowed_pods = 0
         for resource, quantity in node.status.allocatable.items():
             try:

@@ -63,6 +63,8 @@ class NodeTable:
         self._taints: InternedColumn[tuple[Taint, ...]] = InternedColumn((), capacity)
         self.labels = NodeLabels(self)
         self._ledger: PodLedger | None = None
+        self._widths: dict[int, int] = {}
+        """How many resources of a row may be other than zero: a cluster may have many more."""
         self._allocate(capacity)
 
     def _allocate(self, capacity: int) -> None:
@@ -145,8 +147,10 @@ class NodeTable:
             self.infos[row] = last
             self.rows[last.name] = row
             self._taints.write(row, taints)
-            for array in self._arrays():
+            width = max(self._widths[row], self._widths[len(self.infos)])
+            for array in self._arrays(width):
                 array[..., row] = array[..., len(self.infos)]
+            self._widths[row] = width
             self.row_log.append(row)
             self.node_log.append(row)
         # The row that is no longer there changed too: readers look at nothing but the logs.
@@ -157,15 +161,19 @@ class NodeTable:
         node = info.node
         assert node is not None
         offered = len(info.allocatable)
-        for position, column in enumerate(self.allocatable):
-            column[row] = info.allocatable[position] if position < offered else 0
-        for column in self.requested:
-            column[row] = 0
+        self._widths[row] = width = max(self._widths.get(row, 0), offered)
+        for position in range(width):
+            self.allocatable[position][row] = (
+                info.allocatable[position] if position < offered else 0
+            )
+            self.requested[position][row] = 0
         self.allowed_pods[row] = info.allowed_pods
         self.unschedulable[row] = node.spec.unschedulable
         self._taints.write(row, tuple(node.spec.taints))
 
     def _write_sums(self, row: int, info: NodeInfo) -> None:
+        if len(info.requested) > self._widths[row]:
+            self._widths[row] = len(info.requested)
         try:
             for column, amount in zip(self.requested, info.requested, strict=False):
                 column[row] = amount
@@ -191,9 +199,9 @@ class NodeTable:
         elif len(self.allocatable) < len(self.axis):
             self._add_resources(capacity)
 
-    def _arrays(self) -> list[NDArray[Any]]:
-        """All columns, those of the resources last."""
-        pairs = zip(self.allocatable, self.requested, strict=True)
+    def _arrays(self, width: int | None = None) -> list[NDArray[Any]]:
+        """All columns, those of the resources (``width`` of them) last."""
+        pairs = zip(self.allocatable[:width], self.requested[:width], strict=True)
         return [
             self.non_zero,
             self.pod_count,
