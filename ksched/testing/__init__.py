@@ -4,6 +4,7 @@ Does not belong here: anything the scheduler needs to run. Nothing outside the t
 line imports this package.
 """
 
+from ksched.framework.runtime.declaration_checks import FalseDeclaration
 from ksched.testing.builders import NodeBuilder, PodBuilder, make_node, make_pod
 from ksched.testing.checkers import Checkers
 from ksched.testing.fake_plugins import NEVER, After, Call, FakePlugin, PermitGate
@@ -16,6 +17,7 @@ __all__ = [
     "Checkers",
     "Cluster",
     "FakePlugin",
+    "FalseDeclaration",
     "NodeBuilder",
     "PermitGate",
     "PodBuilder",

@@ -73,13 +73,6 @@ class DeclarationChecks:
 
     def __init__(self) -> None:
         self.found: list[FalseDeclaration] = []
-        self._turn = 0
-
-    def rows(self, count: int) -> Rows:
-        """The rows to check in one attempt."""
-        self._turn += 1
-        stride = -(-count // ROWS_PER_CHECK) or 1
-        return np.arange(self._turn % stride, count, stride)
 
     def make_pipeline(
         self,
@@ -96,6 +89,12 @@ class DeclarationChecks:
         raise problem
 
 
+def rows_to_check(count: int, turn: int) -> Rows:
+    """The rows of so many that are checked in one of some successive attempts."""
+    stride = -(-count // ROWS_PER_CHECK) or 1
+    return np.arange(turn % stride, count, stride)
+
+
 class CheckedFilterColumns(FilterColumns):
     """Cached verdicts that are compared with fresh ones whenever they have caught up."""
 
@@ -109,6 +108,7 @@ class CheckedFilterColumns(FilterColumns):
     ) -> None:
         super().__init__(entries, table, work, seed)
         self._checks = checks
+        self._turn = 0
         self._true_for: tuple[CycleState, PodInfo] | None = None
         """The last attempt for which all verdicts were right."""
         if isinstance(seed, CheckedFilterColumns):
@@ -116,7 +116,8 @@ class CheckedFilterColumns(FilterColumns):
 
     def catch_up(self, state: CycleState, pod: PodInfo) -> None:
         super().catch_up(state, pod)
-        rows = self._checks.rows(self._count)
+        self._turn += 1
+        rows = rows_to_check(self._count, self._turn)
         nodes = NodeRows(self._table, rows)
         book = self.book.fork()
         for column in self._columns:
@@ -176,6 +177,7 @@ class CheckedScoreColumns(ScoreColumns):
     ) -> None:
         super().__init__(entries, snapshot, filters, work, seed)
         self._checks = checks
+        self._turn = 0
         self._true_for: tuple[CycleState, PodInfo] | None = None
         self._by_entry: dict[tuple[str, Amounts], int] = {}
         """What the plugins that are cached as one sum said of a node with these amounts."""
@@ -184,7 +186,8 @@ class CheckedScoreColumns(ScoreColumns):
 
     def catch_up(self, state: CycleState, pod: PodInfo) -> None:
         super().catch_up(state, pod)
-        rows = self._checks.rows(self._count)
+        self._turn += 1
+        rows = rows_to_check(self._count, self._turn)
         nodes = NodeRows(self._snapshot.table, rows)
         for entry in self._active:
             if not entry.is_sum_of_amounts:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from ksched.configuration.loading import load_config
 from ksched.framework import (
     SUCCESS,
     CycleState,
@@ -24,8 +26,10 @@ from ksched.framework.runtime.declaration_checks import (
     ROWS_PER_CHECK,
     DeclarationChecks,
     FalseDeclaration,
+    rows_to_check,
 )
 from ksched.testing import Cluster, cluster, make_node, make_pod
+from lab.decider import Decider
 
 BUSY = unschedulable("node(s) were too busy")
 TWO = (make_node("n1"), make_node("n2"))
@@ -313,13 +317,41 @@ async def test_work_that_the_checks_make_is_not_counted() -> None:
 
 
 def test_many_rows_are_checked_in_turns() -> None:
-    checks = DeclarationChecks()
-    assert checks.rows(0).tolist() == []
-    assert checks.rows(ROWS_PER_CHECK).tolist() == list(range(ROWS_PER_CHECK))
+    assert rows_to_check(0, 1).tolist() == []
+    assert rows_to_check(ROWS_PER_CHECK, 7).tolist() == list(range(ROWS_PER_CHECK))
     count = 3 * ROWS_PER_CHECK
-    turns = [set(checks.rows(count).tolist()) for _ in range(3)]
+    turns = [set(rows_to_check(count, turn).tolist()) for turn in range(5, 8)]
     assert [len(turn) for turn in turns] == [ROWS_PER_CHECK] * 3
     assert set().union(*turns) == set(range(count))
+
+
+@pytest.mark.parametrize("kind", [SwitchedChanges, SwitchedScore])
+@pytest.mark.parametrize("warm_up", [1, 2])
+async def test_one_wrong_row_of_many_is_found_after_as_many_attempts(
+    kind: type[Switch], warm_up: int
+) -> None:
+    plugin, checks = kind(tells=False), DeclarationChecks()
+    config = load_config(
+        """
+        apiVersion: kubescheduler.config.k8s.io/v1
+        kind: KubeSchedulerConfiguration
+        profiles: [{plugins: {multiPoint: {enabled: [{name: Switch}]}}}]
+        """
+    )
+    decider = Decider(
+        config,
+        registry={"Switch": lambda args, handle: plugin},
+        make_pipeline=checks.make_pipeline,
+    )
+    decider.set_cluster(make_node(f"n{number}").obj() for number in range(2 * ROWS_PER_CHECK))
+    for _ in range(warm_up):
+        await decider.decide(make_pod("a").obj())
+    plugin.is_on = False
+    for _ in range(2):
+        with suppress(FalseDeclaration):
+            await decider.decide(make_pod("a").obj())
+    (found,) = checks.found
+    assert found.node == "n1"
 
 
 class Never:
