@@ -37,7 +37,7 @@ unit: $(VENV)/.installed-test
 again: $(VENV)/.installed-test ## only the tests that failed in the last run, one by one
 	$(BIN)/pytest --last-failed --last-failed-no-failures=none
 
-simulate: $(VENV)/.installed-test ## clusters live through bad weather: make simulate SEEDS=100
+simulate: $(VENV)/.installed-test ## clusters under injected faults: make simulate SEEDS=100
 	KSCHED_SIMULATION_FIRST=$$(date +%s) KSCHED_SIMULATION_SEEDS=$(or $(SEEDS),20) $(BIN)/pytest -n auto tests/simulation
 
 fuzz: $(VENV)/.installed-test ## objects at the limits of API validation, from a new seed: make fuzz OBJECTS=20000
@@ -46,7 +46,7 @@ fuzz: $(VENV)/.installed-test ## objects at the limits of API validation, from a
 bulky: assets $(VENV)/.installed-test ## pods as large as an API server admits, beside ordinary ones: make bulky BULKY="--nodes 5000"
 	$(BIN)/python -m lab.beside $(BULKY)
 
-explore: $(VENV)/.installed-test ## the property tests with examples nobody has seen yet
+explore: $(VENV)/.installed-test ## the property tests with new random examples
 	KSCHED_EXAMPLES=explore $(BIN)/pytest -n auto -m "not real"
 
 docs: $(VENV)/.installed ## docs/plugins from the docstrings of the plugins

@@ -22,7 +22,7 @@ def example(name: str) -> dict[str, Any]:
 
 
 async def test_plugin_rejects_the_nodes_it_says():
-    plugin = example("plugin")["NotOnFriday"]()
+    plugin = example("plugin")["NotFrozen"]()
     frozen = make_node("frozen").label({"change-freeze": "true"})
 
     async with cluster(nodes=[frozen], plugins=[plugin]) as c:

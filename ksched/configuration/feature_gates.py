@@ -65,6 +65,9 @@ FEATURE_GATES: Final[Mapping[str, Gate]] = {
     "WorkloadAwarePreemption": _OFF,
 }
 
+_ABSENT: Final = ("DRA", "DynamicResourceAllocation", "OpportunisticBatching")
+"""Prefixes of gates that are on by default in kube-scheduler for what ksched does not have."""
+
 _TRUE: Final = frozenset({"1", "t", "T", "true", "TRUE", "True"})
 _FALSE: Final = frozenset({"0", "f", "F", "false", "FALSE", "False"})
 
@@ -96,10 +99,13 @@ def parse_feature_gates(text: str) -> dict[str, bool]:
 
 
 def gate_notes(gates: Mapping[str, bool]) -> Iterable[str]:
-    """What to tell a user who asks for a behaviour that ksched does not have."""
+    """Notes for gates that are set to a behaviour ksched does not have."""
     for name, value in sorted(gates.items()):
         default = FEATURE_GATES[name].default
-        if value != default:
+        if name.startswith(_ABSENT):
+            if value:
+                yield f"feature gate {name} has no effect, ksched does not have this feature"
+        elif value != default:
             yield (
                 f"feature gate {name}={str(value).lower()} has no effect, "
                 f"ksched behaves as {name}={str(default).lower()}"

@@ -49,7 +49,7 @@ _PROFILING_FLAGS: Final = {
     "contention_profiling": "enable_contention_profiling",
 }
 
-_NO_AUTHENTICATION: Final = "the endpoints are read-only and ask nobody who he is"
+_NO_AUTHENTICATION: Final = "the endpoints are read-only and have no authentication"
 _IGNORED_FLAGS: Final[Mapping[str, str]] = {
     "authentication-kubeconfig": _NO_AUTHENTICATION,
     "authentication-token-webhook-cache-ttl": _NO_AUTHENTICATION,

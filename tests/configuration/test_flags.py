@@ -142,24 +142,29 @@ def test_the_command_line_of_a_static_pod_works() -> None:
 
 def test_known_feature_gates_are_accepted_and_those_without_effect_noted() -> None:
     options = run(
-        "--feature-gates=SchedulerQueueingHints=true,OpportunisticBatching=false",
+        "--feature-gates=SchedulerQueueingHints=true,OpportunisticBatching=true",
         "--feature-gates=GangScheduling=true",
     )
     assert options.feature_gates == {
         "SchedulerQueueingHints": True,
-        "OpportunisticBatching": False,
+        "OpportunisticBatching": True,
         "GangScheduling": True,
     }
     assert options.notes == (
         "feature gate GangScheduling=true has no effect, ksched behaves as GangScheduling=false",
-        "feature gate OpportunisticBatching=false has no effect, "
-        "ksched behaves as OpportunisticBatching=true",
+        "feature gate OpportunisticBatching has no effect, ksched does not have this feature",
     )
 
 
-def test_every_gate_may_be_given_its_default() -> None:
+def test_every_gate_may_be_given_its_default_and_absent_features_are_noted() -> None:
     gates = ",".join(f"{name}={gate.default}" for name, gate in FEATURE_GATES.items())
-    assert run(f"--feature-gates={gates}").notes == ()
+    absent = {note.split()[2] for note in run(f"--feature-gates={gates}").notes}
+    assert absent == {
+        name
+        for name, gate in FEATURE_GATES.items()
+        if gate.default
+        and name.startswith(("DRA", "DynamicResourceAllocation", "OpportunisticBatching"))
+    }
 
 
 @pytest.mark.parametrize(
