@@ -1,0 +1,55 @@
+"""Asks an HTTP service about every pod that has found a node, before it is bound there.
+
+The service gets ``{"namespace": ..., "name": ..., "node": ...}`` and answers 200 with
+``{"allowed": true}``, ``{"allowed": false, "reason": ...}`` or ``{"waitSeconds": ...}``: ask again
+then. While it is asked only the pod itself waits; other pods are scheduled and bound.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import aiohttp
+
+from ksched.framework import SUCCESS, CycleState, Handle, PodInfo, Status, unschedulable
+
+Question = dict[str, str]
+Answer = dict[str, Any]
+
+
+class AskPermit:
+    name = "AskPermit"
+    timeout_seconds = 120.0
+    """For the whole of ``permit``; then the attempt fails, and is made again after a pause."""
+    permit_concurrency = 100
+    """Pods that are asked about at once. Further ones wait in line, each holding its place."""
+
+    def __init__(self, args: Any, handle: Handle) -> None:
+        if not isinstance(args, dict) or set(args) != {"url"}:
+            raise ValueError(f"args: wanted the url of the service, got {args!r}")
+        self._url: str = args["url"]
+        self.ask: Callable[[Question], Awaitable[Answer]] = self._post
+
+    async def permit(self, state: CycleState, pod: PodInfo, node_name: str) -> Status:
+        """Cancelled when the pod is deleted or preempted, and when the scheduler stops."""
+        question = {"namespace": pod.namespace, "name": pod.name, "node": node_name}
+        while True:
+            answer = await self.ask(question)
+            if "waitSeconds" in answer:
+                await asyncio.sleep(answer["waitSeconds"])
+            elif answer.get("allowed"):
+                return SUCCESS
+            else:
+                return unschedulable(f"denied: {answer.get('reason', 'no reason given')}")
+
+    async def _post(self, question: Question) -> Answer:
+        # What goes wrong here is an error of the attempt: told in the pod's condition and retried.
+        timeout = aiohttp.ClientTimeout(total=10)
+        async with (
+            aiohttp.ClientSession(timeout=timeout, raise_for_status=True) as session,
+            session.post(self._url, json=question) as response,
+        ):
+            answer: Answer = await response.json()
+            return answer
