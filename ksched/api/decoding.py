@@ -19,6 +19,7 @@ from msgspec import Raw, Struct, field
 from numpy.typing import NDArray
 
 from ksched.api.objects import Node, Object, ObjectMeta, Pod
+from ksched.api.watched_kinds import Unstructured, WatchedKind
 from ksched.errors import InvalidObject
 
 T = TypeVar("T", bound=Struct)
@@ -98,6 +99,34 @@ def decoder(kind: type[T]) -> Callable[[bytes | Raw], T]:
             raise InvalidObject(kind.__name__, "(unreadable)", str(error)) from None
 
     return decode_object
+
+
+def decoder_of(kind: WatchedKind[Any]) -> Callable[[bytes | Raw], Any]:
+    """Return the function that decodes objects of a watched kind; it raises ``InvalidObject``.
+
+    Whatever a struct of a plugin's raises costs the object, not the watch.
+    """
+    decode = _decode_unstructured if kind.struct is Unstructured else decoder(kind.struct)
+
+    def decode_custom(data: bytes | Raw) -> Any:
+        try:
+            return decode(data)
+        except InvalidObject:
+            raise
+        except Exception as error:
+            key = decode_metadata(data).metadata.key
+            raise InvalidObject(kind.resource.kind, key, repr(error)) from error
+
+    return decode_custom
+
+
+def _decode_unstructured(data: bytes | Raw) -> Unstructured:
+    metadata = decode_metadata(data).metadata
+    try:
+        content = msgspec.json.decode(data, type=dict[str, Any])
+    except RecursionError:
+        content = msgspec.json.decode(without_managed_fields(data), type=dict[str, Any])
+    return Unstructured(metadata, content)
 
 
 decode_pod = decoder(Pod)

@@ -12,6 +12,7 @@ from ksched.apiserver.admission import (
     SYSTEM_PRIORITY_CLASSES,
     system_priority_class,
 )
+from ksched.apiserver.custom_resources import CustomResources
 from ksched.apiserver.discovery import discover
 from ksched.apiserver.object_store import Store
 from ksched.apiserver.reading import Reader
@@ -26,7 +27,12 @@ from ksched.apiserver.request import (
 )
 from ksched.apiserver.resource_registry import Registry
 from ksched.apiserver.routes import Routes
-from ksched.apiserver.served_resources import NAMESPACES, PODS, PRIORITY_CLASSES, RESOURCES
+from ksched.apiserver.served_resources import (
+    NAMESPACES,
+    PODS,
+    PRIORITY_CLASSES,
+    ServedResources,
+)
 from ksched.apiserver.status_errors import StatusError, bad_request
 from ksched.apiserver.watching import Watch
 from ksched.clock import Clock
@@ -60,7 +66,10 @@ class ApiServer:
     ) -> None:
         self.clock, self.store = clock, Store(history)
         self.requests: deque[Audit] = deque(maxlen=log_length)
-        self._registry = Registry(self.store, clock, seed)
+        self.resources = ServedResources()
+        """What is served now: CustomResourceDefinitions add to it."""
+        self._custom_resources = CustomResources(self.store, self.resources)
+        self._registry = Registry(self.store, self.resources, clock, seed)
         self._routes = Routes(self._registry, Reader(self._registry, seed, watch_queue_limit))
         self._is_bootstrapped = False
 
@@ -69,7 +78,7 @@ class ApiServer:
         if not self._is_bootstrapped:
             self._bootstrap()
         path, _, query = request.path.partition("?")
-        target = parse_target(path)
+        target = parse_target(path, self.resources)
         try:
             answer = self._answer(request, path, query, target)
         except StatusError as error:
@@ -102,16 +111,20 @@ class ApiServer:
             plain = path.rstrip("/") or "/"
             if plain in _HEALTH:
                 return Response(200, {"Content-Type": "text/plain; charset=utf-8"}, b"ok")
-            found = discover(plain)
+            found = discover(plain, self.resources)
             if found is not None:
                 return Response(200, {"Content-Type": JSON}, msgspec.json.encode(found))
         parts = path.strip("/").split("/")
         if len(parts) == 5 and parts[:3] == ["api", "v1", "namespaces"] and parts[4] == "bindings":
             call = Call(request, Target(PODS, parts[3]), parse_query(query))
             return self._routes.legacy_binding(call)
-        if _is_served_group(parts):
+        if self._is_served_group(parts):
             raise no_such_path()
         return Response(404, {"Content-Type": "text/plain; charset=utf-8"}, b"404 page not found\n")
+
+    def _is_served_group(self, parts: list[str]) -> bool:
+        version = parts[1:2] if parts[0] == "api" else parts[1:3] if parts[0] == "apis" else []
+        return any("/".join(version) == row.group_version for row in self.resources)
 
     def _bootstrap(self) -> None:
         """Create what every cluster has. Late, because timestamps need a running clock."""
@@ -120,11 +133,6 @@ class ApiServer:
             self._registry.create(NAMESPACES, "", {"metadata": {"name": name}})
         for name in SYSTEM_PRIORITY_CLASSES:
             self._registry.create(PRIORITY_CLASSES, "", system_priority_class(name))
-
-
-def _is_served_group(parts: list[str]) -> bool:
-    version = parts[1:2] if parts[0] == "api" else parts[1:3] if parts[0] == "apis" else []
-    return any("/".join(version) == row.group_version for row in RESOURCES)
 
 
 def failure(error: StatusError) -> Response:

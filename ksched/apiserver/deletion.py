@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from ksched.apiserver.object_store import Entry
 from ksched.apiserver.resource_registry import Registry
-from ksched.apiserver.served_resources import NAMESPACES, PODS, RESOURCES, JsonObject, Resource
+from ksched.apiserver.served_resources import NAMESPACES, PODS, JsonObject, Resource
 from ksched.apiserver.status_errors import (
     GroupResource,
     conflict,
@@ -173,7 +173,7 @@ def finalize_namespace(registry: Registry, entry: Entry, obj: JsonObject) -> Ent
 
 
 def _orphan_dependents(registry: Registry, uid: str) -> None:
-    for resource in RESOURCES:
+    for resource in tuple(registry.resources):
         for entry in tuple(registry.store.collection(resource).entries.values()):
             if uid.encode() not in entry.raw:
                 continue

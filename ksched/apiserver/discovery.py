@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from ksched.apiserver.served_resources import PODS, RESOURCES, JsonObject, Resource
+from ksched.apiserver.served_resources import PODS, JsonObject, Resource, ServedResources
 
 VERSION = "v1.36.0"
 
@@ -17,25 +17,25 @@ _VERBS = ["create", "delete", "deletecollection", "get", "list", "patch", "updat
 _UPDATE_VERBS = ["get", "patch", "update"]
 
 
-def discover(path: str) -> JsonObject | None:
+def discover(path: str, resources: ServedResources) -> JsonObject | None:
     """Answer a discovery path (no query); ``None`` when it is none."""
     fixed = _FIXED.get(path)
     if fixed is not None:
-        return fixed()
+        return fixed(resources)
     parts = path.strip("/").split("/")
     if parts[0] == "apis" and len(parts) == 2:
-        return next((g for g in _groups() if g["name"] == parts[1]), None)
+        return next((g for g in _groups(resources) if g["name"] == parts[1]), None)
     if parts[0] == "apis" and len(parts) == 3:
-        return _resource_list("/".join(parts[1:]))
+        return _resource_list("/".join(parts[1:]), resources)
     if parts[:2] == ["openapi", "v3"]:
         if parts[2:] == ["api", "v1"]:
-            return _open_api("v1")
+            return _open_api("v1", resources)
         if len(parts) == 5 and parts[2] == "apis":
-            return _open_api("/".join(parts[3:]))
+            return _open_api("/".join(parts[3:]), resources)
     return None
 
 
-def _version() -> JsonObject:
+def _version(resources: ServedResources) -> JsonObject:
     major, minor = VERSION.lstrip("v").split(".")[:2]
     return {
         "major": major,
@@ -50,7 +50,7 @@ def _version() -> JsonObject:
     }
 
 
-def _core_versions() -> JsonObject:
+def _core_versions(resources: ServedResources) -> JsonObject:
     return {
         "kind": "APIVersions",
         "versions": ["v1"],
@@ -58,13 +58,13 @@ def _core_versions() -> JsonObject:
     }
 
 
-def _group_versions() -> list[str]:
-    return list(dict.fromkeys(row.group_version for row in RESOURCES))
+def _group_versions(resources: ServedResources) -> list[str]:
+    return list(dict.fromkeys(row.group_version for row in resources))
 
 
-def _groups() -> list[JsonObject]:
+def _groups(resources: ServedResources) -> list[JsonObject]:
     groups = []
-    for group_version in _group_versions():
+    for group_version in _group_versions(resources):
         group, slash, version = group_version.partition("/")
         if slash:
             entry = {"groupVersion": group_version, "version": version}
@@ -80,13 +80,15 @@ def _groups() -> list[JsonObject]:
     return groups
 
 
-def _group_list() -> JsonObject:
-    groups = [{k: v for k, v in g.items() if k not in ("kind", "apiVersion")} for g in _groups()]
+def _group_list(resources: ServedResources) -> JsonObject:
+    groups = [
+        {k: v for k, v in g.items() if k not in ("kind", "apiVersion")} for g in _groups(resources)
+    ]
     return {"kind": "APIGroupList", "apiVersion": "v1", "groups": groups}
 
 
-def _resource_list(group_version: str) -> JsonObject | None:
-    rows = [row for row in RESOURCES if row.group_version == group_version]
+def _resource_list(group_version: str, resources: ServedResources) -> JsonObject | None:
+    rows = [row for row in resources if row.group_version == group_version]
     if not rows:
         return None
     listed = [entry for row in rows for entry in _entries(row)]
@@ -125,19 +127,19 @@ def _entry(name: str, kind: str, namespaced: bool, verbs: list[str], **extra: ob
     return {**entry, "verbs": verbs, **extra}
 
 
-def _open_api_index() -> JsonObject:
+def _open_api_index(resources: ServedResources) -> JsonObject:
     def prefix(group_version: str) -> str:
         return f"apis/{group_version}" if "/" in group_version else f"api/{group_version}"
 
     paths = {
         prefix(group_version): {"serverRelativeURL": f"/openapi/v3/{prefix(group_version)}?hash=1"}
-        for group_version in _group_versions()
+        for group_version in _group_versions(resources)
     }
     return {"paths": paths}
 
 
-def _open_api(group_version: str) -> JsonObject | None:
-    rows = [row for row in RESOURCES if row.group_version == group_version]
+def _open_api(group_version: str, resources: ServedResources) -> JsonObject | None:
+    rows = [row for row in resources if row.group_version == group_version]
     if not rows:
         return None
     parameters = [{"name": "fieldValidation", "in": "query", "schema": {"type": "string"}}]
@@ -157,10 +159,10 @@ def _open_api(group_version: str) -> JsonObject | None:
     }
 
 
-_FIXED: dict[str, Callable[[], JsonObject | None]] = {
+_FIXED: dict[str, Callable[[ServedResources], JsonObject | None]] = {
     "/version": _version,
     "/api": _core_versions,
     "/apis": _group_list,
-    "/api/v1": lambda: _resource_list("v1"),
+    "/api/v1": lambda resources: _resource_list("v1", resources),
     "/openapi/v3": _open_api_index,
 }

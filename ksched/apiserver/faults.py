@@ -17,6 +17,7 @@ import msgspec
 
 from ksched.apiserver.object_store import watch_line
 from ksched.apiserver.request import Request, verb_and_resource
+from ksched.apiserver.served_resources import ServedResources
 from ksched.apiserver.status_errors import StatusError, expired
 from ksched.errors import Unavailable
 
@@ -75,8 +76,8 @@ class Rule:
     """Happen this often; ``None`` for ever."""
     chance: float = 1.0
 
-    def applies(self, request: Request) -> bool:
-        verb, resource = verb_and_resource(request)
+    def applies(self, request: Request, resources: ServedResources) -> bool:
+        verb, resource = verb_and_resource(request, resources)
         return (
             (not self.verb or self.verb == verb)
             and (not self.resource or self.resource == resource)
@@ -93,10 +94,10 @@ class Faults:
         self.fired: deque[tuple[Request, Fault]] = deque(maxlen=_FIRED_LENGTH)
         self._random = random.Random(seed)
 
-    def choose(self, request: Request) -> Fault | None:
+    def choose(self, request: Request, resources: ServedResources) -> Fault | None:
         """Return what goes wrong with this request, and count it."""
         for rule in self.rules:
-            if rule.times == 0 or not rule.applies(request):
+            if rule.times == 0 or not rule.applies(request, resources):
                 continue
             if rule.skip > 0:
                 rule.skip -= 1

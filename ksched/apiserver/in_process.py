@@ -53,7 +53,7 @@ class InProcessTransport:
         self, path: str, *, idle_timeout: float | None = None
     ) -> AsyncIterator[StreamResponse]:
         request = Request("GET", path, accept=JSON, user=self._user)
-        fault = self._faults.choose(request) or _NO_FAULT
+        fault = self._fault(request)
         try:
             async with asyncio.timeout(idle_timeout):
                 answer = await self._perform(request, fault)
@@ -74,8 +74,11 @@ class InProcessTransport:
     async def aclose(self) -> None:
         """Nothing is held open."""
 
+    def _fault(self, request: Request) -> Fault:
+        return self._faults.choose(request, self._server.resources) or _NO_FAULT
+
     async def _exchange(self, request: Request) -> Response:
-        answer = await self._perform(request, self._faults.choose(request) or _NO_FAULT)
+        answer = await self._perform(request, self._fault(request))
         await asyncio.sleep(0)
         if isinstance(answer, Watch):
             lines = [line async for line in answer.lines()]

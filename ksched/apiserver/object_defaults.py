@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from ksched.apiserver.custom_definitions import set_definition_defaults
 from ksched.apiserver.quantities import canonical_quantity
 from ksched.apiserver.served_resources import JsonObject, Resource
 
@@ -301,6 +302,7 @@ def _fill(target: JsonObject, values: dict[str, Any]) -> None:
 
 
 _SETTERS: dict[str, Callable[[JsonObject], None]] = {
+    "customresourcedefinitions.apiextensions.k8s.io": set_definition_defaults,
     "pods": _pod,
     "nodes": _node,
     "namespaces": _namespace,

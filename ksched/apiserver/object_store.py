@@ -116,6 +116,8 @@ class Collection:
         self.resource = resource
         self.entries: dict[str, Entry] = {}
         self.watches: dict[ChangeListener, None] = {}
+        self.on_change: list[Callable[[Change | None], None]] = []
+        """Called before the watchers are told; with ``None`` if other objects were restored."""
         self._keys: list[str] = []
         self._history: deque[Change] = deque()
         self._history_limit = history
@@ -135,6 +137,8 @@ class Collection:
         self._history.append(change)
         if len(self._history) > self._history_limit:
             self._forgotten = self._history.popleft().version
+        for follow in self.on_change:
+            follow(change)
         for watch in tuple(self.watches):
             watch.offer(change)
 
@@ -150,6 +154,8 @@ class Collection:
         self._keys = sorted(entries)
         self._history.clear()
         self._forgotten = version
+        for follow in self.on_change:
+            follow(None)
         for watch in tuple(self.watches):
             watch.close()
 

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 from ksched.api.label_syntax import label_value_problems, qualified_name_problems
+from ksched.apiserver.custom_definitions import validate_definition
 from ksched.apiserver.pod_validation import validate_pod, validate_pod_spec, validate_pod_update
 from ksched.apiserver.selection import label_selector_predicate
 from ksched.apiserver.served_resources import JsonObject, Resource
@@ -273,6 +274,7 @@ def _event_problems(event: JsonObject, own: str, controller_field: str) -> list[
 
 
 _RULES: dict[str, Callable[[Any], list[FieldError]]] = {
+    "customresourcedefinitions.apiextensions.k8s.io": validate_definition,
     "pods": validate_pod,
     "nodes": _node,
     "events": _event,

@@ -11,7 +11,7 @@ import msgspec
 import yaml
 
 from ksched.apiserver import protobuf
-from ksched.apiserver.served_resources import BY_PATH, JsonObject, Resource
+from ksched.apiserver.served_resources import JsonObject, Resource, ServedResources
 from ksched.apiserver.status_errors import StatusError, bad_request, invalid_value
 from ksched.transport import JSON
 
@@ -111,7 +111,7 @@ def decode_body(body: bytes, content_type: str) -> Any:
     raise ValueError(f"couldn't get version/kind; json parse error: {problem}")
 
 
-def parse_target(path: str) -> Target | None:
+def parse_target(path: str, resources: ServedResources) -> Target | None:
     """Find the resource a path (without query) points at; ``None`` when it is not served."""
     parts = path.strip("/").split("/")
     if "%" in path:
@@ -128,7 +128,7 @@ def parse_target(path: str) -> Target | None:
     namespace = ""
     if rest[0] == "namespaces" and len(rest) > 2 and rest[2] not in ("status", "finalize"):
         namespace, rest = rest[1], rest[2:]
-    resource = BY_PATH.get((group, version, rest[0]))
+    resource = resources.get(group, version, rest[0])
     if resource is None or len(rest) > 3 or bool(namespace) > resource.namespaced:
         return None
     name, subresource = (*rest[1:], "", "")[:2]
@@ -140,10 +140,10 @@ def parse_target(path: str) -> Target | None:
 _VERBS = {"POST": "create", "PUT": "update", "PATCH": "patch"}
 
 
-def verb_and_resource(request: Request) -> tuple[str, str]:
+def verb_and_resource(request: Request, resources: ServedResources) -> tuple[str, str]:
     """Return the verb and resource of a request as Kubernetes' audit log names them."""
     path, _, query = request.path.partition("?")
-    return describe(request.method, parse_target(path), query)
+    return describe(request.method, parse_target(path, resources), query)
 
 
 def describe(method: str, target: Target | None, query: str) -> tuple[str, str]:

@@ -11,7 +11,7 @@ from ksched.apiserver.admission import admit_create, admit_to_namespace, admit_u
 from ksched.apiserver.object_defaults import apply_defaults
 from ksched.apiserver.object_store import Entry, Store, object_key
 from ksched.apiserver.object_validation import validate_create, validate_update
-from ksched.apiserver.served_resources import NODES, PODS, RESOURCES, JsonObject, Resource
+from ksched.apiserver.served_resources import NODES, PODS, JsonObject, Resource, ServedResources
 from ksched.apiserver.status_errors import (
     StatusError,
     already_exists,
@@ -35,8 +35,8 @@ _SYSTEM_FIELDS = ("uid", "creationTimestamp", "deletionTimestamp", "deletionGrac
 class Registry:
     """The only writer of the store."""
 
-    def __init__(self, store: Store, clock: Clock, seed: int) -> None:
-        self.store, self.clock = store, clock
+    def __init__(self, store: Store, resources: ServedResources, clock: Clock, seed: int) -> None:
+        self.store, self.resources, self.clock = store, resources, clock
         self._random = random.Random(seed)
 
     def get(self, resource: Resource, namespace: str, name: str) -> Entry:
@@ -145,7 +145,7 @@ class Registry:
             obj.pop("apiVersion", resource.group_version),
         )
         if (kind, version) != (resource.kind, resource.group_version):
-            raise _another_kind(resource, kind, version)
+            raise self._another_kind(resource, kind, version)
         metadata = obj.pop("metadata", None) or {}
         if not isinstance(metadata, dict):
             raise bad_request("metadata: expected an object")
@@ -155,6 +155,20 @@ class Registry:
                 del metadata[field]
         metadata.pop("managedFields", None)
         return {"kind": kind, "apiVersion": version, "metadata": metadata, **obj}
+
+    def _another_kind(self, resource: Resource, kind: str, version: str) -> StatusError:
+        known = {(row.kind, row.group_version) for row in self.resources}
+        if (kind, version) not in known:
+            why = f'no kind "{kind}" is registered for version "{version}"'
+            return cannot_handle(resource, kind, version, why)
+        if kind == resource.kind:
+            return bad_request(
+                f"the API version in the data ({version}) does not match the expected "
+                f"API version ({resource.group_version})"
+            )
+        group, number = resource.group or "core", version.rpartition("/")[2]
+        why = f"converting ({number}.{kind}) to ({group}.{resource.kind}): unknown conversion"
+        return cannot_handle(resource, kind, version, why)
 
     def _fill_in(self, resource: Resource, obj: JsonObject) -> None:
         try:
@@ -213,21 +227,6 @@ def cannot_handle(resource: Resource, kind: str, version: str, why: str) -> Stat
     """The answer to a body that cannot be made an object of this kind."""
     wanted = resource.kind
     return bad_request(f'{kind} in version "{version}" cannot be handled as a {wanted}: {why}')
-
-
-def _another_kind(resource: Resource, kind: str, version: str) -> StatusError:
-    known = {(row.kind, row.group_version) for row in RESOURCES}
-    if (kind, version) not in known:
-        why = f'no kind "{kind}" is registered for version "{version}"'
-        return cannot_handle(resource, kind, version, why)
-    if kind == resource.kind:
-        return bad_request(
-            f"the API version in the data ({version}) does not match the expected "
-            f"API version ({resource.group_version})"
-        )
-    group, number = resource.group or "core", version.rpartition("/")[2]
-    why = f"converting ({number}.{kind}) to ({group}.{resource.kind}): unknown conversion"
-    return cannot_handle(resource, kind, version, why)
 
 
 def _check_name(obj: JsonObject, name: str) -> None:

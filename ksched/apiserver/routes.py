@@ -200,7 +200,8 @@ def _body(call: Call) -> JsonObject:
 
 
 def _patch_edit(call: Call, content_type: str) -> Edit:
-    if content_type not in _PATCH_TYPES:
+    is_strategic = content_type == STRATEGIC_MERGE_PATCH
+    if content_type not in _PATCH_TYPES or (is_strategic and call.resource.is_custom):
         raise StatusError(415, "UnsupportedMediaType", "415: Unsupported Media Type", {})
     resource = call.resource
     try:

@@ -7,7 +7,7 @@ name.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, TypeAlias
@@ -44,6 +44,8 @@ class Resource:
     fields: Mapping[str, str] = field(default_factory=dict)
     """Field selectors: the name in the URL -> the dotted path in the stored object."""
     storage: str = ""
+    is_custom: bool = False
+    """Defined by a CustomResourceDefinition."""
 
     @cached_property
     def group_version(self) -> str:
@@ -199,6 +201,21 @@ LEASES = Resource(
 )
 
 
+CUSTOM_RESOURCE_DEFINITIONS = Resource(
+    "apiextensions.k8s.io",
+    "v1",
+    "customresourcedefinitions",
+    "CustomResourceDefinition",
+    namespaced=False,
+    short_names=("crd", "crds"),
+    categories=("api-extensions",),
+    status=True,
+    generation=True,
+    unconditional_update=False,
+    returns_deleted=True,
+)
+
+
 def _workload(plural: str, kind: str, short: tuple[str, ...], scale: bool = True) -> Resource:
     return Resource(
         "apps",
@@ -298,6 +315,7 @@ RESOURCES: tuple[Resource, ...] = (
     _rbac("clusterrolebindings", "ClusterRoleBinding", False),
     _rbac("roles", "Role", True),
     _rbac("rolebindings", "RoleBinding", True),
+    CUSTOM_RESOURCE_DEFINITIONS,
     Resource(
         "scheduling.x-k8s.io",
         "v1alpha1",
@@ -309,9 +327,25 @@ RESOURCES: tuple[Resource, ...] = (
     ),
 )
 
-BY_PATH: Mapping[tuple[str, str, str], Resource] = {
-    (row.group, row.version, row.plural): row for row in RESOURCES
-}
+
+class ServedResources:
+    """The kinds that one server serves: those above, and custom ones that come and go."""
+
+    def __init__(self) -> None:
+        self._by_path = {(row.group, row.version, row.plural): row for row in RESOURCES}
+
+    def get(self, group: str, version: str, plural: str) -> Resource | None:
+        return self._by_path.get((group, version, plural))
+
+    def add(self, row: Resource) -> None:
+        """Serve a custom kind; one of the kinds above stays as it is."""
+        self._by_path.setdefault((row.group, row.version, row.plural), row)
+
+    def remove(self, row: Resource) -> None:
+        self._by_path.pop((row.group, row.version, row.plural), None)
+
+    def __iter__(self) -> Iterator[Resource]:
+        return iter(self._by_path.values())
 
 
 def selectable_fields(resource: Resource, obj: JsonObject) -> dict[str, str]:

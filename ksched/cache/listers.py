@@ -1,6 +1,6 @@
 """Objects that plugins look up: plain read-only listers, kept true by the watches.
 
-A lister is watched only when a plugin asks for it (``Listers.require``), so a cluster without
+A kind is watched only when a plugin requires it (``Listers.require``), so a cluster without
 volumes pays for none. Does not belong here: pods and nodes, which the cache and the snapshot own.
 """
 
@@ -8,16 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Generic, TypeVar
 
-from ksched.api.objects import ObjectMeta
+from ksched.api.objects import Node, Pod
+from ksched.api.watched_kinds import HasMetadata, WatchedKind, watched_kind
 from ksched.cache.change_log import ChangeLog, Cursor
-
-
-class HasMetadata(Protocol):
-    @property
-    def metadata(self) -> ObjectMeta: ...
-
 
 T = TypeVar("T", bound=HasMetadata)
 V = TypeVar("V")
@@ -97,15 +92,25 @@ class Lister(Generic[T]):
 
 
 class Listers:
-    """The listers somebody wants, by object type."""
+    """The listers that plugins require, by kind."""
 
     def __init__(self) -> None:
-        self._listers: dict[type, Lister[Any]] = {}
+        self._listers: dict[WatchedKind[Any], Lister[Any]] = {}
         self._views: dict[Callable[[Listers], Any], Any] = {}
+        self._is_complete = False
 
-    def require(self, kind: type[T]) -> Lister[T]:
-        """Return the lister of a kind. Call from a plugin's constructor: it starts the watch."""
-        return self._listers.setdefault(kind, Lister())
+    def require(self, kind: type[T] | WatchedKind[T]) -> Lister[T]:
+        """Return the lister of a kind, which is watched from the start of the scheduler on.
+
+        ``kind`` is a struct of ``ksched.api``, or declared by the plugin (``WatchedKind.custom``).
+        Call from a plugin's constructor. By the time of the first pod everything is listed.
+        """
+        row = kind if isinstance(kind, WatchedKind) else watched_kind(kind)
+        if row.struct in (Pod, Node):
+            raise TypeError("pods and nodes have no lister, they are in handle.snapshot")
+        if self._is_complete and row not in self._listers:
+            raise RuntimeError(f"{row.resource} is required too late, do so in the constructor")
+        return self._listers.setdefault(row, Lister())
 
     def view(self, build: Callable[[Listers], V]) -> V:
         """Return what ``build`` makes of the listers, the same to everybody who asks.
@@ -117,5 +122,9 @@ class Listers:
         shared: V = self._views[build]
         return shared
 
-    def required(self) -> dict[type, Lister[Any]]:
+    def required(self) -> dict[WatchedKind[Any], Lister[Any]]:
         return dict(self._listers)
+
+    def complete(self) -> None:
+        """All plugins are built: what is not required yet will not be watched."""
+        self._is_complete = True

@@ -11,9 +11,9 @@ from __future__ import annotations
 from typing import Any, Final
 
 from ksched.api.decoding import ListPage
+from ksched.api.resources import ApiResource
 from ksched.client.rest import ApiClient, Selection
 from ksched.client.watch_store import Fact, Store, identify, is_older
-from ksched.client.watched_resources import Resource
 from ksched.errors import ApiError, Gone
 
 FEW: Final = 100
@@ -40,7 +40,7 @@ class History:
     """The past of one kind, as a store knows it."""
 
     def __init__(
-        self, client: ApiClient, resource: Resource, selection: Selection, store: Store[Any]
+        self, client: ApiClient, resource: ApiResource, selection: Selection, store: Store[Any]
     ) -> None:
         self._client, self._resource, self._selection = client, resource, selection
         self._store = store

@@ -20,9 +20,9 @@ from typing import NamedTuple
 import msgspec
 
 from ksched.api.objects import Object, Pod
+from ksched.api.resources import EVENTS
 from ksched.cache.pod_info import PodInfo
 from ksched.client.rest import ApiClient
-from ksched.client.watched_resources import EVENTS
 from ksched.clock import Clock, rfc3339_micro
 from ksched.errors import ApiError, Conflict, NotFound, TooManyRequests, Unavailable
 from ksched.framework.foreign import is_text, shown

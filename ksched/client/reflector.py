@@ -5,7 +5,8 @@
      │ WatchList          ├─ closed, broken, silent, garbled: watch again from the last version,
      └─ failed: wait      │  if the server still has the past that we know
                           ├─ refused or garbled again and again at one version: list again
-                          └─ older than what we know: the server lost its data, list again
+                          ├─ older than what we know: the server lost its data, list again
+                          └─ 404 of a kind that may be absent: no objects, list again later
 
 Every change reaches the handler exactly once (see ``store``). A server that refuses or closes at
 once is asked again after 0.8 s, doubling to 30 s, each lengthened at random up to twice; one that
@@ -36,15 +37,15 @@ from ksched.api.decoding import (
     WatchEvent,
     decode_watch_event,
 )
+from ksched.api.resources import ApiResource
 from ksched.client.api_status import error_from_status
 from ksched.client.history import History, HistoryLost, is_history_lost
 from ksched.client.rest import EVERYTHING, PAGE_LIMIT, ApiClient, Selection
 from ksched.client.retry import Backoff
 from ksched.client.watch_health import STALE_SECONDS, WatchState
 from ksched.client.watch_store import Handler, Store, T, identify, is_older
-from ksched.client.watched_resources import Resource
 from ksched.clock import Clock
-from ksched.errors import ApiError, Gone, InvalidObject, TooManyRequests, Unavailable
+from ksched.errors import ApiError, Gone, InvalidObject, NotFound, TooManyRequests, Unavailable
 from ksched.transport import NOT_SENT, SILENT
 
 log = logging.getLogger(__name__)
@@ -77,13 +78,14 @@ class Reflector(Generic[T]):
 
     ``idle_timeout`` is how long a watch may be silent before it is opened again; servers send a
     bookmark every minute or two, and a dead connection is the transport's to notice.
-    ``healthy_seconds`` is how long a watch must have lived to be reopened without waiting.
+    ``healthy_seconds`` is how long a watch must have lived to be reopened without waiting. A kind
+    that ``may_be_absent`` counts as listed, and empty, while the server does not serve it.
     """
 
     def __init__(
         self,
         client: ApiClient,
-        resource: Resource,
+        resource: ApiResource,
         decode: Callable[[msgspec.Raw], T],
         handler: Handler[T],
         clock: Clock,
@@ -99,6 +101,7 @@ class Reflector(Generic[T]):
         max_backoff: float = 30.0,
         on_list: OnList | None = None,
         on_history_lost: Callable[[], None] | None = None,
+        may_be_absent: bool = False,
     ) -> None:
         self._client = client
         self._resource = resource
@@ -123,6 +126,7 @@ class Reflector(Generic[T]):
         self._listed_at = -math.inf
         self._on_list, self._on_history_lost = on_list, on_history_lost
         self._list_done: Callable[[], None] | None = None
+        self._may_be_absent, self._is_absent = may_be_absent, False
         self._round = anyio.CancelScope()
         self._is_pausing = self._is_unreachable = False
         self.state = WatchState()
@@ -142,7 +146,7 @@ class Reflector(Generic[T]):
         return self._synced.is_set()
 
     @property
-    def resource(self) -> Resource:
+    def resource(self) -> ApiResource:
         return self._resource
 
     async def wait_synced(self) -> None:
@@ -175,7 +179,9 @@ class Reflector(Generic[T]):
                 await self._list()
                 return
         except (ApiError, _Garbled) as error:
-            if getattr(error, "reason", "") == SILENT:
+            if self._may_be_absent and isinstance(error, NotFound):
+                self._not_served()
+            elif getattr(error, "reason", "") == SILENT:
                 log.debug("watch is silent, opening again", extra={"resource": str(self._resource)})
             else:
                 self._after_failure(version, error)
@@ -234,6 +240,27 @@ class Reflector(Generic[T]):
                 self._version = ""
         if not self._version:
             self._failures_at_version = 0
+
+    def _not_served(self) -> None:
+        """The server has no such kind, so it has no objects of it. It may be installed any time."""
+        if not self._is_absent:
+            self._is_absent = True
+            log.warning(
+                "API server does not serve this kind, it has no objects until it does",
+                extra={"resource": str(self._resource), "path": self._resource.path()},
+            )
+        self._store.begin_list()
+        self._store.end_list("")
+        self._version = self._known = ""
+        self._complaint = self.state.failing_since = None
+        self._is_unreachable = False
+        self._handed_over()
+
+    def _handed_over(self) -> None:
+        self._listed_at = self.state.contact_at = self._clock.now()
+        if not self._synced.is_set():
+            self._synced.set()
+            self._handler.synced()
 
     def _history_lost(self) -> None:
         """The server lost its data or was restored from a copy: list again, and the others too."""
@@ -312,7 +339,7 @@ class Reflector(Generic[T]):
                 self._works()
                 await self._events(lines)
         except (ApiError, _Garbled, TimeoutError) as error:
-            if is_listed:
+            if is_listed or (self._may_be_absent and isinstance(error, NotFound)):
                 raise
             if _is_never_streaming(error):
                 self._use_watch_list = False
@@ -358,12 +385,13 @@ class Reflector(Generic[T]):
             self._history_lost()
         self._version = self._known = version
         self._is_fresh = True
-        self._listed_at = self.state.contact_at = self._clock.now()
         if self._list_done is not None:
             self._list_done()
-        if not self._synced.is_set():
-            self._synced.set()
-            self._handler.synced()
+        self._handed_over()
+        if self._is_absent:
+            self._is_absent = False
+            # As loud as that it did not.
+            log.warning("API server serves this kind now", extra={"resource": str(self._resource)})
         log.debug(
             "listed",
             extra={"resource": str(self._resource), "objects": len(self.objects)},

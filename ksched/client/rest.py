@@ -12,6 +12,13 @@ from urllib.parse import quote, urlencode
 import msgspec
 
 from ksched.api.decoding import ListPage, decode_list
+from ksched.api.resources import (
+    EVENTS,
+    PERSISTENT_VOLUME_CLAIMS,
+    PERSISTENT_VOLUMES,
+    PODS,
+    ApiResource,
+)
 from ksched.client.api_status import error_from_response
 from ksched.client.rate_limit import RateLimiter
 from ksched.client.retry import (
@@ -20,13 +27,6 @@ from ksched.client.retry import (
     STATUS_PATCH,
     UNREPEATABLE,
     RetryPolicy,
-)
-from ksched.client.watched_resources import (
-    EVENTS,
-    PERSISTENT_VOLUME_CLAIMS,
-    PERSISTENT_VOLUMES,
-    PODS,
-    Resource,
 )
 from ksched.clock import Clock
 from ksched.errors import InvalidObject, Unavailable
@@ -139,7 +139,7 @@ class ApiClient:
 
     async def list_page(
         self,
-        resource: Resource,
+        resource: ApiResource,
         selection: Selection = EVERYTHING,
         *,
         limit: int = PAGE_LIMIT,
@@ -171,7 +171,7 @@ class ApiClient:
     @asynccontextmanager
     async def watch(
         self,
-        resource: Resource,
+        resource: ApiResource,
         selection: Selection = EVERYTHING,
         *,
         resource_version: str,
@@ -214,7 +214,7 @@ class ApiClient:
 
     async def get(
         self,
-        resource: Resource,
+        resource: ApiResource,
         namespace: str,
         name: str,
         *,
@@ -229,7 +229,7 @@ class ApiClient:
 
     async def create(
         self,
-        resource: Resource,
+        resource: ApiResource,
         namespace: str,
         body: bytes,
         *,
@@ -242,7 +242,7 @@ class ApiClient:
 
     async def update(
         self,
-        resource: Resource,
+        resource: ApiResource,
         namespace: str,
         name: str,
         body: bytes,
@@ -257,7 +257,7 @@ class ApiClient:
 
     async def patch(
         self,
-        resource: Resource,
+        resource: ApiResource,
         namespace: str,
         name: str,
         body: bytes,

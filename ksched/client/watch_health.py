@@ -10,7 +10,7 @@ import logging
 from collections.abc import Sequence
 from typing import Final, Protocol
 
-from ksched.client.watched_resources import Resource
+from ksched.api.resources import ApiResource
 from ksched.clock import Clock, rfc3339
 
 log = logging.getLogger(__name__)
@@ -51,7 +51,7 @@ class Watched(Protocol):
     """A reflector."""
 
     @property
-    def resource(self) -> Resource: ...
+    def resource(self) -> ApiResource: ...
 
     @property
     def state(self) -> WatchState: ...

@@ -15,18 +15,12 @@ import msgspec
 
 from ksched.api.decoding import decode_metadata
 from ksched.api.objects import ObjectMeta
+from ksched.api.watched_kinds import HasMetadata
 from ksched.errors import InvalidObject
 
 log = logging.getLogger(__name__)
 
 _TOMBSTONES_LIMIT = 10_000
-
-
-class HasMetadata(Protocol):
-    """Any API object."""
-
-    @property
-    def metadata(self) -> ObjectMeta: ...
 
 
 T = TypeVar("T", bound=HasMetadata)

@@ -10,9 +10,9 @@ from typing import Final, TypeVar
 from msgspec import Raw
 
 from ksched.api.decoding import decode_node, decode_pod
+from ksched.api.resources import NODES, PODS, ApiResource
 from ksched.cache.compare import Differences, compare
 from ksched.client.rest import EVERYTHING, Selection
-from ksched.client.watched_resources import NODES, PODS, Resource
 from ksched.daemon.logs import DAEMON
 from ksched.errors import ApiError, InvalidObject
 from ksched.queue.places import ABSENT
@@ -111,7 +111,7 @@ async def _differences(scheduler: Scheduler) -> Differences:
 
 
 async def _listed(
-    scheduler: Scheduler, resource: Resource, selection: Selection, decode: Callable[[Raw], T]
+    scheduler: Scheduler, resource: ApiResource, selection: Selection, decode: Callable[[Raw], T]
 ) -> AsyncIterator[T]:
     token = ""
     while True:

@@ -15,10 +15,10 @@ from typing import Any, Final, Protocol
 import msgspec
 
 from ksched.api.decoding import ADDED, ERROR, MODIFIED, decode_watch_event
+from ksched.api.resources import CONFIG_MAPS, ENDPOINTS, LEASES, ApiResource
 from ksched.client.api_status import error_from_status
 from ksched.client.rest import ApiClient, Selection
 from ksched.client.retry import NO_RETRY
-from ksched.client.watched_resources import CONFIG_MAPS, ENDPOINTS, LEASES, Resource
 from ksched.clock import Clock, rfc3339
 from ksched.configuration.model import LeaderElection
 from ksched.election.record import (
@@ -35,7 +35,7 @@ ANNOTATION: Final = "control-plane.alpha.kubernetes.io/leader"
 UNKNOWN_LEADER: Final = "leaderelection.k8s.io/unknown"
 WATCH_SECONDS: Final = 600
 
-_CORE_EVENTS: Final = Resource("", "v1", "events", "Event")
+_CORE_EVENTS: Final = ApiResource("", "v1", "events", "Event")
 
 OnChange = Callable[[LeaderElectionRecord, str], None]
 """Told of the record as it is now, and its version as of ``ResourceLock.version``."""
@@ -87,7 +87,7 @@ class ObjectLock:
         self,
         client: ApiClient,
         clock: Clock,
-        resource: Resource,
+        resource: ApiResource,
         namespace: str,
         name: str,
         identity: str,
@@ -282,7 +282,7 @@ class MultiLock:
         return self._primary.describe()
 
 
-_LOCKS: Final[dict[str, tuple[tuple[type[ObjectLock], Resource], ...]]] = {
+_LOCKS: Final[dict[str, tuple[tuple[type[ObjectLock], ApiResource], ...]]] = {
     "leases": ((LeaseLock, LEASES),),
     "endpoints": ((AnnotationLock, ENDPOINTS),),
     "configmaps": ((AnnotationLock, CONFIG_MAPS),),

@@ -7,6 +7,9 @@ how plugins are called (``ksched.framework.runtime``) and the in-tree plugins th
 (``ksched.framework.plugins``).
 """
 
+from ksched.api.objects import ObjectMeta
+from ksched.api.watched_kinds import Unstructured, WatchedKind
+from ksched.cache.listers import Lister
 from ksched.cache.node_info import NodeInfo
 from ksched.cache.node_table import ClassColumn, NodeRows
 from ksched.cache.pod_info import PodInfo, PodTemplate, template_fact
@@ -64,8 +67,10 @@ __all__ = [
     "Diagnosis",
     "FilterDependsOn",
     "Handle",
+    "Lister",
     "NodeInfo",
     "NodeRows",
+    "ObjectMeta",
     "PermitResult",
     "PodInfo",
     "PodTemplate",
@@ -78,7 +83,9 @@ __all__ = [
     "ScoreDependsOn",
     "Snapshot",
     "Status",
+    "Unstructured",
     "Verdicts",
+    "WatchedKind",
     "default_normalize",
     "error",
     "pending",

@@ -14,23 +14,38 @@ from typing import Any
 
 from msgspec import Struct
 
+from ksched.api.objects import Node, Pod
+from ksched.api.storage import (
+    CSIDriver,
+    CSINode,
+    CSIStorageCapacity,
+    PersistentVolume,
+    PersistentVolumeClaim,
+    StorageClass,
+    VolumeAttachment,
+)
+from ksched.api.watched_kinds import event_resource
 from ksched.cache.pod_info import PodInfo
 
 
 class Resource(StrEnum):
-    """Kinds of objects whose changes can wake a pod."""
+    """Kinds of objects whose changes can wake a pod.
 
-    POD = "Pod"
+    A kind that a plugin declares is not among them: its events are named by
+    ``WatchedKind.event_resource``.
+    """
+
+    POD = event_resource(Pod)
     ASSIGNED_POD = "AssignedPod"
     UNSCHEDULABLE_POD = "UnschedulablePod"
-    NODE = "Node"
-    PERSISTENT_VOLUME = "PersistentVolume"
-    PERSISTENT_VOLUME_CLAIM = "PersistentVolumeClaim"
-    CSI_NODE = "storage.k8s.io/CSINode"
-    CSI_DRIVER = "storage.k8s.io/CSIDriver"
-    VOLUME_ATTACHMENT = "storage.k8s.io/VolumeAttachment"
-    CSI_STORAGE_CAPACITY = "storage.k8s.io/CSIStorageCapacity"
-    STORAGE_CLASS = "storage.k8s.io/StorageClass"
+    NODE = event_resource(Node)
+    PERSISTENT_VOLUME = event_resource(PersistentVolume)
+    PERSISTENT_VOLUME_CLAIM = event_resource(PersistentVolumeClaim)
+    CSI_NODE = event_resource(CSINode)
+    CSI_DRIVER = event_resource(CSIDriver)
+    VOLUME_ATTACHMENT = event_resource(VolumeAttachment)
+    CSI_STORAGE_CAPACITY = event_resource(CSIStorageCapacity)
+    STORAGE_CLASS = event_resource(StorageClass)
     RESOURCE_CLAIM = "resource.k8s.io/ResourceClaim"
     RESOURCE_SLICE = "resource.k8s.io/ResourceSlice"
     DEVICE_CLASS = "resource.k8s.io/DeviceClass"
@@ -80,7 +95,7 @@ _ACTION_LABELS = {
 class ClusterEvent(Struct, frozen=True):
     """A kind of change: of what, and how."""
 
-    resource: Resource
+    resource: Resource | str
     action: Action
     custom_label: str = ""
 

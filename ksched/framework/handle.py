@@ -116,7 +116,8 @@ class Handle(Protocol):
     client: PodClient
     recorder: EventRecorder
     listers: Listers
-    """Other objects of the cluster; ``want`` what you need in the constructor."""
+    """Other objects of the cluster; ``require`` what you need in the constructor, kinds of your own
+    too (docs/custom_kinds.md)."""
     rng: random.Random
     """The scheduler's generator: with ``--seed`` its choices repeat."""
     metrics: Metrics

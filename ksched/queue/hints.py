@@ -49,20 +49,36 @@ _RESOURCES_WITHOUT_HINTS = (
 )
 
 
-def registrations(plugins: Iterable[Any]) -> list[Registration]:
+def registrations(
+    plugins: Iterable[Any], custom_resources: Collection[str] = ()
+) -> list[Registration]:
     """Collect what the plugins of a profile registered for, implicit registrations included.
 
-    Raises ``ConfigError`` for a plugin that registers for something else.
+    ``custom_resources`` are the event resources of the kinds that plugins brought along. Raises
+    ``ConfigError`` for a plugin that registers for something else.
 
     kube-scheduler: buildQueueingHintMap, QueueingHintMapPerProfile, fillEnqueueExtensions.
     """
     found: list[Registration] = []
     for plugin in plugins:
         if hasattr(plugin, "events_to_register"):
-            found += _with_node_taint(plugin.name, _events_of(plugin))
+            events = _events_of(plugin)
+            _refuse_unwatched(plugin.name, events, custom_resources)
+            found += _with_node_taint(plugin.name, events)
         elif any(hasattr(plugin, point) for point in _REJECTING_POINTS):
-            found += registrations_without_hints(plugin.name)
+            found += registrations_without_hints(plugin.name, custom_resources)
     return found
+
+
+def _refuse_unwatched(
+    name: str, events: Iterable[ClusterEventWithHint], custom_resources: Collection[str]
+) -> None:
+    """A plugin that registers for what nothing watches would wait for ever."""
+    known = {*Resource, *custom_resources}
+    wrong = {str(one.event.resource) for one in events if one.event.resource not in known}
+    if wrong:
+        text = f"nothing watches {', '.join(sorted(wrong))}, require the kind in the constructor"
+        raise ConfigError([f'plugin "{name}": events_to_register: {text}'])
 
 
 def _events_of(plugin: Any) -> Sequence[ClusterEventWithHint]:
@@ -82,17 +98,19 @@ def _is_registration(one: object) -> bool:
     return (
         isinstance(one, ClusterEventWithHint)
         and isinstance(one.event, ClusterEvent)
-        and isinstance(one.event.resource, Resource)
+        and isinstance(one.event.resource, str)
         and isinstance(one.event.action, Action)
         and (one.hint is None or callable(one.hint))
     )
 
 
-def registrations_without_hints(name: str) -> list[Registration]:
+def registrations_without_hints(
+    name: str, custom_resources: Iterable[str] = ()
+) -> list[Registration]:
     """Register a plugin (or the extenders) that names no events for nearly all of them."""
     return [
         (name, ClusterEventWithHint(ClusterEvent(resource, Action.ALL), is_implicit=True))
-        for resource in _RESOURCES_WITHOUT_HINTS
+        for resource in (*_RESOURCES_WITHOUT_HINTS, *custom_resources)
     ]
 
 
@@ -142,7 +160,7 @@ class HintTable:
             for profile, registered_events in hints.items()
             for plugin, registered in registered_events
         ]
-        self._interest: dict[tuple[Resource, Action], Interest] = {}
+        self._interest: dict[tuple[str, Action], Interest] = {}
         self._failed: set[str] = set()
 
     def interest(self, event: ClusterEvent) -> Interest:

@@ -10,11 +10,14 @@ import asyncio
 import random
 from collections.abc import Callable, Mapping
 from socket import gethostname
+from typing import Any
 
 from msgspec import Raw
 
-from ksched.api.decoding import decode_pod, decoder
+from ksched.api.decoding import decode_pod, decoder_of
 from ksched.api.objects import Pod
+from ksched.api.resources import PODS
+from ksched.api.watched_kinds import WATCHED_KINDS
 from ksched.cache.cache import SchedulerCache
 from ksched.cache.listers import Listers
 from ksched.cache.pod_info import PodInfo
@@ -22,7 +25,6 @@ from ksched.cache.storage.volumes import Volumes
 from ksched.client.rate_limit import RateLimiter
 from ksched.client.recorder import EventRecorder
 from ksched.client.rest import ApiClient
-from ksched.client.watched_resources import PODS, RESOURCES
 from ksched.clock import Clock
 from ksched.configuration.model import ClientConnection, SchedulerConfiguration
 from ksched.extenders.extender import EXTENDER
@@ -37,7 +39,7 @@ from ksched.queue.nominator import Nominator
 from ksched.queue.pending_pods import PendingPods
 from ksched.queue.places import Observer
 from ksched.queue.scheduling_queue import SchedulingQueue
-from ksched.scheduling.event_handlers import EVENT_RESOURCES, ListerHandler, PodHandler
+from ksched.scheduling.event_handlers import ListerHandler, PodHandler
 from ksched.scheduling.failure_handler import SCHEDULER_ERROR
 from ksched.scheduling.pod_status import DesiredStatus, PodStatusUpdater
 from ksched.scheduling.preemption_executor import PreemptionExecutor
@@ -75,6 +77,7 @@ def make_queue(
     *,
     configuration: SchedulerConfiguration,
     profiles: Mapping[str, Profile],
+    listers: Listers,
     has_extenders: bool,
     clock: Clock,
     pending: PendingPods,
@@ -87,6 +90,11 @@ def make_queue(
     """The queue, ordered, gated and woken as the plugins of the profiles say."""
     frameworks = {name: profile.framework for name, profile in profiles.items()}
     first = next(iter(frameworks.values()))
+    custom = frozenset(
+        kind.event_resource
+        for kind in listers.required()
+        if kind.event_resource and kind not in WATCHED_KINDS
+    )
     return SchedulingQueue(
         now=clock.now,
         sort_key=sort_key(first.queue_sort),
@@ -95,7 +103,10 @@ def make_queue(
             name: [(hook.plugin, _pre_enqueue(hook, status)) for hook in framework.pre_enqueue]
             for name, framework in frameworks.items()
         },
-        hints={name: _registrations(one, has_extenders) for name, one in frameworks.items()},
+        hints={
+            name: _registrations(framework, custom, has_extenders)
+            for name, framework in frameworks.items()
+        },
         pending=pending,
         nominator=nominator,
         activations=activations,
@@ -107,8 +118,10 @@ def make_queue(
     )
 
 
-def _registrations(framework: Framework, has_extenders: bool) -> list[Registration]:
-    registered = registrations(framework.plugins.values())
+def _registrations(
+    framework: Framework, custom_resources: frozenset[str], has_extenders: bool
+) -> list[Registration]:
+    registered = registrations(framework.plugins.values(), custom_resources)
     # What would change an extender's answer is unknown.
     return registered + (registrations_without_hints(EXTENDER) if has_extenders else [])
 
@@ -128,9 +141,12 @@ def _pre_enqueue(hook: Hook, status: PodStatusUpdater) -> Callable[[PodInfo], St
 
 def watch_listers(watches: Watches, listers: Listers, queue: SchedulingQueue) -> None:
     """Watch every kind that a plugin required."""
+    listers.complete()
     for kind, lister in listers.required().items():
-        handler = ListerHandler(lister=lister, queue=queue, resource=EVENT_RESOURCES.get(kind))
-        watches.add(RESOURCES[kind], decoder(kind), handler)
+        handler: ListerHandler[Any] = ListerHandler(
+            lister=lister, queue=queue, resource=kind.event_resource
+        )
+        watches.add(kind.resource, decoder_of(kind), handler, may_be_absent=not kind.must_be_served)
 
 
 def forget_answers(status: PodStatusUpdater, listers: Listers) -> None:

@@ -8,22 +8,14 @@ ones the queue if one of our profiles answers to their ``spec.schedulerName``.
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator
 from typing import Generic, TypeVar
 
 from ksched.api.objects import Node, Pod
-from ksched.api.storage import (
-    CSIDriver,
-    CSINode,
-    CSIStorageCapacity,
-    PersistentVolume,
-    PersistentVolumeClaim,
-    StorageClass,
-    VolumeAttachment,
-)
+from ksched.api.watched_kinds import HasMetadata
 from ksched.api.whole_objects import WholeNode
 from ksched.cache.cache import SchedulerCache
-from ksched.cache.listers import HasMetadata, Lister
+from ksched.cache.listers import Lister
 from ksched.cache.pod_info import PodInfo
 from ksched.clock import Clock
 from ksched.errors import InvalidObject
@@ -35,7 +27,6 @@ from ksched.framework.cluster_events import (
     NODE_DELETE,
     Action,
     ClusterEvent,
-    Resource,
 )
 from ksched.framework.event_derivation import node_update_events, pod_update_events
 from ksched.framework.runtime.waiting_pods import WaitingPods
@@ -282,24 +273,10 @@ class NodeHandler:
         return True
 
 
-EVENT_RESOURCES: Mapping[type, Resource] = {
-    PersistentVolume: Resource.PERSISTENT_VOLUME,
-    PersistentVolumeClaim: Resource.PERSISTENT_VOLUME_CLAIM,
-    StorageClass: Resource.STORAGE_CLASS,
-    CSINode: Resource.CSI_NODE,
-    CSIDriver: Resource.CSI_DRIVER,
-    CSIStorageCapacity: Resource.CSI_STORAGE_CAPACITY,
-    VolumeAttachment: Resource.VOLUME_ATTACHMENT,
-}
-"""Kinds of listed objects whose changes can wake a pod."""
-
-
 class ListerHandler(Generic[T]):
     """Keeps one lister true, and wakes pods whose plugins registered for its kind."""
 
-    def __init__(
-        self, *, lister: Lister[T], queue: SchedulingQueue, resource: Resource | None
-    ) -> None:
+    def __init__(self, *, lister: Lister[T], queue: SchedulingQueue, resource: str) -> None:
         self._lister = lister
         self._queue = queue
         self._resource = resource
@@ -321,7 +298,7 @@ class ListerHandler(Generic[T]):
         self._wake(Action.DELETE, obj, None)
 
     def _wake(self, action: Action, old: T | None, new: T | None) -> None:
-        if self._resource is not None:
+        if self._resource:
             event = ClusterEvent(self._resource, action)
             self._queue.move_all_to_active_or_backoff_queue(event, old, new)
 

@@ -20,12 +20,12 @@ from typing import Self
 
 import anyio
 
+from ksched.api.resources import NODES, PODS
 from ksched.cache.cache import SchedulerCache
 from ksched.cache.listers import Listers
 from ksched.client.rate_limit import RateLimiter
 from ksched.client.recorder import ProfileRecorder
 from ksched.client.rest import ApiClient, Selection
-from ksched.client.watched_resources import NODES, PODS
 from ksched.clock import Clock, LoopClock, stopwatch
 from ksched.configuration.expansion import ignore_extender_resources
 from ksched.configuration.model import SchedulerConfiguration
@@ -229,6 +229,7 @@ class Scheduler:
         return make_queue(
             configuration=self.configuration,
             profiles=self.profiles,
+            listers=self.listers,
             has_extenders=len(self.extenders) > 0,
             clock=self.clock,
             pending=self.pending,

@@ -10,11 +10,11 @@ from typing import Any, Generic
 import anyio
 import msgspec
 
+from ksched.api.resources import ApiResource
 from ksched.client.reflector import OnList, Reflector
 from ksched.client.rest import EVERYTHING, ApiClient, Selection
 from ksched.client.watch_health import WatchHealth
 from ksched.client.watch_store import Handler, T
-from ksched.client.watched_resources import Resource
 from ksched.clock import Clock
 from ksched.unexpected_errors import UnexpectedErrors
 
@@ -75,13 +75,18 @@ class Watches:
 
     def add(
         self,
-        resource: Resource,
+        resource: ApiResource,
         decode: Callable[[msgspec.Raw], T],
         handler: Handler[T],
         selection: Selection = EVERYTHING,
         on_list: OnList | None = None,
+        *,
+        may_be_absent: bool = False,
     ) -> Reflector[T]:
-        """Watch one more kind, once ``run`` is called."""
+        """Watch one more kind, once ``run`` is called.
+
+        A kind that ``may_be_absent`` has no objects while the API server does not serve it.
+        """
         reflector = Reflector(
             self._client,
             resource,
@@ -91,6 +96,7 @@ class Watches:
             selection=selection,
             rng=self._rng,
             on_list=on_list,
+            may_be_absent=may_be_absent,
             on_history_lost=self.relist,
         )
         self._reflectors.append(reflector)

@@ -7,6 +7,7 @@ line imports this package.
 from ksched.framework.runtime.declaration_checks import FalseDeclaration
 from ksched.testing.builders import NodeBuilder, PodBuilder, make_node, make_pod
 from ksched.testing.checkers import Checkers
+from ksched.testing.custom_resources import custom_resource_definition
 from ksched.testing.fake_plugins import NEVER, After, Call, FakePlugin, PermitGate
 from ksched.testing.harness import Cluster, PodEvent, cluster
 
@@ -23,6 +24,7 @@ __all__ = [
     "PodBuilder",
     "PodEvent",
     "cluster",
+    "custom_resource_definition",
     "make_node",
     "make_pod",
 ]

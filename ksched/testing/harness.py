@@ -22,6 +22,7 @@ import anyio
 import msgspec
 
 from ksched.api.objects import Node, Pod
+from ksched.api.resources import NODES, PODS, ApiResource
 from ksched.apiserver import served_resources as resources
 from ksched.apiserver.api_server import ApiServer, Audit
 from ksched.apiserver.faults import Faults
@@ -30,7 +31,6 @@ from ksched.apiserver.kubelet import Kubelet
 from ksched.apiserver.served_resources import JsonObject
 from ksched.apiserver.volume_controller import VolumeController
 from ksched.client.rest import ApiClient
-from ksched.client.watched_resources import Resource
 from ksched.clock import Clock, LoopClock
 from ksched.configuration import SchedulerConfiguration, load_config
 from ksched.configuration.model import ClientConnection, Profile
@@ -50,13 +50,6 @@ Plugins = Mapping[str, Any] | Sequence[Any]
 
 _POLL_SECONDS = 0.005
 _QUIET_POLLS = 10
-_RESOURCES = {
-    (row.group_version, row.kind): Resource(
-        row.group, row.version, row.plural, row.kind, row.namespaced
-    )
-    for row in resources.RESOURCES
-}
-_PODS, _NODES = _RESOURCES["v1", "Pod"], _RESOURCES["v1", "Node"]
 
 
 class PodEvent(msgspec.Struct, frozen=True):
@@ -101,16 +94,42 @@ class Cluster:
 
     async def _create(self, obj: Anything) -> JsonObject:
         data = _as_dict(obj)
-        resource = _RESOURCES[data.get("apiVersion", "v1"), data.get("kind", "Pod")]
-        metadata = data.get("metadata", {})
-        namespace = metadata.get("namespace", "default") if resource.namespaced else ""
+        resource, namespace, _ = self._address(data)
         body = msgspec.json.encode(data)
         created: JsonObject = msgspec.json.decode(
             await self.client.create(resource, namespace, body)
         )
-        if resource == _PODS:
+        if resource == PODS:
             self._uids[_key(created)] = created["metadata"]["uid"]
         return created
+
+    def _address(self, obj: Mapping[str, Any]) -> tuple[ApiResource, str, str]:
+        """The kind, the namespace and the name of an object; ``LookupError`` if not served."""
+        version, kind = obj.get("apiVersion", "v1"), obj.get("kind", "Pod")
+        for row in self.server.resources:
+            if (row.group_version, row.kind) == (version, kind):
+                resource = ApiResource(row.group, row.version, row.plural, row.kind, row.namespaced)
+                metadata = obj.get("metadata", {})
+                namespace = metadata.get("namespace", "default") if row.namespaced else ""
+                return resource, namespace, metadata.get("name", "")
+        raise LookupError(f"no {kind} of {version} is served, create its definition first")
+
+    async def replace(self, obj: Anything) -> JsonObject:
+        """Store another state of an object, whatever its version, and return it."""
+        data = _as_dict(obj)
+        resource, namespace, name = self._address(data)
+        stored = msgspec.json.decode(await self.client.get(resource, namespace, name))
+        version = stored["metadata"]["resourceVersion"]
+        data["metadata"] = {**data["metadata"], "resourceVersion": version}
+        path = resource.path(namespace, name)
+        answer = await self.client.request("PUT", path, msgspec.json.encode(data))
+        replaced: JsonObject = msgspec.json.decode(answer)
+        return replaced
+
+    async def remove(self, obj: Anything) -> None:
+        """Delete an object of any kind."""
+        resource, namespace, name = self._address(_as_dict(obj))
+        await self.client.request("DELETE", resource.path(namespace, name))
 
     async def add_nodes(self, nodes: int | Iterable[Anything]) -> None:
         """Add nodes; a number means so many more of 4 cores and 32 GiB, named n1, n2 and so on."""
@@ -122,22 +141,22 @@ class Cluster:
     async def delete(self, pod: str, *, grace_seconds: int | None = None) -> None:
         """Delete a pod, with its own grace period unless another is given."""
         options = {} if grace_seconds is None else {"gracePeriodSeconds": grace_seconds}
-        path = _PODS.path(*_split(pod))
+        path = PODS.path(*_split(pod))
         await self.client.request("DELETE", path, msgspec.json.encode(options))
 
     async def delete_node(self, name: str) -> None:
-        await self.client.request("DELETE", _NODES.path("", name))
+        await self.client.request("DELETE", NODES.path("", name))
 
     async def patch(self, pod: str, patch: Mapping[str, Any], *, subresource: str = "") -> None:
         """Apply a strategic merge patch to a pod."""
         body = msgspec.json.encode(patch)
-        await self.client.patch(_PODS, *_split(pod), body, subresource=subresource)
+        await self.client.patch(PODS, *_split(pod), body, subresource=subresource)
 
     async def patch_node(
         self, name: str, patch: Mapping[str, Any], *, subresource: str = ""
     ) -> None:
         """Apply a strategic merge patch to a node."""
-        path = _NODES.path("", name, subresource)
+        path = NODES.path("", name, subresource)
         body = msgspec.json.encode(patch)
         await self.client.request("PATCH", path, body, content_type=STRATEGIC_MERGE_PATCH)
 

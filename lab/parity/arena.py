@@ -14,12 +14,12 @@ import msgspec
 
 from ksched.api.decoding import decode_pod
 from ksched.api.objects import Pod
+from ksched.api.resources import NODES, PODS, ApiResource
 from ksched.client.http_transport import HttpTransport
 from ksched.client.kubeconfig import load_client_config
 from ksched.client.reflector import Reflector
 from ksched.client.rest import ApiClient
 from ksched.client.retry import REPEATABLE
-from ksched.client.watched_resources import NODES, PODS, Resource
 from ksched.clock import LoopClock
 from ksched.configuration import load_config
 from ksched.errors import KschedError, NotFound
@@ -152,20 +152,20 @@ class Arena:
 
     # -- the cluster ----------------------------------------------------------------------------
 
-    async def create(self, resource: Resource, obj: Json) -> Json:
+    async def create(self, resource: ApiResource, obj: Json) -> Json:
         namespace = obj["metadata"].get("namespace", "")
         body = await self._client.create(resource, namespace, msgspec.json.encode(obj))
         created: Json = msgspec.json.decode(body)
         return created
 
-    async def update(self, resource: Resource, obj: Json, subresource: str = "") -> None:
+    async def update(self, resource: ApiResource, obj: Json, subresource: str = "") -> None:
         """Replace an object, whatever it was."""
         metadata = obj["metadata"]
         namespace, name, body = metadata.get("namespace", ""), metadata["name"], msgspec.json.encode
         await self._client.update(resource, namespace, name, body(obj), subresource=subresource)
 
     async def patch(
-        self, resource: Resource, namespace: str, name: str, patch: Json, subresource: str = ""
+        self, resource: ApiResource, namespace: str, name: str, patch: Json, subresource: str = ""
     ) -> None:
         body = msgspec.json.encode(patch)
         await self._client.patch(
@@ -173,7 +173,7 @@ class Arena:
         )
 
     async def delete(
-        self, resource: Resource, namespace: str, name: str, grace_seconds: int = 0
+        self, resource: ApiResource, namespace: str, name: str, grace_seconds: int = 0
     ) -> None:
         path = f"{resource.path(namespace, name)}?gracePeriodSeconds={grace_seconds}"
         try:

@@ -7,13 +7,13 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from random import Random
 
-from ksched.client.watched_resources import (
+from ksched.api.resources import (
     NAMESPACES,
     NODES,
     PODS,
     REPLICA_SETS,
     SERVICES,
-    Resource,
+    ApiResource,
 )
 from ksched.errors import Conflict
 from lab.parity.arena import Arena
@@ -22,7 +22,7 @@ from lab.parity.tally import Tally
 from lab.parity.verdicts import Decision, difference
 
 DECISIONS = 20
-PRIORITY_CLASSES = Resource(
+PRIORITY_CLASSES = ApiResource(
     "scheduling.k8s.io", "v1", "priorityclasses", "PriorityClass", namespaced=False
 )
 
@@ -65,7 +65,7 @@ class Scenario:
         self._source = RandomManifests(Random(seed))
         self._nodes: dict[str, Json] = {}
         self._running: dict[str, Json] = {}
-        self._made: list[tuple[Resource, Json]] = []
+        self._made: list[tuple[ApiResource, Json]] = []
         self._numbers = 0
 
     @classmethod
@@ -112,7 +112,7 @@ class Scenario:
         for _ in range(nodes * source.random.randint(*_RUNNING_PODS_PER_NODE)):
             await self._add_running_pod()
 
-    async def _make(self, resource: Resource, obj: Json) -> None:
+    async def _make(self, resource: ApiResource, obj: Json) -> None:
         self._made.append((resource, obj))
         await self._arena.create(resource, obj)
 

@@ -7,11 +7,16 @@ import asyncio
 import msgspec
 import pytest
 
+from ksched.api.watched_kinds import Unstructured, WatchedKind
 from ksched.apiserver.request import Request
-from ksched.apiserver.served_resources import RESOURCES
+from ksched.apiserver.served_resources import CUSTOM_RESOURCE_DEFINITIONS, RESOURCES
 from ksched.apiserver.table_columns import human_duration, pod_status
 from ksched.apiserver.tables import wants_table
+from ksched.testing import custom_resource_definition
 
+THINGS = WatchedKind.custom(
+    Unstructured, group="example.com", version="v1", plural="things", kind="Thing"
+)
 PODS = "/api/v1/namespaces/default/pods"
 KUBECTL = (
     "application/json;as=Table;v=v1;g=meta.k8s.io,"
@@ -65,9 +70,11 @@ async def test_every_kind_can_be_shown_as_a_table(client, server, resource):
     if resource.group == "events.k8s.io":
         words = {"reportingController": "a", "reportingInstance": "b", "action": "c", "reason": "d"}
         body |= {**words, "type": "Normal", "eventTime": "2026-01-01T00:00:00.000000Z"}
+    if resource is CUSTOM_RESOURCE_DEFINITIONS:
+        body = custom_resource_definition(THINGS)
     await client.create(f"{root}{scope}/{resource.plural}", body)
     rows = table(server, f"{root}{scope}/{resource.plural}")
-    assert any(row["Name"] == "x" for row in rows)
+    assert any(row["Name"] == body["metadata"]["name"] for row in rows)
 
 
 async def test_a_watch_can_be_a_stream_of_tables(client, server):

@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from ksched.client.watched_resources import PERSISTENT_VOLUME_CLAIMS, PERSISTENT_VOLUMES
+from ksched.api.resources import PERSISTENT_VOLUME_CLAIMS, PERSISTENT_VOLUMES
 from ksched.testing import Cluster, cluster
 from ksched.testing.storage_builders import make_claim, make_storage_class, make_volume
 from ksched.transport import MERGE_PATCH

@@ -60,4 +60,4 @@ def test_everybody_gets_the_same_view() -> None:
 
     listers = Listers()
     assert listers.view(View) is listers.view(View)
-    assert listers.required().keys() == {Namespace}
+    assert {kind.struct for kind in listers.required()} == {Namespace}

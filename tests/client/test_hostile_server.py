@@ -13,11 +13,11 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 
 from ksched.api.decoding import decode_pod
+from ksched.api.resources import PODS
 from ksched.client.http_transport import ClientConfig, HttpTransport
 from ksched.client.rate_limit import RateLimiter
 from ksched.client.reflector import Reflector
 from ksched.client.rest import ApiClient
-from ksched.client.watched_resources import PODS
 from ksched.clock import LoopClock
 from ksched.errors import Conflict, Unavailable
 

@@ -8,12 +8,12 @@ import msgspec
 import pytest
 
 from ksched.api.objects import Object, ObjectMeta
+from ksched.api.resources import ApiResource
 from ksched.client.reflector import Reflector
 from ksched.client.rest import ApiClient
-from ksched.client.watched_resources import Resource
 from ksched.testing.virtual_time import VirtualClock
 
-WIDGETS = Resource("example.io", "v1", "widgets", "Widget")
+WIDGETS = ApiResource("example.io", "v1", "widgets", "Widget")
 
 
 class Widget(Object, frozen=True):

@@ -10,14 +10,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ksched.api.objects import Object, ObjectMeta
+from ksched.api.resources import ApiResource
 from ksched.client.reflector import Reflector
 from ksched.client.rest import ApiClient
-from ksched.client.watched_resources import Resource
 from ksched.errors import Unavailable
 from ksched.testing.virtual_time import VirtualClock, run
 from ksched.transport import NOT_SENT, Response
 
-WIDGETS = Resource("example.io", "v1", "widgets", "Widget")
+WIDGETS = ApiResource("example.io", "v1", "widgets", "Widget")
 
 
 class Widget(Object, frozen=True):

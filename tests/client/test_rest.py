@@ -13,7 +13,7 @@ from typing import cast
 
 import pytest
 
-from ksched.client import watched_resources as resources
+from ksched.api import resources
 from ksched.client.rate_limit import RateLimiter
 from ksched.client.rest import ApiClient, Selection
 from ksched.client.retry import NO_RETRY, REPEATABLE, may_have_happened

@@ -16,13 +16,13 @@ from typing import Any
 import msgspec
 import pytest
 
+from ksched.api.resources import NAMESPACES, NODES, PODS, ApiResource
 from ksched.apiserver.api_server import ApiServer
 from ksched.apiserver.http_listener import listening
 from ksched.client.http_transport import ClientConfig, HttpTransport
 from ksched.client.kubeconfig import load_client_config
 from ksched.client.rest import ApiClient, Selection
 from ksched.client.retry import NO_RETRY
-from ksched.client.watched_resources import NAMESPACES, NODES, PODS, Resource
 from ksched.clock import LoopClock
 from ksched.transport import JSON, STRATEGIC_MERGE_PATCH, Transport
 from lab.control_plane import ControlPlane
@@ -43,7 +43,7 @@ class Api:
         self.namespace = f"contract-{os.getpid()}-{next(_NUMBERS)}"
         self.forget_history = forget_history
         """Compact the history: nobody may read the past any more."""
-        self._cluster_scoped: list[tuple[Resource, str]] = []
+        self._cluster_scoped: list[tuple[ApiResource, str]] = []
 
     def name(self, name: str) -> str:
         """A name that no other test uses, for what lives in no namespace."""
@@ -58,18 +58,18 @@ class Api:
         answer = await self.client.request(method, path, raw, content_type=content_type)
         return msgspec.json.decode(answer)
 
-    async def create(self, resource: Resource, obj: dict[str, Any]) -> dict[str, Any]:
+    async def create(self, resource: ApiResource, obj: dict[str, Any]) -> dict[str, Any]:
         body = msgspec.json.encode(obj)
         created = await self.client.create(resource, self.namespace, body, retry=NO_RETRY)
         if not resource.namespaced:
             self._cluster_scoped.append((resource, obj["metadata"]["name"]))
         return msgspec.json.decode(created)
 
-    async def get(self, resource: Resource, name: str) -> dict[str, Any]:
+    async def get(self, resource: ApiResource, name: str) -> dict[str, Any]:
         return msgspec.json.decode(await self.client.get(resource, self.namespace, name))
 
     async def update(
-        self, resource: Resource, obj: dict[str, Any], subresource: str = ""
+        self, resource: ApiResource, obj: dict[str, Any], subresource: str = ""
     ) -> dict[str, Any]:
         name, body = obj["metadata"]["name"], msgspec.json.encode(obj)
         answer = await self.client.update(
@@ -79,7 +79,7 @@ class Api:
 
     async def patch(
         self,
-        resource: Resource,
+        resource: ApiResource,
         name: str,
         patch: dict[str, Any],
         *,
@@ -98,21 +98,21 @@ class Api:
         return msgspec.json.decode(answer)
 
     async def delete(
-        self, resource: Resource, name: str, options: dict[str, Any] | None = None
+        self, resource: ApiResource, name: str, options: dict[str, Any] | None = None
     ) -> dict[str, Any]:
         return await self.send("DELETE", resource.path(self.namespace, name), options)
 
-    async def list(self, resource: Resource, query: str = "") -> dict[str, Any]:
+    async def list(self, resource: ApiResource, query: str = "") -> dict[str, Any]:
         return await self.send("GET", resource.path(self.namespace) + query)
 
-    async def names(self, resource: Resource, **selectors: str) -> Sequence[str]:
+    async def names(self, resource: ApiResource, **selectors: str) -> Sequence[str]:
         """The names that a selection lists, through the client's own pages."""
         page = await self.client.list_page(resource, Selection(self.namespace, **selectors))
         return [msgspec.json.decode(item)["metadata"]["name"] for item in page.items]
 
     @asynccontextmanager
     async def watch(
-        self, resource: Resource, selection: Selection | None = None, **options: Any
+        self, resource: ApiResource, selection: Selection | None = None, **options: Any
     ) -> AsyncIterator[Events]:
         selection = selection or Selection(self.namespace)
         async with self.client.watch(resource, selection, **options) as lines:

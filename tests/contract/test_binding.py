@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ksched.client.watched_resources import PODS
+from ksched.api.resources import PODS
 from ksched.errors import ApiError, Conflict, NotFound
 
 pytestmark = pytest.mark.real_time

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from ksched.client.watched_resources import POD_DISRUPTION_BUDGETS, PODS
+from ksched.api.resources import POD_DISRUPTION_BUDGETS, PODS
 from ksched.errors import ApiError, Conflict, NotFound, TooManyRequests
 
 pytestmark = pytest.mark.real_time

@@ -5,8 +5,8 @@ from __future__ import annotations
 import msgspec
 import pytest
 
+from ksched.api.resources import EVENTS, NODES, POD_GROUPS, PODS, ApiResource
 from ksched.client.rest import Selection
-from ksched.client.watched_resources import EVENTS, NODES, POD_GROUPS, PODS, Resource
 from ksched.errors import ApiError, Gone, NotFound, Unavailable
 
 pytestmark = pytest.mark.real_time
@@ -246,7 +246,7 @@ async def test_a_missing_object_is_not_found_by_name(api):
 
 
 async def test_what_is_served_can_be_asked(api):
-    unknown = Resource("example.com", "v1", "things", "Thing")
+    unknown = ApiResource("example.com", "v1", "things", "Thing")
 
     for resource in (PODS, EVENTS):
         answer = await api.send("GET", resource.root)

@@ -8,8 +8,8 @@ import msgspec
 import pytest
 
 from ksched.api.decoding import decode_pod
+from ksched.api.resources import EVENTS, LEASES, PODS, ApiResource
 from ksched.client.recorder import EventRecorder, pod_reference
-from ksched.client.watched_resources import EVENTS, LEASES, PODS, Resource
 from ksched.configuration.model import LeaderElection
 from ksched.election.locks import make_lock
 from ksched.election.record import LeaderElectionRecord
@@ -17,10 +17,10 @@ from ksched.errors import ApiError, Conflict, NotFound
 
 pytestmark = pytest.mark.real_time
 
-PRIORITY_CLASSES = Resource(
+PRIORITY_CLASSES = ApiResource(
     "scheduling.k8s.io", "v1", "priorityclasses", "PriorityClass", namespaced=False
 )
-CORE_EVENTS = Resource("", "v1", "events", "Event")
+CORE_EVENTS = ApiResource("", "v1", "events", "Event")
 
 
 # -- priority admission ------------------------------------------------------------------------

@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 import pytest
 
 from ksched.api.decoding import decode_pod
+from ksched.api.resources import EVENTS, PODS
 from ksched.client.reflector import Reflector
 from ksched.client.rest import Selection
-from ksched.client.watched_resources import EVENTS, PODS
 from ksched.errors import ApiError
 
 pytestmark = pytest.mark.real_time

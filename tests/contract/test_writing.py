@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ksched.client.watched_resources import CONFIG_MAPS, LEASES, NODES, PODS
+from ksched.api.resources import CONFIG_MAPS, LEASES, NODES, PODS
 from ksched.errors import ApiError, Conflict, NotFound
 from ksched.transport import MERGE_PATCH, STRATEGIC_MERGE_PATCH
 

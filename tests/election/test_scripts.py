@@ -16,12 +16,12 @@ from typing import Any
 import msgspec
 import pytest
 
+from ksched.api.resources import CONFIG_MAPS, ENDPOINTS, LEASES, ApiResource
 from ksched.apiserver.api_server import ApiServer
 from ksched.apiserver.faults import Fault, Faults, Rule
 from ksched.apiserver.in_process import InProcessTransport
 from ksched.apiserver.status_errors import GroupResource, StatusError, conflict, forbidden
 from ksched.client.rest import ApiClient
-from ksched.client.watched_resources import CONFIG_MAPS, ENDPOINTS, LEASES, Resource
 from ksched.configuration.model import LeaderElection
 from ksched.election import Callbacks, Elector, make_lock
 from ksched.election.locks import ANNOTATION
@@ -39,7 +39,11 @@ FAULTS = {
     "hang": Fault(hang=True),
     "lose": Fault(lose_response=True),
 }
-OBJECTS: dict[str, Resource] = {"leases": LEASES, "endpoints": ENDPOINTS, "configmaps": CONFIG_MAPS}
+OBJECTS: dict[str, ApiResource] = {
+    "leases": LEASES,
+    "endpoints": ENDPOINTS,
+    "configmaps": CONFIG_MAPS,
+}
 
 
 class NoJitter(random.Random):

@@ -15,6 +15,7 @@ from itertools import pairwise
 import msgspec
 import pytest
 
+from ksched.api.resources import CONFIG_MAPS
 from ksched.apiserver.api_server import ApiServer
 from ksched.apiserver.faults import Fault, Faults, Rule
 from ksched.apiserver.in_process import InProcessTransport
@@ -22,7 +23,6 @@ from ksched.apiserver.request import Request
 from ksched.apiserver.served_resources import LEASES
 from ksched.apiserver.status_errors import StatusError
 from ksched.client.rest import ApiClient
-from ksched.client.watched_resources import CONFIG_MAPS
 from ksched.configuration.model import LeaderElection
 from ksched.election import Callbacks, Elector, WriteFence, make_lock
 from ksched.errors import ApiError, LeaseLost

@@ -16,10 +16,10 @@ import msgspec
 import pytest
 
 from ksched.api.objects import Pod
+from ksched.api.resources import NODES, POD_DISRUPTION_BUDGETS, PODS, ApiResource
 from ksched.client.http_transport import HttpTransport
 from ksched.client.kubeconfig import load_client_config
 from ksched.client.rest import ApiClient
-from ksched.client.watched_resources import NODES, POD_DISRUPTION_BUDGETS, PODS, Resource
 from ksched.clock import LoopClock
 from ksched.errors import Conflict
 from ksched.testing.builders import PodBuilder, make_pod
@@ -35,7 +35,7 @@ pytestmark = [pytest.mark.real, pytest.mark.real_time]
 
 RBAC = Path(__file__).parents[2] / "config" / "rbac.yaml"
 KUBE_SCHEDULER, KSCHED = "kube-scheduler", "ksched"
-PRIORITY_CLASSES = Resource(
+PRIORITY_CLASSES = ApiResource(
     "scheduling.k8s.io", "v1", "priorityclasses", "PriorityClass", namespaced=False
 )
 PREEMPTION, BUDGETS = "DefaultPreemption", "DefaultPreemption and budgets"
@@ -160,7 +160,7 @@ class Trial:
     async def _get(self, name: str) -> Any:
         return msgspec.json.decode(await self._client.get(PODS, NAMESPACE, name))
 
-    async def _create(self, resource: Resource, obj: dict[str, Any]) -> None:
+    async def _create(self, resource: ApiResource, obj: dict[str, Any]) -> None:
         namespace = NAMESPACE if resource.namespaced else ""
         for _ in range(100):
             try:
@@ -171,13 +171,13 @@ class Trial:
                 await asyncio.sleep(0.05)
         raise AssertionError(f"{resource.plural} {obj['metadata']['name']}: still there")
 
-    async def _patch_status(self, resource: Resource, name: str, patch: object) -> None:
+    async def _patch_status(self, resource: ApiResource, name: str, patch: object) -> None:
         body = msgspec.json.encode(patch)
         await self._client.patch(
             resource, NAMESPACE, name, body, subresource="status", content_type=MERGE_PATCH
         )
 
-    async def _list(self, resource: Resource) -> list[Any]:
+    async def _list(self, resource: ApiResource) -> list[Any]:
         namespace = NAMESPACE if resource.namespaced else ""
         answer = await self._client.request("GET", resource.path(namespace))
         items: list[Any] = msgspec.json.decode(answer)["items"]

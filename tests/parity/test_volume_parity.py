@@ -18,6 +18,7 @@ import pytest
 
 from ksched.api.decoding import decoder
 from ksched.api.objects import Node, Pod
+from ksched.api.resources import NODES, PODS, ApiResource
 from ksched.api.storage import (
     CSIDriver,
     CSINode,
@@ -27,7 +28,7 @@ from ksched.api.storage import (
     StorageClass,
     VolumeAttachment,
 )
-from ksched.client.watched_resources import NODES, PODS, RESOURCES, Resource
+from ksched.api.watched_kinds import watched_kind
 from ksched.configuration.model import SchedulerConfiguration
 from lab.control_plane import ControlPlane
 from lab.decider import Decider
@@ -65,8 +66,8 @@ CONFIGURATION = SchedulerConfiguration.model_validate(
 SETTLE_SECONDS = 0.3
 """Each kind of object comes on a watch of its own; the pod's must not overtake the others."""
 
-KINDS: dict[type[Any], Resource] = {
-    kind: RESOURCES[kind]
+KINDS: dict[type[Any], ApiResource] = {
+    kind: watched_kind(kind).resource
     for kind in (
         StorageClass,
         CSINode,

@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
-from ksched.client.watched_resources import (
+from ksched.api.resources import (
     NODES,
     PERSISTENT_VOLUME_CLAIMS,
     PERSISTENT_VOLUMES,
     PODS,
     STORAGE_CLASSES,
-    Resource,
+    ApiResource,
 )
 from ksched.testing.builders import Builder, make_node, make_pod
 from ksched.testing.storage_builders import make_claim, make_storage_class, make_volume
@@ -42,7 +42,7 @@ def plane(control_plane: ControlPlane) -> Iterator[ControlPlane]:
     control_plane.request("DELETE", NODES.path())
 
 
-def create(plane: ControlPlane, resource: Resource, builder: Builder[Any]) -> Any:
+def create(plane: ControlPlane, resource: ApiResource, builder: Builder[Any]) -> Any:
     obj = builder.to_dict()
     obj["metadata"].pop("uid", None)
     namespace = obj["metadata"].get("namespace", "")

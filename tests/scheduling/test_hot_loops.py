@@ -19,12 +19,12 @@ from typing import Any
 import msgspec
 import pytest
 
+from ksched.api.resources import PODS
 from ksched.apiserver.api_server import ApiServer
 from ksched.apiserver.http_listener import listening, write_kubeconfig
 from ksched.apiserver.in_process import InProcessTransport
 from ksched.apiserver.serving import create_nodes
 from ksched.client.rest import ApiClient
-from ksched.client.watched_resources import PODS
 from ksched.clock import LoopClock
 from ksched.framework import (
     Action,

@@ -10,9 +10,9 @@ import logging
 
 import pytest
 
+from ksched.api.resources import PERSISTENT_VOLUMES
 from ksched.apiserver.faults import Fault, Rule
 from ksched.apiserver.status_errors import StatusError
-from ksched.client.watched_resources import PERSISTENT_VOLUMES
 from ksched.errors import Unavailable
 from ksched.testing import Cluster, cluster
 

@@ -12,7 +12,8 @@ from collections.abc import Callable
 from typing import Generic, TypeVar
 
 from ksched.api.storage import PersistentVolume, PersistentVolumeClaim
-from ksched.cache.listers import HasMetadata, Lister, Listers
+from ksched.api.watched_kinds import HasMetadata
+from ksched.cache.listers import Lister, Listers
 from ksched.cache.storage.volume_index import ClassVolumes, VolumeFacts, facts_of
 
 T = TypeVar("T", bound=HasMetadata)

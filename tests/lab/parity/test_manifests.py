@@ -9,10 +9,10 @@ from typing import Any
 import msgspec
 import pytest
 
+from ksched.api.resources import NAMESPACES, NODES, PODS, REPLICA_SETS, SERVICES
 from ksched.apiserver.api_server import ApiServer
 from ksched.apiserver.in_process import InProcessTransport
 from ksched.client.rest import ApiClient
-from ksched.client.watched_resources import NAMESPACES, NODES, PODS, REPLICA_SETS, SERVICES
 from ksched.testing.virtual_time import VirtualClock
 from lab.parity.manifests import NEVER_PREEMPTING, POD_PARTS, RandomManifests
 from lab.parity.scenario import PRIORITY_CLASSES

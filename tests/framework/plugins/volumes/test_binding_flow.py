@@ -13,10 +13,10 @@ from typing import Any
 import msgspec
 import pytest
 
+from ksched.api.resources import PERSISTENT_VOLUME_CLAIMS, PERSISTENT_VOLUMES
 from ksched.api.storage import BIND_COMPLETED, SELECTED_NODE
 from ksched.apiserver.faults import Fault, Faults, Rule
 from ksched.apiserver.status_errors import StatusError
-from ksched.client.watched_resources import PERSISTENT_VOLUME_CLAIMS, PERSISTENT_VOLUMES
 from ksched.framework import SUCCESS, CycleState, PodInfo, Status, unschedulable
 from ksched.metrics import Metrics
 from ksched.testing import Cluster, FakePlugin, cluster, make_node, make_pod

@@ -8,13 +8,13 @@ from typing import Any
 import msgspec
 import pytest
 
-from ksched.client.watched_resources import (
+from ksched.api.resources import (
     CSI_NODES,
     CSI_STORAGE_CAPACITIES,
     PERSISTENT_VOLUME_CLAIMS,
     PERSISTENT_VOLUMES,
     VOLUME_ATTACHMENTS,
-    Resource,
+    ApiResource,
 )
 from ksched.queue.places import Place
 from ksched.testing import Cluster, cluster, make_node, make_pod
@@ -48,7 +48,7 @@ def creating(*objects: Builder[Any]) -> Mend:
     return mend
 
 
-def patching(resource: Resource, namespace: str, name: str, patch: Any, sub: str = "") -> Mend:
+def patching(resource: ApiResource, namespace: str, name: str, patch: Any, sub: str = "") -> Mend:
     async def mend(c: Cluster) -> None:
         body = msgspec.json.encode(patch)
         path = resource.path(namespace, name, sub)
@@ -57,7 +57,7 @@ def patching(resource: Resource, namespace: str, name: str, patch: Any, sub: str
     return mend
 
 
-def deleting(resource: Resource, namespace: str, name: str) -> Mend:
+def deleting(resource: ApiResource, namespace: str, name: str) -> Mend:
     async def mend(c: Cluster) -> None:
         await c.client.request("DELETE", resource.path(namespace, name), b"{}")
 

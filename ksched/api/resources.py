@@ -1,0 +1,88 @@
+"""Where each kind of object lives on the API server."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from urllib.parse import quote
+
+
+@dataclass(frozen=True, slots=True)
+class ApiResource:
+    """One kind of object: its group and version, its name in a path, and its scope."""
+
+    group: str
+    version: str
+    plural: str
+    kind: str
+    namespaced: bool = True
+
+    @property
+    def api_version(self) -> str:
+        return f"{self.group}/{self.version}" if self.group else self.version
+
+    @property
+    def root(self) -> str:
+        """The path of the group and version."""
+        return f"/apis/{self.group}/{self.version}" if self.group else f"/api/{self.version}"
+
+    def path(self, namespace: str = "", name: str = "", subresource: str = "") -> str:
+        """The path of one object, or of the collection when ``name`` is empty.
+
+        An empty namespace means all namespaces. Names are escaped: they come from other people.
+        """
+        path = self.root
+        if namespace and self.namespaced:
+            path += f"/namespaces/{quote(namespace, safe='')}"
+        path += f"/{self.plural}"
+        if name:
+            path += f"/{quote(name, safe='')}"
+        if subresource:
+            path += f"/{subresource}"
+        return path
+
+    def __str__(self) -> str:
+        return f"{self.plural}.{self.group}" if self.group else self.plural
+
+
+PODS = ApiResource("", "v1", "pods", "Pod")
+NODES = ApiResource("", "v1", "nodes", "Node", namespaced=False)
+NAMESPACES = ApiResource("", "v1", "namespaces", "Namespace", namespaced=False)
+SERVICES = ApiResource("", "v1", "services", "Service")
+REPLICATION_CONTROLLERS = ApiResource("", "v1", "replicationcontrollers", "ReplicationController")
+PERSISTENT_VOLUMES = ApiResource(
+    "", "v1", "persistentvolumes", "PersistentVolume", namespaced=False
+)
+PERSISTENT_VOLUME_CLAIMS = ApiResource("", "v1", "persistentvolumeclaims", "PersistentVolumeClaim")
+CONFIG_MAPS = ApiResource("", "v1", "configmaps", "ConfigMap")
+ENDPOINTS = ApiResource("", "v1", "endpoints", "Endpoints")
+
+REPLICA_SETS = ApiResource("apps", "v1", "replicasets", "ReplicaSet")
+STATEFUL_SETS = ApiResource("apps", "v1", "statefulsets", "StatefulSet")
+POD_DISRUPTION_BUDGETS = ApiResource("policy", "v1", "poddisruptionbudgets", "PodDisruptionBudget")
+
+STORAGE_CLASSES = ApiResource(
+    "storage.k8s.io", "v1", "storageclasses", "StorageClass", namespaced=False
+)
+CSI_NODES = ApiResource("storage.k8s.io", "v1", "csinodes", "CSINode", namespaced=False)
+CSI_DRIVERS = ApiResource("storage.k8s.io", "v1", "csidrivers", "CSIDriver", namespaced=False)
+CSI_STORAGE_CAPACITIES = ApiResource(
+    "storage.k8s.io", "v1", "csistoragecapacities", "CSIStorageCapacity"
+)
+VOLUME_ATTACHMENTS = ApiResource(
+    "storage.k8s.io", "v1", "volumeattachments", "VolumeAttachment", namespaced=False
+)
+
+RESOURCE_CLAIMS = ApiResource("resource.k8s.io", "v1", "resourceclaims", "ResourceClaim")
+RESOURCE_SLICES = ApiResource(
+    "resource.k8s.io", "v1", "resourceslices", "ResourceSlice", namespaced=False
+)
+DEVICE_CLASSES = ApiResource(
+    "resource.k8s.io", "v1", "deviceclasses", "DeviceClass", namespaced=False
+)
+DEVICE_TAINT_RULES = ApiResource(
+    "resource.k8s.io", "v1beta2", "devicetaintrules", "DeviceTaintRule", namespaced=False
+)
+POD_GROUPS = ApiResource("scheduling.k8s.io", "v1alpha2", "podgroups", "PodGroup")
+
+EVENTS = ApiResource("events.k8s.io", "v1", "events", "Event")
+LEASES = ApiResource("coordination.k8s.io", "v1", "leases", "Lease")
