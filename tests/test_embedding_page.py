@@ -15,12 +15,12 @@ import msgspec
 import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 
+from ksched.api.resources import PODS
 from ksched.apiserver.api_server import ApiServer
 from ksched.apiserver.http_listener import listening, write_kubeconfig
 from ksched.apiserver.in_process import InProcessTransport
 from ksched.apiserver.serving import create_nodes
 from ksched.client.rest import ApiClient
-from ksched.client.watched_resources import PODS
 from ksched.clock import LoopClock
 from ksched.configuration.model import SchedulerConfiguration
 from ksched.errors import ConfigError
