@@ -487,10 +487,8 @@ class Scheduler:
             await self._in_slices(self.queue.flush_unschedulable_leftover)
 
     async def _in_slices(self, flush: Callable[[], bool]) -> None:
-        is_more = flush()
-        while is_more:
+        while flush():  # noqa: ASYNC110 - gives way between slices
             await asyncio.sleep(0)
-            is_more = flush()
 
     async def _expire_assumed(self) -> None:
         while True:
