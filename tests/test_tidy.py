@@ -76,7 +76,7 @@ PLUGINS_READ_CACHE = {
     *("node_table", "pod_info", "recently_used", "resource_axis"),
     *("storage.volume_index", "storage.volumes"),
 }
-# Modules that still import each other. Entries may only go.
+# Modules that still import each other; may only shrink.
 IN_CYCLES = {
     *("ksched.cache.counters.domain_counts", "ksched.cache.counters.pod_counts"),
     *("ksched.cache.counters.topology_domains", "ksched.cache.labels", "ksched.cache.node_table"),
@@ -105,8 +105,7 @@ SYNCHRONOUS = {
     "ksched.queue": {"pop"},
 }
 
-# Unit of LAYERS -> the libraries it may import. A library is named where it is needed, so that
-# what a package costs to replace can be read here.
+# Unit of LAYERS -> the libraries it may import.
 THIRD_PARTY = {
     "ksched.metrics": {"prometheus_client"},
     "ksched.api": {"msgspec", "numpy"},
@@ -268,6 +267,18 @@ def check_synchronous(path: PurePosixPath, text: str, tree: ast.AST) -> Iterator
                 yield f"{path}:{node.lineno}: async def {node.name}, but {unit} never waits"
 
 
+def check_log_fields(path: PurePosixPath, text: str, tree: ast.AST) -> Iterator[str]:
+    for node in ast.walk(tree):
+        if (
+            isinstance(node, ast.keyword)
+            and node.arg == "extra"
+            and isinstance(node.value, ast.Dict)
+        ):
+            names = {str(key.value) for key in node.value.keys if isinstance(key, ast.Constant)}
+            if not names.isdisjoint({"error", "problem", "problems", "exception"}):
+                yield f"{path}:{node.value.lineno}: one log field has errors: err"
+
+
 Check = Callable[[PurePosixPath, str, ast.AST], Iterator[str]]
 EVERYWHERE: list[Check] = [check_length, check_no_relative_imports]
 IN_KSCHED: list[Check] = [
@@ -280,6 +291,7 @@ IN_KSCHED: list[Check] = [
     check_libraries,
     check_banned,
     check_synchronous,
+    check_log_fields,
 ]
 
 
@@ -410,6 +422,9 @@ LONG_FUNCTION = "def f():\n" + "    x = 1\n" * MAX_FUNCTION_LINES
             "from ksched.cache.snapshot import Snapshot",
             "only ksched.framework may",
             id="plugin imports the cache",
+        ),
+        pytest.param(
+            "ksched/queue/a.py", 'log.info("x", extra={"error": e})', "errors: err", id="log field"
         ),
         pytest.param("ksched/queue/a.py", "import numpy as np", "imports numpy", id="library"),
         pytest.param("ksched/api/a.py", "from . import b", "relative import", id="relative"),

@@ -89,7 +89,7 @@ class TokenFile:
         else:
             log.warning(
                 "token file cannot be read",
-                extra={"path": str(self._path), "error": problem},
+                extra={"path": str(self._path), "err": problem},
             )
         return self._secret
 

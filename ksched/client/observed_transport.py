@@ -97,5 +97,5 @@ class ObservedTransport:
             self._lost_at = stopwatch()
             log.warning(
                 "API server does not answer, trying again",
-                extra={"server": self._server, "error": error.message},
+                extra={"server": self._server, "err": error.message},
             )

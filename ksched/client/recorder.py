@@ -386,7 +386,7 @@ class EventRecorder:
             return False
         log.warning(
             "event cannot be written, trying again",
-            extra={"event": series.event.metadata.name, "error": str(error)},
+            extra={"event": series.event.metadata.name, "err": str(error)},
         )
         await self._clock.sleep(_RETRY_SECONDS * (1.0 + 0.25 * self._rng.random()))
         return True
@@ -400,7 +400,7 @@ class EventRecorder:
             extra={
                 "event": series.event.metadata.name,
                 "reason": series.event.reason,
-                "error": str(error),
+                "err": str(error),
             },
         )
 

@@ -224,7 +224,7 @@ class Reflector(Generic[T]):
             extra={
                 "resource": str(self._resource),
                 "resource_version": self._version,
-                "error": str(error),
+                "err": str(error),
             },
         )
         self._complaint = complaint
@@ -345,7 +345,7 @@ class Reflector(Generic[T]):
                 self._use_watch_list = False
             log.info(
                 "streaming list not available, listing in pages",
-                extra={"resource": str(self._resource), "error": str(error) or "timed out"},
+                extra={"resource": str(self._resource), "err": str(error) or "timed out"},
             )
         return is_listed
 

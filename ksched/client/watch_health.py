@@ -91,5 +91,5 @@ class WatchHealth:
         while True:
             await self._clock.sleep(_LOOK_SECONDS)
             if problem := self.problem():
-                log.warning("cluster state is out of date", extra={"problem": problem})
+                log.warning("cluster state is out of date", extra={"err": problem})
                 await self._clock.sleep(WARN_SECONDS - _LOOK_SECONDS)

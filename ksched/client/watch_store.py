@@ -211,7 +211,7 @@ class Store(Generic[T]):
         if meta.key not in self._undecodable:
             log.error(
                 "object cannot be decoded",
-                extra={"kind": self._kind, "key": meta.key, "error": str(error)},
+                extra={"kind": self._kind, "key": meta.key, "err": str(error)},
             )
         self._undecodable.add(meta.key)
         old = self._objects.get(meta.key)

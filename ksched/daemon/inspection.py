@@ -77,7 +77,7 @@ async def compare_with_api_server(scheduler: Scheduler) -> Differences | None:
             await scheduler.clock.sleep(SETTLE_SECONDS)
             differences &= await _differences(scheduler)
     except ApiError as error:
-        log.warning("cache comparison failed", extra={"error": str(error)})
+        log.warning("cache comparison failed", extra={"err": str(error)})
         return None
     sizes = scheduler.cache.statistics()
     if not differences:

@@ -202,7 +202,7 @@ def quarantine_by(config: ClientConfig) -> Callable[[PodInfo, str, float, float]
             asyncio.run(patch(pod, body, seconds))
         except (KschedError, OSError) as error:
             problem = str(error) or type(error).__name__
-            log.error("pod not quarantined", extra={"pod": pod.key, "error": problem})
+            log.error("pod not quarantined", extra={"pod": pod.key, "err": problem})
         else:
             log.error("pod quarantined", extra={"pod": pod.key, "activity": activity})
 

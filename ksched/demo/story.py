@@ -125,7 +125,7 @@ class Story:
         try:
             await act()
         except ApiError as error:
-            log.warning("the story stumbled", extra={"error": str(error)})
+            log.warning("the story stumbled", extra={"err": str(error)})
 
     # -- the reader's ideas ---------------------------------------------------------------------
 

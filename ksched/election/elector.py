@@ -201,7 +201,7 @@ class Elector:
                     self._changed, idle_timeout=2 * self._config.lease_duration_seconds
                 )
             except (ApiError, InvalidObject) as error:
-                log.debug("lock is not watched", extra={"error": str(error)})
+                log.debug("lock is not watched", extra={"err": str(error)})
             if self._clock.now() - began >= _HEALTHY_WATCH_SECONDS:
                 backoff.reset()
             await self._clock.sleep(backoff.next())
@@ -248,7 +248,7 @@ class Elector:
             except (ApiError, InvalidObject, TimeoutError) as error:
                 log.warning(
                     "lock not released, it will expire",
-                    extra={"lock": self._lock.describe(), "error": _text(error)},
+                    extra={"lock": self._lock.describe(), "err": _text(error)},
                 )
         if was_leading:
             await self._tell("stopped leading")
@@ -304,7 +304,7 @@ class Elector:
             await self._write(self._lock.update, self._observed)
         except (ApiError, InvalidObject, TimeoutError) as error:
             self._callbacks.slow_path()
-            log.debug("renewal failed, looking at the record", extra={"error": _text(error)})
+            log.debug("renewal failed, looking at the record", extra={"err": _text(error)})
             return False
         return True
 
@@ -423,7 +423,7 @@ class Elector:
             async with asyncio.timeout(EVENT_SECONDS):
                 await self._lock.record_event(text, EVENT_SECONDS)
         except (ApiError, TimeoutError) as error:
-            log.info("election not recorded", extra={"event": text, "error": _text(error)})
+            log.info("election not recorded", extra={"event": text, "err": _text(error)})
 
     def _complain(self, error: Exception) -> None:
         """Log what keeps us from the lock, once; outages are told by the transport already."""
@@ -432,7 +432,7 @@ class Elector:
         log.log(
             logging.DEBUG if known or text == self._complaint else logging.WARNING,
             "lock not acquired or renewed",
-            extra={"lock": self._lock.describe(), "error": text},
+            extra={"lock": self._lock.describe(), "err": text},
         )
         self._complaint = text
 

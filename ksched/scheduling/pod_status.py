@@ -153,7 +153,7 @@ class PodStatusUpdater:
         except NotFound:
             log.debug("pod is gone, status not updated", extra={"pod": pod.key})
         except ApiError as error:
-            log.warning("pod status not updated", extra={"pod": pod.key, "error": str(error)})
+            log.warning("pod status not updated", extra={"pod": pod.key, "err": str(error)})
         finally:
             if not delivered:
                 # The next failed attempt sets it again.

@@ -162,7 +162,7 @@ class Listener:
                 # Anything else concerns the connection that was about to be accepted.
                 if error.errno in _EXHAUSTED:
                     if not is_exhausted:
-                        log.warning("cannot accept connections", extra={"error": str(error)})
+                        log.warning("cannot accept connections", extra={"err": str(error)})
                     is_exhausted = True
                     await asyncio.sleep(_PAUSE_SECONDS)
                 continue
@@ -206,7 +206,7 @@ class Listener:
                 )
                 is_open = True
             except (OSError, TimeoutError) as error:
-                log.debug("connection not opened", extra={"error": str(error)})
+                log.debug("connection not opened", extra={"err": str(error)})
             finally:
                 if not is_open:
                     self.forget(connection)

@@ -186,7 +186,7 @@ async def test_every_fault_is_survived_and_explained(hostile, witness, reflect, 
     others = {record.message for record in caplog.records} - {"list or watch failed"}
     assert others <= {"listed at an older version than known"}
     assert failures
-    assert all(record.resource == "pods" and record.error for record in failures)
+    assert all(record.resource == "pods" and record.err for record in failures)
 
 
 async def test_half_open_connection_is_noticed(hostile, witness, reflect):

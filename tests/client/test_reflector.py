@@ -244,7 +244,7 @@ async def test_version_that_goes_back_leads_to_a_new_list(cluster, witness, refl
         cluster.put("fresh")
         await asyncio.sleep(1)
         assert witness.take() == ["added fresh"]
-    errors = [record.error for record in caplog.records if record.levelno >= logging.WARNING]
+    errors = [record.err for record in caplog.records if record.levelno >= logging.WARNING]
     assert len(errors) == 1
     assert "resourceVersion went back from 102 to 2" in errors[0]
 

@@ -68,7 +68,7 @@ async def test_a_right_that_is_taken_away_makes_unready_until_it_is_given_back(
         await c.advance(300)
         told = warnings(caplog, "cluster state is out of date")
         assert len(told) in (5, 6)
-        assert all("persistentvolumes" in vars(one)["problem"] for one in told)
+        assert all("persistentvolumes" in vars(one)["err"] for one in told)
 
         c.faults.rules.clear()
         await c.advance(120)

@@ -126,7 +126,7 @@ class NodeAffinity:
         self._complained.add(problems)
         log.warning(
             "node affinity cannot be parsed, its term matches no node",
-            extra={"pod": pod.key, "problems": problems},
+            extra={"pod": pod.key, "err": problems},
         )
 
     def filter_nodes(self, state: CycleState, pod: PodInfo, nodes: NodeRows) -> Verdicts:

@@ -360,7 +360,7 @@ def test_an_expression_that_cannot_be_parsed_is_logged_once(
     (record,) = caplog.records
     fields = vars(record)
     assert fields["pod"] == "default/a"
-    assert fields["problems"].startswith(
+    assert fields["err"].startswith(
         'nodeSelectorTerms[0].matchExpressions[0].values[0]: Invalid value: "x"'
     )
 
