@@ -61,7 +61,6 @@ ALLOWED_BELOW = {
 PLUGINS = "ksched.framework.plugins"
 SHARED_BY_PLUGINS = {
     "default_selector",
-    "domain_verdicts",
     "names",
     "node_demand",
     "node_matching",
@@ -70,9 +69,7 @@ PLUGIN_REGISTRY = "in_tree"
 CACHE = "ksched.cache."
 # What plugins still import from the cache instead of ksched.framework. Entries may only go.
 PLUGINS_READ_CACHE = {
-    "change_log",
-    *("counters.domain_counts", "counters.per_template", "counters.pod_counts"),
-    *("counters.topology_domains", "dry_run_table", "labels", "listers", "node_order"),
+    *("change_log", "dry_run_table", "labels", "listers", "node_order"),
     *("node_table", "pod_info", "recently_used", "resource_axis"),
     *("storage.volume_index", "storage.volumes"),
 }

@@ -18,6 +18,7 @@ from ksched.api.objects import Pod
 from ksched.cache.cache import SchedulerCache
 from ksched.cache.counters import domain_counts, topology_domains
 from ksched.cache.node_table import NodeTable
+from ksched.framework.counters import domain_scores
 from ksched.framework.plugins import image_locality, node_demand
 from ksched.framework.plugins.inter_pod_affinity import scoring
 from ksched.framework.plugins.inter_pod_affinity.terms import compile_terms
@@ -123,8 +124,8 @@ def few_domains_rated(size: int) -> tuple[Way, Way]:
         return np.array(raw.values, np.int64).take(raw.ids)
 
     return (
-        with_constant(scoring, "FEW_DOMAINS_RATED", 10**9, one_by_one),
-        with_constant(scoring, "FEW_DOMAINS_RATED", 0, as_array),
+        with_constant(domain_scores, "FEW_DOMAINS_RATED", 10**9, one_by_one),
+        with_constant(domain_scores, "FEW_DOMAINS_RATED", 0, as_array),
     )
 
 

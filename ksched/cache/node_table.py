@@ -327,6 +327,11 @@ class NodeRows:
         return infos if self.rows is None else [infos[row] for row in self.rows]
 
     @property
+    def counters(self) -> PodLedger:
+        """Counters of the pods on all nodes of the table, up to date."""
+        return self.table.ledger
+
+    @property
     def names(self) -> list[str]:
         return [info.name for info in self.infos]
 

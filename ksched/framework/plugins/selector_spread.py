@@ -7,9 +7,6 @@ from typing import ClassVar, NamedTuple
 import numpy as np
 
 from ksched.api.label_selectors import Selector
-from ksched.cache.counters.per_template import PerTemplate
-from ksched.cache.counters.pod_counts import PodCounts, PodLedger
-from ksched.cache.counters.topology_domains import Ids, Ints
 from ksched.cache.listers import Listers
 from ksched.cache.node_order import REGION_KEYS, ZONE_KEYS, zone_of
 from ksched.framework import (
@@ -24,6 +21,7 @@ from ksched.framework import (
     ScoreDependsOn,
     Status,
 )
+from ksched.framework.counters import Ids, Ints, PerTemplate, PodCounts, PodLedger
 from ksched.framework.plugins import names
 from ksched.framework.plugins.default_selector import DefaultSelectors
 
@@ -52,7 +50,7 @@ class SelectorSpread:
     def pre_score(self, state: CycleState, pod: PodInfo, nodes: NodeRows) -> Status:
         if pod.template.spec.topology_spread_constraints:
             return SKIP
-        ledger, template = nodes.table.ledger, pod.template
+        ledger, template = nodes.counters, pod.template
         selector = self._selectors.of(template)
         kept = self._cached.get(ledger, template)
         if kept is None or kept.selector != selector:

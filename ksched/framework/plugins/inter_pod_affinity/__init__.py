@@ -1,4 +1,4 @@
 """InterPodAffinity: near some pods, away from others.
 
-Does not belong here: counting pods (``ksched.cache.counters.pod_counts``).
+Does not belong here: counting pods (``ksched.framework.counters``).
 """

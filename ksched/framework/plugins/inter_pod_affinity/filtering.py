@@ -3,19 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import NamedTuple, TypeVar
 
-import numpy as np
-
 from ksched.api.objects import Labels, Namespace
-from ksched.cache.counters.domain_counts import DomainCounts
-from ksched.cache.counters.pod_counts import PodCounts, PodLedger
-from ksched.cache.counters.topology_domains import ABSENT, Ints, TopologyDomains
 from ksched.cache.labels import NodeLabels
 from ksched.cache.listers import Lister
 from ksched.cache.recently_used import RecentlyUsed
 from ksched.framework import (
-    SUCCESS,
     NodeInfo,
     NodeRows,
     PodTemplate,
@@ -24,7 +19,17 @@ from ksched.framework import (
     unresolvable,
     unschedulable,
 )
-from ksched.framework.plugins.domain_verdicts import ChangedDomains, Codes, DomainVerdicts
+from ksched.framework.counters import (
+    Counted,
+    Counts,
+    DomainAttempt,
+    DomainCounts,
+    DomainFilter,
+    DomainRule,
+    Holds,
+    PodCounts,
+    PodLedger,
+)
 from ksched.framework.plugins.inter_pod_affinity.meant import counting, pods_meant_by_any
 from ksched.framework.plugins.inter_pod_affinity.terms import (
     AffinityTerm,
@@ -43,12 +48,14 @@ NO_AFFINITY = unresolvable("node(s) didn't match pod affinity rules")
 ANTI_AFFINITY = unschedulable("node(s) didn't match pod anti-affinity rules")
 EXISTING_ANTI_AFFINITY = unschedulable("node(s) didn't satisfy existing pods anti-affinity rules")
 _STATUSES = (NO_AFFINITY, ANTI_AFFINITY, EXISTING_ANTI_AFFINITY)
-_BY_CODE = (SUCCESS, *_STATUSES, SUCCESS)
-_NO_AFFINITY, _ANTI_AFFINITY, _EXISTING_ANTI_AFFINITY, _PASSES = 1, 2, 3, 4
+_NO_AFFINITY, _ANTI_AFFINITY, _EXISTING_ANTI_AFFINITY = 1, 2, 3
+
+_NEAR, _APART, _EXISTING = 0, 1, 2
+"""Groups of counters: pods that all affinity terms mean, pods that an anti-affinity term means, and
+pods with such a term that means the incoming one."""
 
 ByKey = Mapping[str, tuple[DomainCounts, ...]]
 TermT = TypeVar("TermT", AffinityTerm, ResolvedTerm)
-CodesByKey = dict[str, tuple[TopologyDomains, Codes]]
 
 _NOTHING: Mapping[str, int] = {}
 
@@ -80,138 +87,63 @@ def carried_anti_affinity(template: PodTemplate) -> Mapping[str, Mapping[Affinit
     return carried
 
 
-class PairCounts:
-    """Numbers of pods by topology key and value, and what a dry run changed in them.
-
-    kube-scheduler: topologyToMatchedTermCount.
-    """
-
-    def __init__(self, by_key: ByKey, changes: dict[tuple[str, str], int] | None = None) -> None:
-        self.by_key = by_key
-        self._changes = changes or {}
-
-    def clone(self) -> PairCounts:
-        return PairCounts(self.by_key, dict(self._changes))
-
-    def change(self, key: str, labels: Labels, more: int, ledger: PodLedger) -> None:
-        """Count a pod on a node with these labels; a node without the key has no such pair."""
-        if key not in labels:
-            return
-        if key not in self.by_key:
-            nobody = ledger.pod_counts("nobody", lambda template: 0, include_terminating=False)
-            counter = ledger.domain_counts(nobody, key)
-            counter.catch_up()
-            self.by_key = {**self.by_key, key: (counter,)}
-        pair = (key, labels[key])
-        self._changes[pair] = self._changes.get(pair, 0) + more
-
-    def by_domain(self, key: str) -> Ints:
-        """The numbers of one key, by domain; 0 for nodes without it."""
-        counters = self.by_key[key]
-        counts = counters[0].counts.copy()
-        counts[ABSENT] = 0
-        for other in counters[1:]:
-            counts[ABSENT + 1 :] += other.counts[ABSENT + 1 :]
-        for (changed, value), more in self._changes.items():
-            if changed == key:
-                counts[counters[0].topology.find(value)] += more
-        return counts
-
-    @property
-    def is_empty(self) -> bool:
-        if self._changes:
-            return not any(self.by_domain(key).any() for key in self.by_key)
-        return not any(one.total for counters in self.by_key.values() for one in counters)
-
-
 class RequiredAffinity:
-    """What one attempt needs to judge nodes; cloned for dry runs."""
+    """What one attempt needs to judge nodes; cloned for dry runs.
+
+    The numbers by topology key and value are kube-scheduler's topologyToMatchedTermCount.
+    """
 
     def __init__(
         self,
         incoming: IncomingTemplate,
         kept: RequiredTerms,
-        affinity: PairCounts,
-        anti_affinity: PairCounts,
-        existing: PairCounts,
+        attempt: DomainAttempt,
+        rules: Mapping[str, int],
     ) -> None:
         self._incoming = incoming
         self.kept = kept
-        self._affinity = affinity
-        self._anti_affinity = anti_affinity
-        self._existing = existing
-        self._is_changed = False
+        self._attempt = attempt
+        self._rules = rules
+        """By topology key."""
 
     def clone(self) -> RequiredAffinity:
-        copy = RequiredAffinity(
-            self._incoming,
-            self.kept,
-            self._affinity.clone(),
-            self._anti_affinity.clone(),
-            self._existing.clone(),
-        )
-        copy._is_changed = self._is_changed
-        return copy
+        return RequiredAffinity(self._incoming, self.kept, self._attempt.clone(), self._rules)
 
     def update(self, other: PodTemplate, node: NodeInfo, more: int) -> None:
         """Count a pod that a dry run adds or removes. kube-scheduler: updateWithPod."""
-        incoming, labels, ledger = self._incoming, node.labels, self.kept.ledger
-        own = self.kept.own
-        for key, terms in incoming.meant_by(other).items():
-            self._existing.change(key, labels, more * terms, ledger)
-        if own.affinity and own.wants(other):
-            for key in self._affinity.by_key:
-                self._affinity.change(key, labels, more, ledger)
-        for key, terms in self.kept.kept_from(other).items():
-            self._anti_affinity.change(key, labels, more * terms, ledger)
-        self._is_changed = True
+        labels, kept = node.labels, self.kept
+        for key, terms in self._incoming.meant_by(other).items():
+            self._change(key, _EXISTING, labels, more * terms)
+        if kept.own.affinity and kept.own.wants(other):
+            for key in kept.affinity:
+                self._change(key, _NEAR, labels, more)
+        for key, terms in kept.kept_from(other).items():
+            self._change(key, _APART, labels, more * terms)
+
+    def _change(self, key: str, group: int, labels: Labels, more: int) -> None:
+        """Count a pod on a node with these labels; a node without the key has no such pair."""
+        if key not in labels:
+            return
+        if key not in self._rules:
+            number = self._attempt.add_rule(self.kept.rule_without_pods(key))
+            self._rules = {**self._rules, key: number}
+        self._attempt.change(self._rules[key], group, labels[key], more)
 
     def verdicts(self, nodes: NodeRows) -> Verdicts:
-        codes: Codes | None = None
-        kept = self.kept.verdicts
-        for topology, by_domain in (
-            self.judge().values()
-            if self._is_changed
-            else zip(kept.topologies, kept.codes, strict=True)
-        ):
-            found = by_domain.take(topology.ids(nodes))
-            codes = found if codes is None else np.minimum(codes, found)
-        if codes is None:
-            return Verdicts.passing(len(nodes))
-        codes[codes == _PASSES] = 0
-        return Verdicts(codes, _STATUSES)
-
-    @property
-    def is_first(self) -> bool:
-        """The first of pods that want to be together may go anywhere its labels are."""
-        return self.kept.own.wants_itself and self._affinity.is_empty
-
-    def judge(self) -> CodesByKey:
-        """By key what is wrong with each domain; a smaller code owns the reason.
-
-        kube-scheduler: satisfyPodAffinity, satisfyPodAntiAffinity, satisfyExistingPodsAntiAffinity.
-        """
-        found: CodesByKey = {}
-        for code, pairs in (
-            (_EXISTING_ANTI_AFFINITY, self._existing),
-            (_ANTI_AFFINITY, self._anti_affinity),
-        ):
-            for key in pairs.by_key:
-                _codes(found, key, pairs)[pairs.by_domain(key) > 0] = code
-        is_first = self.is_first
-        for key in self._affinity.by_key:
-            codes = _codes(found, key, self._affinity)
-            if not is_first:
-                codes[self._affinity.by_domain(key) <= 0] = _NO_AFFINITY
-            codes[ABSENT] = _NO_AFFINITY
-        return found
+        return self._attempt.verdicts(nodes)
 
 
-def _codes(found: CodesByKey, key: str, pairs: PairCounts) -> Codes:
-    if key not in found:
-        topology = pairs.by_key[key][0].topology
-        found[key] = (topology, np.full(topology.width, _PASSES, np.int16))
-    return found[key][1]
+def _judge(
+    wants_near: bool, counts: Sequence[Counts], is_first: bool
+) -> Iterator[tuple[int, Holds]]:
+    """What is wrong with a domain; the first of pods that want to be together may go anywhere.
+
+    kube-scheduler: satisfyPodAffinity, satisfyPodAntiAffinity, satisfyExistingPodsAntiAffinity.
+    """
+    if wants_near and not is_first:
+        yield _NO_AFFINITY, counts[_NEAR] <= 0
+    yield _ANTI_AFFINITY, counts[_APART] > 0
+    yield _EXISTING_ANTI_AFFINITY, counts[_EXISTING] > 0
 
 
 class OwnTerms(NamedTuple):
@@ -352,21 +284,20 @@ class RequiredTerms:
         keys = dict.fromkeys(term.topology_key for term in own.affinity)
         # Where no node has one of the keys, that one decides.
         wanted = [own.absent_key] if own.absent_key else list(keys)
-        self._affinity = _by_key(ledger.domain_counts(pods, key) for key in wanted)
+        self.affinity = _by_key(ledger.domain_counts(pods, key) for key in wanted)
         self._together: list[PodCounts] = []
         self._anti_affinity = _by_key(self._kept_apart(own.anti_affinity))
-        self._existing = _by_key(
+        existing_by_key = _by_key(
             _carriers(key, terms, ledger) for key, terms in _terms_by_key(existing).items()
         )
-        groups = (self._affinity, self._anti_affinity, self._existing)
-        counters = [one for group in groups for found in group.values() for one in found]
-        self._counters = tuple(dict.fromkeys(counters))
-        self._pairs = (PairCounts(groups[0]), PairCounts(groups[1]), PairCounts(groups[2]))
-        self._changed = ChangedDomains(self._counters)
-        self._is_first = False
-        topologies = {one.topology.topology_key: one.topology for one in self._counters}
-        self._positions = {key: position for position, key in enumerate(topologies)}
-        self.verdicts = DomainVerdicts(list(topologies.values()), _BY_CODE)
+        groups = (self.affinity, self._anti_affinity, existing_by_key)
+        keys = dict.fromkeys(key for group in groups for key in group)
+        self._rules = {key: number for number, key in enumerate(keys)}
+        self.filter = DomainFilter(
+            [_rule(*(group.get(key, ()) for group in groups)) for key in keys],
+            _STATUSES,
+            self._are_first,
+        )
         """What is wrong with the domains of each key, as of the last ``catch_up``."""
 
         self.is_counted = not self._together
@@ -399,46 +330,33 @@ class RequiredTerms:
 
     def catch_up(self, incoming: IncomingTemplate) -> RequiredAffinity | None:
         """Counts as they are now; ``None`` if nothing could reject a node."""
-        for counter in self._counters:
-            counter.catch_up()
-        has_own = self.own.affinity or self.own.anti_affinity
-        if not has_own and not any(counter.total for counter in self._counters):
+        has_pods = self.filter.count()
+        if not has_pods and not self.own.affinity and not self.own.anti_affinity:
             return None
-        now = RequiredAffinity(incoming, self, *self._pairs)
-        self._judge(now)
-        return now
+        return RequiredAffinity(incoming, self, self.filter.judge(), self._rules)
 
-    def _judge(self, now: RequiredAffinity) -> None:
-        """Bring the verdicts up to date."""
-        verdicts = self.verdicts
-        was_first, self._is_first = self._is_first, now.is_first
-        changed = self._changed.changes()
-        if changed is None or verdicts.is_outgrown:
-            found = now.judge()
-            verdicts.start_over([found[key][1] for key in self._positions])
-        elif was_first != self._is_first:
-            verdicts.begin()
-            for key, (_, codes) in now.judge().items():
-                verdicts.renew(self._positions[key], codes)
-        else:
-            verdicts.begin()
-            for counter, domain in changed:
-                key = self._counters[counter].topology.topology_key
-                verdicts.amend(self._positions[key], domain, self._code_of(key, domain))
-        self._changed.advance()
+    def _are_first(self, counted: Sequence[Sequence[Counted]]) -> Sequence[bool]:
+        """Whether no pod is there yet that satisfies the terms, which the pod itself does."""
+        is_first = self.own.wants_itself and not any(groups[_NEAR].total for groups in counted)
+        return (is_first,) * len(counted)
 
-    def _code_of(self, key: str, domain: int) -> int:
-        """What ``RequiredAffinity.judge`` says of a domain, when only numbers changed."""
-        near = self._affinity.get(key)
-        if near and not self._is_first and near[0].counts[domain] <= 0:
-            return _NO_AFFINITY
-        for one in self._anti_affinity.get(key, ()):
-            if one.counts[domain] > 0:
-                return _ANTI_AFFINITY
-        for one in self._existing.get(key, ()):
-            if one.counts[domain] > 0:
-                return _EXISTING_ANTI_AFFINITY
-        return _PASSES
+    def rule_without_pods(self, key: str) -> DomainRule:
+        """A rule for a key of no term but those of pods that a dry run adds."""
+        nobody = self.ledger.pod_counts("nobody", lambda template: 0, include_terminating=False)
+        counter = self.ledger.domain_counts(nobody, key)
+        counter.catch_up()
+        return _rule((), (), (counter,))
+
+
+def _rule(
+    near: tuple[DomainCounts, ...],
+    apart: tuple[DomainCounts, ...],
+    existing: tuple[DomainCounts, ...],
+) -> DomainRule:
+    """The rule for one topology key."""
+    topology = (*near, *apart, *existing)[0].topology
+    judge = partial(_judge, bool(near))
+    return DomainRule(topology, (near, apart, existing), judge, _NO_AFFINITY if near else 0)
 
 
 def _terms_by_key(terms: Iterable[TermT]) -> Mapping[str, frozenset[TermT]]:

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from ksched.cache.counters.pod_counts import PodCounts, PodLedger
 from ksched.framework import PodTemplate
+from ksched.framework.counters import PodCounts, PodLedger
 from ksched.framework.plugins.inter_pod_affinity.terms import ResolvedTerm
 from ksched.framework.time_slices import Steps
 

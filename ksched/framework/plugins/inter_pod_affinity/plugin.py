@@ -8,9 +8,6 @@ from weakref import WeakValueDictionary
 
 from ksched.api.label_selectors import aggregate
 from ksched.api.objects import Labels, Namespace, Node, Pod
-from ksched.cache.counters.per_template import PerTemplate
-from ksched.cache.counters.pod_counts import PodLedger
-from ksched.cache.counters.topology_domains import Ids, Ints
 from ksched.cache.listers import Listers
 from ksched.configuration.plugin_args import InterPodAffinityArgs
 from ksched.framework import (
@@ -38,6 +35,7 @@ from ksched.framework import (
     template_fact,
     unresolvable,
 )
+from ksched.framework.counters import Ids, Ints, PerTemplate, PodLedger
 from ksched.framework.plugins import names
 from ksched.framework.plugins.inter_pod_affinity.filtering import (
     IncomingTemplate,
@@ -203,7 +201,7 @@ class InterPodAffinity:
     def _filter_changes(
         self, state: CycleState, pod: PodInfo, mark: object
     ) -> tuple[object, ChangedVerdicts | Ids | None]:
-        return state.read(self.name, RequiredAffinity).kept.verdicts.changes_since(mark)
+        return state.read(self.name, RequiredAffinity).kept.filter.changes_since(mark)
 
     def _filter_group(self, state: CycleState, pod: PodInfo) -> RequiredTerms:
         return state.read(self.name, RequiredAffinity).kept

@@ -9,11 +9,19 @@ from weakref import WeakKeyDictionary
 import numpy as np
 
 from ksched.api.objects import Namespace
-from ksched.cache.counters.domain_counts import DomainCounts
-from ksched.cache.counters.pod_counts import PodLedger
-from ksched.cache.counters.topology_domains import ABSENT, Ids, Ints, TopologyDomains
 from ksched.cache.listers import Lister
 from ksched.framework import MAX_NODE_SCORE, ClassScores, NodeRows, PodTemplate
+from ksched.framework.counters import (
+    ABSENT,
+    DomainCounts,
+    Ints,
+    PodLedger,
+    TopologyDomains,
+    normalize_scores,
+    rate_domains,
+    whole,
+)
+from ksched.framework.counters.domain_scores import ScoreT
 from ksched.framework.plugins.inter_pod_affinity.filtering import pods_meant_by
 from ksched.framework.plugins.inter_pod_affinity.meant import counting, pods_meant_by_any
 from ksched.framework.plugins.inter_pod_affinity.terms import (
@@ -27,7 +35,7 @@ from ksched.framework.plugins.inter_pod_affinity.terms import (
     terms_of,
 )
 from ksched.framework.time_slices import Steps
-from ksched.tuning import FEW_DOMAINS_RATED, MANY_TERMS, TERMS_PER_STEP
+from ksched.tuning import MANY_TERMS, TERMS_PER_STEP
 
 NEAR, APART = 1, -1
 
@@ -109,46 +117,31 @@ class PreferredAffinity:
 
     def score(self, nodes: NodeRows) -> Ints | ClassScores:
         """Raw scores; final ones where a single key divides the nodes into few domains."""
-        factors = self._factors
-        first = factors[0][1].topology
-        is_single = all(counter.topology is first for _, counter in factors)
-        if is_single and first.width <= FEW_DOMAINS_RATED:
-            return self._score_domains(first.ids(nodes))
         by_topology: dict[TopologyDomains, Ints] = {}
-        for factor, counter in factors:
+        for factor, counter in self._factors:
             known = by_topology.get(counter.topology)
             weighted = factor * counter.counts
             by_topology[counter.topology] = weighted if known is None else known + weighted
+        for by_domain in by_topology.values():
+            by_domain[ABSENT] = 0
+        if len(by_topology) == 1:
+            ((topology, by_domain),) = by_topology.items()
+            return rate_domains(topology, by_domain, nodes, stretched)
         scores = np.zeros(len(nodes), np.int64)
         for topology, by_domain in by_topology.items():
-            by_domain[ABSENT] = 0
             scores += by_domain.take(topology.ids(nodes))
         return scores
 
-    def _score_domains(self, ids: Ids) -> ClassScores:
-        present = self._factors[0][1].topology.present(ids)
-        scores = [0] * len(present)
-        for factor, counter in self._factors:
-            counts = counter.counts.tolist()
-            scores = [
-                score + factor * counts[domain] if domain != ABSENT else 0
-                for score, domain in zip(scores, present, strict=True)
-            ]
-        values = [0] * (present[-1] + 1)
-        lowest, highest = min(scores), max(scores)
-        if lowest != highest:
-            for score, domain in zip(scores, present, strict=True):
-                values[domain] = int(MAX_NODE_SCORE * ((score - lowest) / (highest - lowest)))
-        return ClassScores(values, ids)
+
+def stretched(score: ScoreT, lowest: int, highest: int) -> ScoreT:
+    """Stretch the scores over the whole range; all alike get nothing."""
+    if lowest == highest:
+        return score * 0
+    return whole(MAX_NODE_SCORE * ((score - lowest) / (highest - lowest)))
 
 
 def normalize(scores: Ints) -> Ints:
-    """Stretch the scores over the whole range; all alike get nothing."""
-    lowest, highest = int(scores.min()), int(scores.max())
-    if lowest == highest:
-        return np.zeros_like(scores)
-    share = (scores - lowest) / np.float64(highest - lowest)
-    return (MAX_NODE_SCORE * share).astype(np.int64)
+    return normalize_scores(scores, stretched)
 
 
 class PreferredTerms:

@@ -24,9 +24,9 @@ from ksched.api.objects import (
     PodAffinityTerm,
 )
 from ksched.cache.change_log import NEVER, ChangeLog
-from ksched.cache.counters.pod_counts import PodLedger
 from ksched.cache.listers import Lister
 from ksched.framework import PodTemplate
+from ksched.framework.counters import PodLedger
 from ksched.framework.time_slices import Steps, at_once
 from ksched.tuning import TERMS_LOGGED, TERMS_PER_STEP
 

@@ -1,4 +1,4 @@
 """PodTopologySpread: evenly over zones, hosts or any other label of nodes.
 
-Does not belong here: counting pods (``ksched.cache.counters.pod_counts``).
+Does not belong here: counting pods (``ksched.framework.counters``).
 """

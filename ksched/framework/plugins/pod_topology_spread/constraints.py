@@ -10,10 +10,8 @@ import numpy as np
 from ksched.api.label_selectors import Selector, compile_selector
 from ksched.api.objects import Labels, Node, TopologySpreadConstraint
 from ksched.api.tolerations import Tolerations, find_untolerated
-from ksched.cache.counters.domain_counts import DomainCounts
-from ksched.cache.counters.pod_counts import PodLedger
-from ksched.cache.counters.topology_domains import Bools
 from ksched.framework import NodeRows, PodTemplate, template_fact
+from ksched.framework.counters import Bools, Counted, DomainCounts, PodLedger
 from ksched.framework.plugins.node_demand import NodeDemand, node_demand
 
 HOSTNAME = "kubernetes.io/hostname"
@@ -175,10 +173,9 @@ class TrackedConstraint:
         )
         self.self_match = int(constraint.selector.matches(template.labels))
 
-    def most_pods(self, lowest: int) -> int:
+    def most_pods(self, counted: Counted) -> int:
         """The most pods that a domain may have before this one comes."""
-        if self.domains.domains < self.constraint.min_domains:
-            lowest = 0
+        lowest = 0 if counted.domains < self.constraint.min_domains else counted.lowest
         return self.constraint.max_skew + lowest - self.self_match
 
 

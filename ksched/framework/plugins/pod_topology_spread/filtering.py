@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Iterator, Sequence
+from functools import partial
 
 import numpy as np
 
-from ksched.cache.counters.domain_counts import summarize
-from ksched.cache.counters.topology_domains import ABSENT, Ids, Ints
 from ksched.framework import (
-    SUCCESS,
     ChangedVerdicts,
     NodeInfo,
     NodeRows,
@@ -18,11 +16,14 @@ from ksched.framework import (
     unresolvable,
     unschedulable,
 )
-from ksched.framework.plugins.domain_verdicts import (
-    NO_CHANGES,
-    ChangedDomains,
-    Codes,
-    DomainVerdicts,
+from ksched.framework.counters import (
+    Counted,
+    Counts,
+    DomainAttempt,
+    DomainFilter,
+    DomainRule,
+    Holds,
+    Ids,
 )
 from ksched.framework.plugins.pod_topology_spread.constraints import TrackedConstraint
 
@@ -30,7 +31,6 @@ NOT_MATCHED = unschedulable("node(s) didn't match pod topology spread constraint
 NO_LABEL = unresolvable(
     "node(s) didn't match pod topology spread constraints (missing required label)"
 )
-_STATUSES = (NOT_MATCHED, NO_LABEL)
 _SKEWED, _UNLABELLED = 1, 2
 
 
@@ -39,37 +39,31 @@ class HardConstraints:
 
     def __init__(self, tracked: tuple[TrackedConstraint, ...]) -> None:
         self.tracked = tracked
-        self.verdicts = DomainVerdicts(
-            [one.domains.topology for one in tracked], (SUCCESS, *_STATUSES)
+        # The first constraint that rejects a node gives the reason, so each has codes of its own.
+        self.filter = DomainFilter(
+            [
+                DomainRule(
+                    one.domains.topology,
+                    ((one.domains,),),
+                    partial(_judge, 2 * number + _SKEWED),
+                    2 * number + _UNLABELLED,
+                )
+                for number, one in enumerate(tracked)
+            ],
+            (NOT_MATCHED, NO_LABEL) * len(tracked),
+            self._most_pods,
         )
-        self._changed = ChangedDomains([one.domains for one in tracked])
-        self._most = [0] * len(tracked)
+
+    def _most_pods(self, counted: Sequence[Sequence[Counted]]) -> list[int]:
+        return [one.most_pods(pods) for one, (pods,) in zip(self.tracked, counted, strict=True)]
 
     def judge_now(self) -> HardSpread:
         """Bring the verdicts up to date, after the counters."""
-        verdicts, changed = self.verdicts, self._changed.changes()
-        counts = [one.domains.counts for one in self.tracked]
-        before = self._most
-        most = self._most = [one.most_pods(one.domains.lowest) for one in self.tracked]
-        if changed is None or verdicts.is_outgrown:
-            verdicts.start_over(list(map(_judge, counts, most)))
-        else:
-            verdicts.begin()
-            for position, limit in enumerate(most):
-                if limit != before[position]:
-                    verdicts.renew(position, _judge(counts[position], limit))
-            for position, domain in changed:
-                is_skewed = counts[position][domain] > most[position]
-                verdicts.amend(position, domain, _SKEWED if is_skewed else 0)
-        self._changed.advance()
-        return HardSpread(self, {})
+        return HardSpread(self, self.filter.judge())
 
 
-def _judge(counts: Ints, most: int) -> Codes:
-    """What is wrong with each domain, given these numbers of pods."""
-    codes: Codes = (counts > most).astype(np.int16)
-    codes[ABSENT] = _UNLABELLED
-    return codes
+def _judge(skewed: int, counts: Sequence[Counts], most_pods: int) -> Iterator[tuple[int, Holds]]:
+    yield skewed, counts[0] > most_pods
 
 
 class HardSpread:
@@ -78,13 +72,12 @@ class HardSpread:
     kube-scheduler: calPreFilterState, minMatchNum, criticalPaths.
     """
 
-    def __init__(self, kept: HardConstraints, changes: dict[tuple[int, int], int]) -> None:
+    def __init__(self, kept: HardConstraints, attempt: DomainAttempt) -> None:
         self.kept = kept
-        self._changes = changes
-        """More or fewer pods by constraint and domain."""
+        self._attempt = attempt
 
     def clone(self) -> HardSpread:
-        return HardSpread(self.kept, dict(self._changes))
+        return HardSpread(self.kept, self._attempt.clone())
 
     def update(self, pod: PodInfo, other: PodInfo, node: NodeInfo, more: int) -> None:
         """Count a pod that a dry run adds or removes; one being deleted counts here, as upstream.
@@ -93,10 +86,10 @@ class HardSpread:
         """
         if other.namespace != pod.namespace or node.node is None:
             return
-        for index, one in enumerate(self.kept.tracked):
+        for number, one in enumerate(self.kept.tracked):
             if one.constraint.selector.matches(other.labels) and one.inclusion.includes(node.node):
-                at = (index, one.domains.topology.find(node.labels[one.constraint.topology_key]))
-                self._changes[at] = self._changes.get(at, 0) + more
+                value = node.labels[one.constraint.topology_key]
+                self._attempt.change(number, 0, value, more)
 
     @property
     def group(self) -> Hashable:
@@ -104,26 +97,10 @@ class HardSpread:
         return self.kept
 
     def changes_since(self, mark: object) -> tuple[object, ChangedVerdicts | Ids | None]:
-        return self.kept.verdicts.changes_since(mark)
+        return self.kept.filter.changes_since(mark)
 
     def verdicts(self, nodes: NodeRows) -> Verdicts:
-        codes: Codes | None = None
-        for index, topology in enumerate(self.kept.verdicts.topologies):
-            found = self._codes_by_domain(index).take(topology.ids(nodes))
-            # The first constraint that rejects a node gives the reason.
-            codes = found if codes is None else np.where(codes, codes, found)
-        return Verdicts.passing(len(nodes)) if codes is None else Verdicts(codes, _STATUSES)
-
-    def _codes_by_domain(self, index: int) -> Codes:
-        if not self._changes:
-            return self.kept.verdicts.codes[index]
-        one = self.kept.tracked[index]
-        counts = one.domains.counts.copy()
-        for (changed, domain), more in self._changes.items():
-            if changed == index:
-                counts[domain] += more
-        _, lowest = summarize(counts, one.domains.topology.nodes)
-        return _judge(counts, one.most_pods(lowest))
+        return self._attempt.verdicts(nodes)
 
 
 class Unlabelled(HardSpread):
@@ -135,7 +112,8 @@ class Unlabelled(HardSpread):
     _MARK = 1
 
     def __init__(self) -> None:
-        super().__init__(HardConstraints(()), {})
+        kept = HardConstraints(())
+        super().__init__(kept, DomainAttempt(kept.filter))
 
     def clone(self) -> HardSpread:
         return self
@@ -144,7 +122,8 @@ class Unlabelled(HardSpread):
         """Nothing to count."""
 
     def changes_since(self, mark: object) -> tuple[object, ChangedVerdicts | Ids | None]:
-        return self._MARK, NO_CHANGES if mark == self._MARK else None
+        return self._MARK, ChangedVerdicts(()) if mark == self._MARK else None
 
     def verdicts(self, nodes: NodeRows) -> Verdicts:
-        return Verdicts(np.full(len(nodes), _UNLABELLED, np.int16), _STATUSES)
+        codes = np.full(len(nodes), _UNLABELLED, np.int16)
+        return Verdicts(codes, (NOT_MATCHED, NO_LABEL))

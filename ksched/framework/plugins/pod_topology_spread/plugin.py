@@ -8,9 +8,6 @@ from weakref import WeakValueDictionary
 
 from ksched.api.label_selectors import InvalidSelector
 from ksched.api.objects import Node, Pod
-from ksched.cache.counters.per_template import PerTemplate
-from ksched.cache.counters.pod_counts import PodLedger
-from ksched.cache.counters.topology_domains import Ids, Ints
 from ksched.cache.listers import Listers
 from ksched.cache.node_table import NodeTable
 from ksched.configuration.plugin_args import PodTopologySpreadArgs
@@ -38,6 +35,7 @@ from ksched.framework import (
     Verdicts,
     error,
 )
+from ksched.framework.counters import Ids, Ints, PerTemplate, PodLedger
 from ksched.framework.plugins import names
 from ksched.framework.plugins.default_selector import DefaultSelectors
 from ksched.framework.plugins.pod_topology_spread.constraints import (

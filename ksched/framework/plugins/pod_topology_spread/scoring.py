@@ -7,10 +7,16 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
-from ksched.cache.counters.topology_domains import ABSENT, Bools, Ints
 from ksched.framework import MAX_NODE_SCORE, ClassScores, NodeRows
+from ksched.framework.counters import (
+    ABSENT,
+    Bools,
+    Ints,
+    normalize_scores,
+    rate_domains,
+)
+from ksched.framework.counters.domain_scores import ScoreT
 from ksched.framework.plugins.pod_topology_spread.constraints import HOSTNAME, TrackedConstraint
-from ksched.tuning import FEW_DOMAINS_RATED
 
 Floats = NDArray[np.float64]
 
@@ -69,9 +75,9 @@ class SoftSpread:
         """
         if len(self._tracked) == 1 and self._tracked[0].constraint.topology_key != HOSTNAME:
             by_domain = rounded(self._by_domain(0))
-            if self._ignored is None and len(by_domain) <= FEW_DOMAINS_RATED:
-                return self._score_domains(by_domain.tolist())
-            return by_domain.take(self._ids[0])
+            if self._ignored is not None:
+                return by_domain.take(self._ids[0])
+            return rate_domains(self._tracked[0].domains.topology, by_domain, nodes, emptier)
         total = np.zeros(len(nodes))
         for index, one in enumerate(self._tracked):
             if one.constraint.topology_key == HOSTNAME:
@@ -79,17 +85,6 @@ class SoftSpread:
             else:
                 total += self._by_domain(index).take(self._ids[index])
         return rounded(total)
-
-    def _score_domains(self, by_domain: list[int]) -> ClassScores:
-        ids = self._ids[0]
-        present = self._tracked[0].domains.topology.present(ids)
-        scores = [by_domain[domain] for domain in present]
-        lowest, highest = min(scores), max(scores)
-        values = [MAX_NODE_SCORE] * (present[-1] + 1)
-        if highest:
-            for score, domain in zip(scores, present, strict=True):
-                values[domain] = MAX_NODE_SCORE * (highest + lowest - score) // highest
-        return ClassScores(values, ids)
 
     def _by_host(self, index: int, nodes: NodeRows) -> Floats:
         one = self._tracked[index]
@@ -112,17 +107,19 @@ class SoftSpread:
         return scores
 
     def normalize(self, scores: Ints) -> Ints:
-        counted = scores if self._ignored is None else scores[~self._ignored]
-        if not len(counted):
-            return np.zeros_like(scores)
-        lowest, highest = int(counted.min()), int(counted.max())
-        if highest == 0:
-            normalized = np.full_like(scores, MAX_NODE_SCORE)
-        else:
-            normalized = (MAX_NODE_SCORE * (highest + lowest) - MAX_NODE_SCORE * scores) // highest
-        if self._ignored is not None:
-            normalized[self._ignored] = 0
+        if self._ignored is None:
+            return normalize_scores(scores, emptier)
+        normalized = np.zeros_like(scores)
+        if not self._ignored.all():
+            normalized[~self._ignored] = normalize_scores(scores[~self._ignored], emptier)
         return normalized
+
+
+def emptier(score: ScoreT, lowest: int, highest: int) -> ScoreT:
+    """Fewer pods are better: the lowest score becomes the highest."""
+    if highest == 0:
+        return score * 0 + MAX_NODE_SCORE
+    return MAX_NODE_SCORE * (highest + lowest - score) // highest
 
 
 class Unrated(SoftSpread):

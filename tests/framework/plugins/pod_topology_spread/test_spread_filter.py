@@ -1,6 +1,6 @@
 """plugins/podtopologyspread/filtering.go and common.go.
 
-Covers ``ksched.framework.plugins.domain_verdicts``,
+Covers ``ksched.framework.counters.domain_filter``,
 ``ksched.framework.plugins.pod_topology_spread.constraints`` and
 ``ksched.framework.plugins.pod_topology_spread.filtering`` too.
 """

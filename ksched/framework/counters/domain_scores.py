@@ -1,0 +1,55 @@
+"""Scores by domain: normalised domain by domain where there are few, node by node otherwise."""
+
+from __future__ import annotations
+
+from typing import Protocol, TypeVar, overload
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ksched.cache.counters.topology_domains import Ints, TopologyDomains
+from ksched.cache.node_table import NodeRows
+from ksched.framework.verdicts import ClassScores
+from ksched.tuning import FEW_DOMAINS_RATED
+
+ScoreT = TypeVar("ScoreT", int, Ints)
+
+
+class Normalize(Protocol):
+    """The final score of a raw one, given the range of all: the same of a number and an array."""
+
+    def __call__(self, score: ScoreT, lowest: int, highest: int) -> ScoreT: ...
+
+
+@overload
+def whole(number: float) -> int: ...
+@overload
+def whole(number: NDArray[np.float64]) -> Ints: ...
+def whole(number: float | NDArray[np.float64]) -> int | Ints:
+    """What is before the point, as Go's ``int64()``: of a number, or of each in an array."""
+    return number.astype(np.int64) if isinstance(number, np.ndarray) else int(number)
+
+
+def rate_domains(
+    topology: TopologyDomains, by_domain: Ints, nodes: NodeRows, normalize: Normalize
+) -> Ints | ClassScores:
+    """Scores of nodes that are those of their domains.
+
+    Final ones if there are few domains, otherwise raw ones for ``normalize_scores``.
+    """
+    ids = topology.ids(nodes)
+    if len(by_domain) > FEW_DOMAINS_RATED:
+        return by_domain.take(ids)
+    present = topology.present(ids)
+    raw = by_domain.tolist()
+    scores = [raw[domain] for domain in present]
+    lowest, highest = min(scores), max(scores)
+    values = [0] * (present[-1] + 1)
+    for score, domain in zip(scores, present, strict=True):
+        values[domain] = normalize(score, lowest, highest)
+    return ClassScores(values, ids)
+
+
+def normalize_scores(scores: Ints, normalize: Normalize) -> Ints:
+    """Final scores of all nodes."""
+    return normalize(scores, int(scores.min()), int(scores.max()))
