@@ -24,7 +24,7 @@ first steps:
   make run                                              see it work, no cluster needed
   ksched apiserver --kubeconfig-out /tmp/kubeconfig     an API server with ten nodes
   ksched run --kubeconfig /tmp/kubeconfig -v 2          a scheduler for it, or for your cluster
-  ksched COMMAND --help                                 everything a command can be told
+  ksched COMMAND --help                                 all options of a command
 """
 
 
