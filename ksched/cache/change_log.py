@@ -76,8 +76,11 @@ class Cursor(Generic[T]):
 
     def changes(self) -> list[T] | None:
         """What was not dealt with yet; ``None`` if that cannot be told, and all is to be read."""
-        self._shown = self._log.generation
-        return self._log.since(self._read)
+        # As ``ChangeLog.since``, in place: every attempt reads a dozen logs.
+        log = self._log
+        self._shown = log.generation
+        start = self._read - log._dropped
+        return log._changes[start:] if start >= 0 else None
 
     def advance(self) -> None:
         """Count as read what ``changes`` returned last; not what was logged since."""
@@ -113,5 +116,8 @@ class RowCursor(Cursor[int]):
     def changes(self) -> list[int] | None:
         log = self._log
         self._shown = log.generation
-        rows = log.since(self._read)
-        return rows if rows is None or len(rows) <= 1 else sorted(set(rows))
+        start = self._read - log._dropped
+        if start < 0:
+            return None
+        rows = log._changes[start:]
+        return rows if len(rows) <= 1 else sorted(set(rows))
