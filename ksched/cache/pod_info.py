@@ -65,11 +65,11 @@ class PodTemplate:
         labels: Labels,
         spec: PodSpec,
         controller: OwnerReference | None,
-        shape: PodSignature,
+        signature: PodSignature,
         axis: ResourceAxis,
     ) -> None:
         self.number = number
-        self.shape = shape
+        self.signature = signature
         self.namespace = namespace
         self.labels = labels
         self.spec = spec
@@ -245,7 +245,7 @@ class TemplateRegistry:
     def __init__(self, axis: ResourceAxis) -> None:
         self.axis = axis
         self._templates: WeakValueDictionary[bytes, PodTemplate] = WeakValueDictionary()
-        self._shapes: WeakValueDictionary[bytes, PodSignature] = WeakValueDictionary()
+        self._signatures: WeakValueDictionary[bytes, PodSignature] = WeakValueDictionary()
         self._encode = msgspec.msgpack.Encoder(order="deterministic").encode
         self._made = 0
 
@@ -280,26 +280,26 @@ class TemplateRegistry:
         template = self._templates.get(key)
         if template is None:
             self._made += 1
-            shape = self._shape(meta.namespace, spec)
+            signature = self._signature(meta.namespace, spec)
             try:
                 template = PodTemplate(
-                    self._made, meta.namespace, meta.labels, spec, controller, shape, self.axis
+                    self._made, meta.namespace, meta.labels, spec, controller, signature, self.axis
                 )
             except ValueError as problem:
                 raise InvalidObject("Pod", meta.key, str(problem)) from problem
             self._templates[key] = template
         return template
 
-    def _shape(self, namespace: str, spec: PodSpec) -> PodSignature:
+    def _signature(self, namespace: str, spec: PodSpec) -> PodSignature:
         affinity = spec.affinity
         if affinity is not None:
             affinity = Affinity(node_affinity=affinity.node_affinity)
         alone = msgspec.structs.replace(spec, affinity=affinity, topology_spread_constraints=())
         key = self._encode((namespace, alone))
-        shape = self._shapes.get(key)
-        if shape is None:
-            shape = self._shapes[key] = PodSignature()
-        return shape
+        signature = self._signatures.get(key)
+        if signature is None:
+            signature = self._signatures[key] = PodSignature()
+        return signature
 
     def __len__(self) -> int:
         return len(self._templates)

@@ -103,9 +103,9 @@ class AnswerCache:
         except Exception as problem:
             raise self._blame(state, pod, problem) from problem
         if columns is None:
-            seed = self._newest.get(pod.template.shape) if self._framework.groups else None
+            seed = self._newest.get(pod.template.signature) if self._framework.groups else None
             columns = self._make_columns(seed)
-            self._newest[pod.template.shape] = columns
+            self._newest[pod.template.signature] = columns
             per_node = 8 * (len(self._framework.scores) + 5)
             room = room_for(COLUMNS_BYTES, per_node * max(len(self._snapshot), 1))
             self._columns.put(key, columns, room)
@@ -122,7 +122,7 @@ class AnswerCache:
             return pod.template
         skipped = state.skip_filter
         return (
-            pod.template.shape,
+            pod.template.signature,
             *[None if one.plugin in skipped else one.call(state, pod) for one in groups],
         )
 

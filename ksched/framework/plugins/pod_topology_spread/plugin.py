@@ -152,7 +152,7 @@ class PodTopologySpread:
     ) -> _Cached:
         """What is kept for all templates that the constraints cannot tell apart."""
         counts_itself = tuple(one.selector.matches(template.labels) for one in constraints)
-        key = (template.shape, constraints, counts_itself, require_all_keys)
+        key = (template.signature, constraints, counts_itself, require_all_keys)
         kept = self._shared.get(key)
         if kept is None or kept.ledger is not ledger:
             tracked = track(constraints, template, ledger, require_all_keys=require_all_keys)
