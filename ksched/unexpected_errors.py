@@ -1,12 +1,12 @@
-"""Unexpected exceptions, kept to the one object they concern.
+"""Unexpected exceptions, contained to the object they occurred for.
 
-A fault of ours that some object sets off must not end the process: the object would be there again
-after the restart, and on the standby. What handles one object of many does it inside ``contain``,
-or catches everything and calls ``tell`` where that is done for every pod: it costs nothing.
-What shows that the state itself is wrong (``InvariantBroken``) gets out: going on would bind
+A bug triggered by one object must not end the process: the object would still be there after the
+restart, and on the standby. Code that handles one object of many runs inside ``contain``, or, where
+it runs for every pod, catches ``Exception`` and calls ``report``: no cost without an exception.
+``InvariantBroken`` propagates: it means that the state itself is wrong, and continuing could bind
 pods wrongly.
 
-Does not belong here: faults of plugins, which have a guard of their own.
+Does not belong here: failures of plugins (``runtime.guard``).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ log = logging.getLogger(__name__)
 
 MAX_TEXT: Final = 300
 MAX_TRACEBACKS: Final = 100
-"""How many different ones are logged."""
+"""How many distinct tracebacks are logged."""
 
 
 class HasKey(Protocol):
@@ -32,18 +32,18 @@ class HasKey(Protocol):
 
 
 class UnexpectedErrors:
-    """Counts and logs them; a traceback is logged once, as a fault may concern many objects."""
+    """Counts and logs them; each traceback is logged once, as a bug may affect many objects."""
 
     def __init__(self, metrics: Metrics) -> None:
         self._count = metrics.unexpected_errors.increment
-        self._told: set[tuple[str, type, tuple[object, ...]]] = set()
+        self._reported: set[tuple[str, type, tuple[object, ...]]] = set()
 
     def contain(self, activity: str, subject: HasKey) -> Containment:
-        """Let nothing but a broken invariant out of a ``with`` block that handles one object."""
+        """Return a context for handling one object that suppresses all but a broken invariant."""
         return Containment(self, activity, subject)
 
-    def tell(self, activity: str, key: str, problem: Exception) -> str:
-        """Log one with the object's key; returns a text for whoever looks at the object.
+    def report(self, activity: str, key: str, problem: Exception) -> str:
+        """Log an exception with the object's key; returns a text for its status or Event.
 
         A broken invariant is raised again.
         """
@@ -53,9 +53,9 @@ class UnexpectedErrors:
         text = redact_text(f"{type(problem).__name__}: {problem}")
         text = text if len(text) <= MAX_TEXT else f"{text[:MAX_TEXT]}..."
         kind = (activity, type(problem), _place(problem))
-        is_new = kind not in self._told and len(self._told) < MAX_TRACEBACKS
+        is_new = kind not in self._reported and len(self._reported) < MAX_TRACEBACKS
         if is_new:
-            self._told.add(kind)
+            self._reported.add(kind)
         log.error(
             "unexpected error",
             extra={"activity": activity, "object": key, "err": text},
@@ -65,7 +65,7 @@ class UnexpectedErrors:
 
 
 class Containment:
-    """A block that ends early instead of raising; ``text`` then says why."""
+    """A ``with`` block that ends early instead of raising; ``text`` is the reason then."""
 
     __slots__ = ("_activity", "_subject", "_unexpected_errors", "text")
 
@@ -85,12 +85,12 @@ class Containment:
     ) -> bool:
         if not isinstance(problem, Exception):
             return False
-        self.text = self._unexpected_errors.tell(self._activity, self._subject.key, problem)
+        self.text = self._unexpected_errors.report(self._activity, self._subject.key, problem)
         return True
 
 
 def _place(problem: BaseException) -> tuple[object, ...]:
-    """Where in the code it was raised."""
+    """Return where in the code it was raised."""
     trace = problem.__traceback__
     while trace is not None and trace.tb_next is not None:
         trace = trace.tb_next

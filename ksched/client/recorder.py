@@ -25,7 +25,7 @@ from ksched.cache.pod_info import PodInfo
 from ksched.client.rest import ApiClient
 from ksched.clock import Clock, rfc3339_micro
 from ksched.errors import ApiError, Conflict, NotFound, TooManyRequests, Unavailable
-from ksched.framework.foreign import is_text, shown
+from ksched.framework.untrusted_values import is_text, safe_repr
 
 log = logging.getLogger(__name__)
 
@@ -448,7 +448,7 @@ def _check_event(pod: object, related: object, *texts: object) -> None:
     """Raise in the plugin that wants an event written what would later fail whoever writes it."""
     for one in (pod,) if related is None else (pod, related):
         if not isinstance(one, PodInfo):
-            raise TypeError(f"event: got {shown(one)}, wanted a pod")
+            raise TypeError(f"event: got {safe_repr(one)}, wanted a pod")
     for text in texts:
         if not is_text(text):
-            raise TypeError(f"event: got {shown(text)}, wanted text")
+            raise TypeError(f"event: got {safe_repr(text)}, wanted text")

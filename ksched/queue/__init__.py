@@ -1,9 +1,9 @@
-"""Which pod next: pending pods, why they wait, and what wakes them.
+"""The scheduling queue: pending pods, why each one waits, and which events requeue it.
 
 ``SchedulingQueue`` is the single writer of a pending pod's place. Everything here is synchronous
-except ``SchedulingQueue.pop``, so nothing needs a lock. Does not belong here: whether a pod fits
-(the cycle), what the cluster looks like (the cache), timers (whoever runs the queue calls its
-flushers), I/O.
+except ``SchedulingQueue.pop``, so no locks are needed. Does not belong here: whether a pod fits
+(the scheduling cycle), cluster state (the cache), timers (the scheduler calls the flush methods
+periodically), I/O.
 """
 
 from ksched.queue.hints import registrations

@@ -1,7 +1,8 @@
-"""Pods that are to be tried again now, because a plugin or a preemption said so.
+"""Requests to retry pods now, from plugins (``Handle.activate``) and from preemption.
 
-Plugins are given the means to say so when they are built, and the queue is built of what plugins
-say about order, gates and events. So what lies between them is made first.
+Plugins receive ``activate`` in their constructor, before the queue exists: the queue itself is
+built from the plugins' QueueSort, PreEnqueue and ``events_to_register``. This object decouples the
+two and is constructed first.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ Activate = Callable[[Iterable[PodInfo]], None]
 
 
 class Activations:
-    """Hands pods on to those that subscribed; before the queue exists nothing waits in one."""
+    """Forwards pods to its subscribers; calls before the first subscription have no effect."""
 
     def __init__(self) -> None:
         self._subscribers: list[Activate] = []

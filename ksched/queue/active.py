@@ -1,16 +1,16 @@
-"""Pods that are ready, and whose turn it is.
+"""Pods that are ready for an attempt, and the order in which they are popped.
 
-The QueueSort plugin orders them, by default by priority, then by when each came or failed last. A
-backlog of thousands that one event woke is older than every pod that comes now, and in that order a
-new pod would wait until all of them were tried again, most of them in vain. So first attempts and
-retries are kept apart, and where QueueSort prefers a retry only for its age they take turns: after
-``FIRST_ATTEMPTS_PER_RETRY`` first attempts that went ahead of an older retry, a retry goes. Neither
-can starve the other: while new pods keep coming every fifth attempt is a retry, oldest first, and a
-new pod waits for one retry in five attempts at most.
+The QueueSort plugin defines the order, by default priority, then the time of arrival or of the last
+failure. Strictly applied, one event that wakes a backlog of thousands would put all of them ahead
+of every new pod, most of them for an attempt that fails again. So first attempts and retries are in
+separate heaps, and where QueueSort prefers a retry only by age they alternate: after
+``FIRST_ATTEMPTS_PER_RETRY`` first attempts that overtook an older retry, one retry is popped.
+Neither side starves: under a steady arrival of new pods every fifth attempt is a retry, oldest
+first, and a new pod waits for at most one retry in five attempts.
 
-"Only for its age" is what the plugin's ``rank`` says: pods of equal rank differ in nothing else. A
-higher rank always goes first, on either side, and without a ``rank`` the plugin's order is kept to
-the letter.
+The plugin's ``rank`` defines "only by age": pods of equal rank differ in nothing else. A higher
+rank always goes first, on either side, and without a ``rank`` the plugin's order is applied
+strictly.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class ActiveQueue:
         self._first: KeyedHeap[QueuedPodInfo] = KeyedHeap(sort_key)
         self._retries: KeyedHeap[QueuedPodInfo] = KeyedHeap(sort_key)
         self._went_ahead = 0
-        """First attempts in a row that were popped before an older retry."""
+        """Consecutive first attempts that were popped before an older retry."""
 
     def add(self, queued: QueuedPodInfo) -> None:
         is_retry = self._rank is not None and was_tried(queued)
@@ -57,7 +57,7 @@ class ActiveQueue:
             self._retries.remove(uid)
 
     def take_turn(self) -> QueuedPodInfo | None:
-        """Return the pod to try next, which must then leave, and note whose turn it was."""
+        """Return the next pod to pop and count it; the caller must remove it."""
         if not self._retries:
             self._went_ahead = 0
             return self._first.peek()
@@ -68,9 +68,9 @@ class ActiveQueue:
         return queued
 
     def __iter__(self) -> Iterator[QueuedPodInfo]:
-        """Iterate in the order in which pods would be popped if no other came.
+        """Iterate in pop order, assuming no further arrivals.
 
-        Pods may come and go meanwhile: those that left are left out.
+        Pods may come and go meanwhile; those that left are skipped.
         """
         firsts, retries, went_ahead = iter(self._first), iter(self._retries), self._went_ahead
         first, retry = next(firsts, None), next(retries, None)
@@ -100,7 +100,7 @@ class ActiveQueue:
         return first if takes_turns and went_ahead < FIRST_ATTEMPTS_PER_RETRY else retry
 
     def _after(self, queued: QueuedPodInfo, retry: QueuedPodInfo | None, went_ahead: int) -> int:
-        """How many first attempts went ahead in a row, once a pod is popped."""
+        """Return the number of consecutive overtaking first attempts after a pop."""
         if retry is None or queued is retry:
             return 0
         is_older = self._first.key_of(queued) < self._retries.key_of(retry)
@@ -111,7 +111,7 @@ class ActiveQueue:
 
 
 def was_tried(queued: QueuedPodInfo) -> bool:
-    """Whether a pod had an attempt, here or by a scheduler before us that says so in its status."""
+    """Whether a pod had an attempt, here or (by its status) in an earlier scheduler process."""
     return queued.attempts > 0 or is_told_unschedulable(queued.pod)
 
 

@@ -1,14 +1,14 @@
-"""Pods that may try again after a pause, and how long the pause is.
+"""Pods that are retried after a backoff, and the duration of that backoff.
 
-Rejected pods and pods that met an error wait apart. A rejection wasted a cycle, nothing more: when
-no other pod is ready its pod may try before the pause is over. An error often means that the API
-server or an extender is in trouble, so its pause is always kept.
+Pods that were rejected and pods whose attempt ended in an error are in separate heaps. A rejection
+only cost a cycle, so when no other pod is ready, its pod may be popped before the backoff is over.
+An error often means trouble of the API server or an extender, so its backoff is never shortened.
 
-An early attempt is an advance on the pause it cuts short. If it fails, the next pause begins where
-that one would have ended, and until then the pod has no further early attempt. So a pod is never
-more than one attempt ahead of the pauses it owes, however many events wake it: with the default
-settings tried at most at 0, 0, 1, 3, 7, 15, 25, 35 ... seconds, where the pauses alone would allow
-0, 1, 3, 7, 15, 25, 35 ...
+An early attempt is an advance on the backoff it cuts short. If it fails, the next backoff begins
+where that one would have ended, and until then the pod gets no further early attempt. A pod is thus
+never more than one attempt ahead of its backoff schedule, however many events wake it: with default
+settings attempts are at 0, 0, 1, 3, 7, 15, 25, 35 ... seconds at the earliest, where the backoff
+alone would allow 0, 1, 3, 7, 15, 25, 35 ...
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ _MAX_DOUBLINGS = 60
 
 
 class BackoffQueue:
-    """The two backoff heaps, by end of the pause.
+    """The two backoff heaps, by expiration.
 
-    Ends are rounded down to whole seconds and pods that end in the same second are in queue-sort
-    order (backend/queue/backoff_queue.go: getBackoffTime, isPodBackingoff, v1.36).
+    Expirations are rounded down to whole seconds, and pods that expire in the same second are in
+    queue-sort order (backend/queue/backoff_queue.go: getBackoffTime, isPodBackingoff, v1.36).
     """
 
     def __init__(
@@ -45,11 +45,11 @@ class BackoffQueue:
             lambda queued: (self.expiration(queued), sort_key(queued))
         )
         self._ahead: KeyedHeap[QueuedPodInfo] = KeyedHeap(lambda queued: queued.owed_until)
-        """Rejected pods that had an attempt in advance, by when they may have the next."""
+        """Rejected pods that had an early attempt, by when they may have the next."""
         self._errors: KeyedHeap[QueuedPodInfo] = KeyedHeap(self.expiration)
 
     def duration_seconds(self, queued: QueuedPodInfo) -> float:
-        """Return the pause a pod owes after its last failure: 1, 2, 4, 8, 10, 10 ... seconds.
+        """Return the backoff after a pod's last failure: 1, 2, 4, 8, 10, 10 ... seconds.
 
         kube-scheduler: calculateBackoffDuration.
         """
@@ -60,7 +60,7 @@ class BackoffQueue:
         return min(self._initial_seconds * 2.0**doublings, self._max_seconds)
 
     def expiration(self, queued: QueuedPodInfo) -> float:
-        """Return when the pause is over, counted from the last failure or from what is owed.
+        """Return the end of the backoff, counted from the last failure or from ``owed_until``.
 
         kube-scheduler: getBackoffTime, alignToWindow.
         """
@@ -75,14 +75,14 @@ class BackoffQueue:
         return queued.backoff_expiration
 
     def is_backing_off(self, queued: QueuedPodInfo, now: float) -> bool:
-        """Say whether the pause still runs; it does during the whole second in which it ends.
+        """Whether the backoff has not expired; true during the whole second in which it ends.
 
         kube-scheduler: isPodBackingoff.
         """
         return self.expiration(queued) >= floor(now)
 
     def first_completed(self, now: float) -> QueuedPodInfo | None:
-        """Return a pod whose pause is over. kube-scheduler: popAllBackoffCompleted."""
+        """Return a pod whose backoff is over. kube-scheduler: popAllBackoffCompleted."""
         self._let_catch_up(now)
         for heap in (self._rejected, self._errors):
             queued = heap.peek()
@@ -91,7 +91,7 @@ class BackoffQueue:
         return None
 
     def first_early(self, now: float) -> QueuedPodInfo | None:
-        """Return the pod that may be popped before its pause is over.
+        """Return the pod that may be popped before its backoff is over.
 
         kube-scheduler: popBackoff.
         """
@@ -99,7 +99,7 @@ class BackoffQueue:
         return self._rejected.peek()
 
     def cut_short(self, queued: QueuedPodInfo) -> None:
-        """Note that a pod is popped before its pause is over."""
+        """Record that a pod is popped before its backoff is over."""
         queued.owed_until = self.expiration(queued)
 
     def add(self, queued: QueuedPodInfo) -> None:
@@ -121,7 +121,7 @@ class BackoffQueue:
                 return
 
     def __iter__(self) -> Iterator[QueuedPodInfo]:
-        """Iterate by end of the pause, errors last, also while pods come and go."""
+        """Iterate by expiration, errors last; pods may come and go meanwhile."""
         ahead = sorted(self._ahead, key=self.expiration)
         return chain(merge(self._rejected, ahead, key=self.expiration), self._errors)
 

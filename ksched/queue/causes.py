@@ -1,4 +1,4 @@
-"""Why a pod changes its place: labels of stories and metrics, kube-scheduler's where it has one."""
+"""Causes of transitions: labels in stories and metrics, kube-scheduler's where it has one."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
 """Whether an event makes a waiting pod worth another attempt.
 
-Plugins register events, each with an optional hint; a pod is woken when a plugin that rejected it
-registered the event and its hint does not object (backend/queue/scheduling_queue.go:
-isPodWorthRequeuing, v1.36). A hint that fails counts as a yes: a useless attempt is cheaper than a
-pod that never wakes.
+Plugins register events, each with an optional queueing hint. A pod is requeued when a plugin that
+rejected it registered the event and the hint does not return SKIP
+(backend/queue/scheduling_queue.go: isPodWorthRequeuing, v1.36). A hint that raises counts as QUEUE:
+a useless attempt is cheaper than a pod that is never retried.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from ksched.framework.cluster_events import (
     QueueingHint,
     Resource,
 )
-from ksched.framework.foreign import is_interrupt, shown, told
 from ksched.framework.queued_pod import QueuedPodInfo
+from ksched.framework.untrusted_values import is_interrupt, safe_error_text, safe_repr
 from ksched.queue.unschedulable import Group, Waker
 
 log = logging.getLogger(__name__)
 
 Registration = tuple[str, ClusterEventWithHint]
-"""A plugin's name and an event it registered for."""
+"""A plugin's name and one of its registered events."""
 
 _REJECTING_POINTS = ("pre_enqueue", "pre_filter", "filter", "filter_nodes", "reserve", "permit")
 
@@ -52,10 +52,10 @@ _RESOURCES_WITHOUT_HINTS = (
 def registrations(
     plugins: Iterable[Any], custom_resources: Collection[str] = ()
 ) -> list[Registration]:
-    """Collect what the plugins of a profile registered for, implicit registrations included.
+    """Collect the registrations of a profile's plugins, implicit registrations included.
 
-    ``custom_resources`` are the event resources of the kinds that plugins brought along. Raises
-    ``ConfigError`` for a plugin that registers for something else.
+    ``custom_resources`` are the event resources of kinds that plugins added. Raises ``ConfigError``
+    for a plugin that registers for any other.
 
     kube-scheduler: buildQueueingHintMap, QueueingHintMapPerProfile, fillEnqueueExtensions.
     """
@@ -73,7 +73,7 @@ def registrations(
 def _refuse_unwatched(
     name: str, events: Iterable[ClusterEventWithHint], custom_resources: Collection[str]
 ) -> None:
-    """A plugin that registers for what nothing watches would wait for ever."""
+    """Reject registrations for kinds without a watch: such an event would never come."""
     known = {*Resource, *custom_resources}
     wrong = {str(one.event.resource) for one in events if one.event.resource not in known}
     if wrong:
@@ -85,9 +85,9 @@ def _events_of(plugin: Any) -> Sequence[ClusterEventWithHint]:
     try:
         events = tuple(plugin.events_to_register())
     except Exception as problem:
-        text = f'plugin "{plugin.name}": events_to_register: {told(problem)}'
+        text = f'plugin "{plugin.name}": events_to_register: {safe_error_text(problem)}'
         raise ConfigError([text]) from problem
-    wrong = [shown(one) for one in events if not _is_registration(one)]
+    wrong = [safe_repr(one) for one in events if not _is_registration(one)]
     if wrong:
         text = f"returned {', '.join(wrong)}, wanted ClusterEventWithHint"
         raise ConfigError([f'plugin "{plugin.name}": events_to_register: {text}'])
@@ -107,7 +107,7 @@ def _is_registration(one: object) -> bool:
 def registrations_without_hints(
     name: str, custom_resources: Iterable[str] = ()
 ) -> list[Registration]:
-    """Register a plugin (or the extenders) that names no events for nearly all of them."""
+    """Registrations of a plugin that names no events, or of the extenders: nearly all events."""
     return [
         (name, ClusterEventWithHint(ClusterEvent(resource, Action.ALL), is_implicit=True))
         for resource in (*_RESOURCES_WITHOUT_HINTS, *custom_resources)
@@ -115,10 +115,10 @@ def registrations_without_hints(
 
 
 def _with_node_taint(name: str, events: Sequence[ClusterEventWithHint]) -> Iterator[Registration]:
-    """Add Node/UpdateNodeTaint for whoever waits for new nodes.
+    """Add Node/UpdateNodeTaint to a registration for Node/Add.
 
-    A node joins tainted and is untainted when it is ready, so to the pod the change of taints is
-    the arrival of the node (scheduler.go: buildQueueingHintMap, v1.36).
+    A node joins tainted and is untainted when it is ready, so for a pod the change of taints is
+    when the node becomes available (scheduler.go: buildQueueingHintMap, v1.36).
     """
     node_actions = Action(0)
     for registered in events:
@@ -131,7 +131,7 @@ def _with_node_taint(name: str, events: Sequence[ClusterEventWithHint]) -> Itera
 
 
 class Requeue(Enum):
-    """What an event means to a waiting pod. kube-scheduler: queueingStrategy."""
+    """How a waiting pod is requeued by an event. kube-scheduler: queueingStrategy."""
 
     SKIP = "skip"
     AFTER_BACKOFF = "after backoff"
@@ -143,9 +143,9 @@ AFTER_BACKOFF = Requeue.AFTER_BACKOFF
 IMMEDIATELY = Requeue.IMMEDIATELY
 
 Interest = Mapping[Waker, Sequence[ClusterEventWithHint]]
-"""Who registered for one event, by profile and plugin."""
+"""The registrations for one event, by profile and plugin."""
 
-_Questions = list[tuple[str, ClusterEventWithHint]]
+_Registrations = list[tuple[str, ClusterEventWithHint]]
 
 
 class HintTable:
@@ -164,7 +164,7 @@ class HintTable:
         self._failed: set[str] = set()
 
     def interest(self, event: ClusterEvent) -> Interest:
-        """Return who registered for an event; empty if nobody did."""
+        """Return the registrations that match an event; may be empty."""
         key = (event.resource, event.action)
         found = self._interest.get(key)
         if found is None:
@@ -176,26 +176,26 @@ class HintTable:
         return found
 
     def interests(self, queued: QueuedPodInfo) -> Callable[[ClusterEvent], bool]:
-        """Tell by kind which events the plugins that rejected a pod registered for."""
+        """Return a predicate: is an event registered by any plugin that rejected the pod."""
         profile = queued.pod.spec.scheduler_name
         wakers = [(profile, plugin) for plugin in queued.rejector_plugins]
 
-        def is_wanted(event: ClusterEvent) -> bool:
+        def is_relevant(event: ClusterEvent) -> bool:
             interest = self.interest(event)
             return event.is_wildcard or any(waker in interest for waker in wakers)
 
-        return is_wanted
+        return is_relevant
 
     def is_pod_worth_requeuing(
         self, queued: QueuedPodInfo, event: ClusterEvent, old: Any, new: Any
     ) -> Requeue:
-        """Ask the plugins that rejected one pod."""
+        """Evaluate the hints of the plugins that rejected one pod."""
         rejectors = queued.rejector_plugins
         if event.is_wildcard or not rejectors:
             return AFTER_BACKOFF
-        questions = self._questions(queued.pod.spec.scheduler_name, rejectors, event)
+        matching = self._matching(queued.pod.spec.scheduler_name, rejectors, event)
         pending = _skipping_backoff(queued.pending_plugins, event)
-        return self._ask(questions, queued.pod, pending, old, new, SKIP)
+        return self._evaluate(matching, queued.pod, pending, old, new, SKIP)
 
     def pods_worth_requeuing(
         self,
@@ -205,31 +205,33 @@ class HintTable:
         old: Any,
         new: Any,
     ) -> Iterator[tuple[QueuedPodInfo, Requeue]]:
-        """Ask the plugins that rejected a group about some of its pods, one at least.
+        """Evaluate an event for some pods of a group (at least one).
 
-        A hint that knows only templates is asked once. Pods that none is asked about singly are
-        left out if they stay.
+        Hints that depend only on the template are called once for all pods. Pods that stay are
+        omitted where no per-pod hint had to be called.
         """
         pending = _skipping_backoff(group.pending_plugins, event)
-        shared: _Questions = []
-        single: _Questions = []
+        shared: _Registrations = []
+        single: _Registrations = []
         if event.is_wildcard:
             answer = AFTER_BACKOFF
         else:
-            for question in self._questions(group.profile, group.rejector_plugins, event):
-                registered = question[1]
-                alone = registered.per_pod and registered.hint is not None
-                (single if alone else shared).append(question)
-            answer = self._ask(shared, next(iter(pods)).pod, pending, old, new, SKIP)
+            for match in self._matching(group.profile, group.rejector_plugins, event):
+                registered = match[1]
+                is_single = registered.per_pod and registered.hint is not None
+                (single if is_single else shared).append(match)
+            answer = self._evaluate(shared, next(iter(pods)).pod, pending, old, new, SKIP)
         if answer is SKIP and not single:
             return
         for queued in list(pods):
-            own = self._ask(single, queued.pod, pending, old, new, answer) if single else answer
+            own = (
+                self._evaluate(single, queued.pod, pending, old, new, answer) if single else answer
+            )
             yield queued, own
 
-    def _questions(
+    def _matching(
         self, profile: str, rejectors: frozenset[str], event: ClusterEvent
-    ) -> _Questions:
+    ) -> _Registrations:
         interest = self.interest(event)
         return [
             (plugin, registered)
@@ -237,17 +239,17 @@ class HintTable:
             for registered in interest.get((profile, plugin), ())
         ]
 
-    def _ask(
+    def _evaluate(
         self,
-        questions: _Questions,
+        matching: _Registrations,
         pod: PodInfo,
         pending: frozenset[str],
         old: Any,
         new: Any,
         answer: Requeue,
     ) -> Requeue:
-        """Ask until the answer cannot become more urgent than it is."""
-        for plugin, registered in questions:
+        """Call hints until the strategy cannot become more urgent."""
+        for plugin, registered in matching:
             if answer is IMMEDIATELY or (answer is not SKIP and not pending):
                 break
             if self._hint(plugin, registered, pod, old, new):
@@ -275,5 +277,5 @@ class HintTable:
 
 
 def _skipping_backoff(pending_plugins: frozenset[str], event: ClusterEvent) -> frozenset[str]:
-    """The plugins for which an event ends the backoff as well as the wait."""
+    """The plugins for which an event also skips the backoff."""
     return frozenset() if event == ASSUMED_POD_FORGOTTEN else pending_plugins

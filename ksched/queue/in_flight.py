@@ -1,12 +1,12 @@
-"""Popped pods and what happened since each was popped.
+"""Popped pods and the events since each was popped.
 
-An attempt decides on a snapshot. What changes meanwhile may be just what the pod lacked, so events
-are kept while any pod is in flight and replayed when a rejected pod comes back. An event is
-dropped as soon as every pod popped before it has come back or is done.
+An attempt decides on a snapshot. A change that arrives meanwhile may be just what the pod lacked,
+so events are recorded while any pod is in flight and replayed when a rejected pod returns. An event
+is dropped as soon as every pod popped before it has returned or is done.
 
-Pods held at Permit stay in flight for minutes. When thousands of them come back at once, each must
-not walk past all that happened meanwhile: beyond a few events only those are looked at that the
-rejecting plugins registered for, and of these no more than ``MAX_REPLAYED``.
+Pods held at Permit stay in flight for minutes. When thousands of them return at once, each must not
+scan all events since its pop: beyond a few, only those that its rejecting plugins registered for
+are read, and of these at most ``MAX_REPLAYED``.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from ksched.framework.queued_pod import QueuedPodInfo
 
 MAX_EVENTS = 10_000
 """A pod may be held at Permit for a quarter of an hour; beyond this many events the oldest are
-dropped and their pods are treated as woken, so memory is bounded and no wake-up is lost."""
+dropped and pods popped before them count as woken: memory is bounded and no wake-up is lost."""
 
 
 MAX_REPLAYED = 1_000
-"""How many events are replayed for one pod, the newest; if there are more it is treated as woken. A
-hint takes microseconds, and nothing else runs meanwhile."""
+"""How many events are replayed for one pod, newest first; with more it counts as woken. A hint
+takes microseconds, and nothing else runs meanwhile."""
 
 _WORTH_AN_INDEX = 64
 
@@ -49,7 +49,7 @@ class Attempt:
     def __init__(self, queued: QueuedPodInfo, start: int) -> None:
         self.queued = queued
         self.start = start
-        """Number of the first event after the pop."""
+        """Sequence number of the first event after the pop."""
         self.is_deleted = False
 
 
@@ -57,11 +57,11 @@ _Numbered = tuple[int, SeenEvent]
 
 
 class _Index:
-    """Events by kind, those of single pods by UID; filled only as far as it was needed."""
+    """Events by kind, and those of single pods by UID; built lazily up to ``end``."""
 
     def __init__(self) -> None:
         self.end = 0
-        """Number of the first event that is not in it."""
+        """Sequence number of the first event that is not indexed."""
         self._shared: dict[ClusterEvent, deque[_Numbered]] = {}
         self._own: dict[str, deque[_Numbered]] = {}
 
@@ -74,7 +74,7 @@ class _Index:
         self.end = number + 1
 
     def drop_first_of(self, seen: SeenEvent) -> None:
-        """Drop an event that is the oldest of all."""
+        """Remove the oldest event of all."""
         if seen.only is None:
             self._shared[seen.event].popleft()
             return
@@ -89,14 +89,14 @@ class _Index:
         self.end = end
 
     def find(
-        self, start: int, uid: str, is_wanted: Callable[[ClusterEvent], bool]
+        self, start: int, uid: str, is_relevant: Callable[[ClusterEvent], bool]
     ) -> list[SeenEvent]:
-        """The newest wanted events from ``start`` on, newest first, at most one too many."""
-        wanted = [series for event, series in self._shared.items() if is_wanted(event)]
-        wanted.append(self._own.get(uid, deque()))
+        """Return matching events from ``start`` on, newest first, up to one above the limit."""
+        matching = [series for event, series in self._shared.items() if is_relevant(event)]
+        matching.append(self._own.get(uid, deque()))
         found = [
             numbered
-            for series in wanted
+            for series in matching
             for numbered in islice(reversed(series), MAX_REPLAYED + 1)
             if numbered[0] >= start
         ]
@@ -112,7 +112,7 @@ class InFlight:
         self._attempts: OrderedDict[str, Attempt] = OrderedDict()
         self._events: deque[SeenEvent] = deque()
         self._dropped = 0
-        """Events that left at the head so far: the number of the first one still here."""
+        """Events dropped so far: the sequence number of the first one still recorded."""
         self._index = _Index()
 
     def add(self, queued: QueuedPodInfo) -> None:
@@ -137,7 +137,7 @@ class InFlight:
         return self._attempts.get(uid)
 
     def record(self, seen: SeenEvent) -> None:
-        """Keep an event for the pods in flight; without any, forget it.
+        """Record an event for the pods in flight; a no-op without any.
 
         kube-scheduler: addEventIfAnyInFlight, addEventsIfPodInFlight.
         """
@@ -148,12 +148,11 @@ class InFlight:
             self._drop_first()
 
     def events_since(
-        self, attempt: Attempt, is_wanted: Callable[[ClusterEvent], bool]
+        self, attempt: Attempt, is_relevant: Callable[[ClusterEvent], bool]
     ) -> list[SeenEvent]:
-        """Return the events since a pod was popped that may concern it, oldest first.
+        """Return the events since a pod's pop that may concern it, oldest first.
 
-        ``is_wanted`` tells kinds of events that can change anything for the pod; of the others some
-        may be returned.
+        ``is_relevant`` selects event kinds that can change the outcome; others may be included.
 
         kube-scheduler: clusterEventsForPod.
         """
@@ -162,12 +161,12 @@ class InFlight:
             return []
         uid, is_woken = attempt.queued.uid, attempt.start < self._dropped
         if count <= _WORTH_AN_INDEX:
-            # Counted from the end: old pods must not make the others walk past their events.
+            # Counted from the end, so that old pods in flight do not slow down recent ones.
             latest = islice(reversed(self._events), count)
             events = [seen for seen in latest if seen.only is None or seen.only == uid]
         else:
             self._fill_index()
-            events = self._index.find(attempt.start, uid, is_wanted)
+            events = self._index.find(attempt.start, uid, is_relevant)
             if len(events) > MAX_REPLAYED:
                 is_woken = True
                 events.pop()

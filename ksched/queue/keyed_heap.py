@@ -1,4 +1,4 @@
-"""A heap whose members can be found, moved and removed by their UID."""
+"""A heap with lookup, update and removal by UID."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _FEW = 64
 
 
 class Identified(Protocol):
-    """Anything with a UID."""
+    """An object with a UID."""
 
     @property
     def uid(self) -> str: ...
@@ -22,11 +22,11 @@ _Entry = tuple[Any, int, T]
 
 
 class KeyedHeap(Generic[T]):
-    """Members ordered by ``sort_key``, first come first among equals.
+    """Members ordered by ``sort_key``, FIFO among equals.
 
-    The key is computed when a member is added or updated, never in between. Removal only forgets
-    the entry; the heap drops forgotten entries when they come to the top, or all at once when
-    they are the majority, so every operation is O(log n) amortised and stays in C.
+    The key is computed when a member is added or updated, never in between. Removal only marks the
+    entry; marked entries are dropped when they reach the top, or all at once when they are the
+    majority, so every operation is O(log n) amortised and stays in C.
     """
 
     def __init__(self, sort_key: Callable[[T], Any]) -> None:
@@ -36,7 +36,7 @@ class KeyedHeap(Generic[T]):
         self._arrivals = 0
 
     def add(self, member: T) -> None:
-        """Add a member, or give it a new place if it is there already."""
+        """Add a member; one that is present is re-sorted."""
         self._arrivals += 1
         # The arrival number is unique, so a comparison never reaches the member itself.
         entry = (self._sort_key(member), self._arrivals, member)
@@ -44,21 +44,21 @@ class KeyedHeap(Generic[T]):
         heappush(self._heap, entry)
 
     def update(self, member: T) -> None:
-        """Restore the order after a member changed; an unchanged key keeps its place."""
+        """Restore the order after a member changed; with an equal key it keeps its position."""
         entry = self._live[member.uid]
         if entry[2] is not member or self._sort_key(member) != entry[0]:
             self.add(member)
             self._compact()
 
     def remove(self, uid: str) -> bool:
-        """Remove a member and say whether it was there."""
+        """Remove a member; False if it was absent."""
         if self._live.pop(uid, None) is None:
             return False
         self._compact()
         return True
 
     def peek(self) -> T | None:
-        """Return the first member, or ``None``."""
+        """Return the first member, or ``None`` if empty."""
         heap, live = self._heap, self._live
         while heap:
             entry = heap[0]
@@ -68,13 +68,13 @@ class KeyedHeap(Generic[T]):
         return None
 
     def key_of(self, member: T) -> Any:
-        """Return the key that a member of this heap was sorted by last."""
+        """Return the sort key computed when the member was last added or updated."""
         return self._live[member.uid][0]
 
     def __iter__(self) -> Iterator[T]:
-        """Iterate from first to last, at a cost for each and hardly any for the rest.
+        """Iterate in order, lazily: the cost is per member read.
 
-        The heap may change meanwhile: what was removed or moved since is left out.
+        The heap may change meanwhile; members removed or moved since are skipped.
         """
         heap, live = self._heap.copy(), self._live
         while heap:

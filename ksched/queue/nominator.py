@@ -1,4 +1,4 @@
-"""Pods for which room was made on a node, and which are not there yet."""
+"""Nominated pods: preemption freed a node for each, but it is not assumed there yet."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from ksched.tuning import NOMINATED_PRIORITIES_CACHED
 
 
 class ExpectedPods:
-    """The nominated pods that somebody must leave room for on a node; never empty."""
+    """The pods nominated to one node that filters must account for; never empty."""
 
     def __init__(self, pods: Iterable[PodInfo]) -> None:
         self.pods = tuple(pods)
 
     @cached_property
     def amounts(self) -> Mapping[int, int]:
-        """What they will take, by line of ``DryRunTable.amounts``."""
+        """Their summed requests, by line of ``DryRunTable.amounts``."""
         total: Counter[int] = Counter()
         for pod in self.pods:
             for line, amount in amounts_of(pod):
@@ -31,7 +31,8 @@ class ExpectedPods:
 class Nominator:
     """Nominated pods by node; a pod is nominated to at most one node.
 
-    A nomination ends when the pod is assumed, deleted, bound by somebody else, or nominated anew.
+    A nomination ends when the pod is assumed, deleted, bound by another scheduler, or nominated
+    again.
     """
 
     def __init__(self) -> None:
@@ -41,11 +42,11 @@ class Nominator:
         """By priority and node, the pods of at least that priority."""
 
     def add(self, pod: PodInfo, node_name: str | None = None) -> None:
-        """Nominate a pod, instead of any nomination it had.
+        """Nominate a pod; replaces its previous nomination.
 
-        Without a name the pod's own ``status.nominatedNodeName`` counts; an empty name only ends
-        the old nomination. A pod that is on a node already is not nominated. Whoever calls this
-        after an attempt has made sure that the pod still exists.
+        Without a name, the pod's ``status.nominatedNodeName`` is used; an empty name only ends the
+        previous nomination. A pod that is assigned to a node is not nominated. After an attempt,
+        the caller has to check that the pod still exists.
 
         kube-scheduler: AddNominatedPod.
         """
@@ -58,7 +59,7 @@ class Nominator:
             self._changed(node_name)
 
     def delete(self, uid: str) -> None:
-        """End a pod's nomination, if it has one. kube-scheduler: DeleteNominatedPodIfExists."""
+        """Remove a pod's nomination, if any. kube-scheduler: DeleteNominatedPodIfExists."""
         node_name = self._node_of.pop(uid, None)
         if node_name is None:
             return
@@ -69,10 +70,10 @@ class Nominator:
         self._changed(node_name)
 
     def update(self, old: PodInfo, new: PodInfo) -> None:
-        """Follow a change of the pod object. kube-scheduler: UpdateNominatedPod."""
+        """Apply an update of the pod object. kube-scheduler: UpdateNominatedPod."""
         kept = None
         if not (old.pod.status.nominated_node_name or new.pod.status.nominated_node_name):
-            # The nomination was made here and the API server has not heard of it yet.
+            # The nomination was made here; the pod in the API server does not show it yet.
             kept = self._node_of.get(new.uid)
         self.add(new, kept)
 
@@ -80,17 +81,17 @@ class Nominator:
         return self._node_of.get(uid)
 
     def by_node(self) -> dict[str, list[PodInfo]]:
-        """All nominated pods by node."""
+        """Return all nominated pods by node."""
         return {name: list(pods.values()) for name, pods in self._by_node.items()}
 
     def expected_on(self, node_name: str, pod: PodInfo) -> ExpectedPods | None:
-        """The pods nominated to a node that are at least as important as a pod, itself not."""
+        """Return the other pods nominated to a node whose priority is at least the pod's."""
         if self._node_of.get(pod.uid) == node_name:
             return self._select(node_name, pod.priority, pod.uid)
         return self._of_priority(pod.priority).get(node_name)
 
     def expected_with(self, pod: PodInfo) -> Mapping[str, ExpectedPods]:
-        """The same by node, for all nodes where there are any."""
+        """Return ``expected_on`` for every node that has such pods."""
         expected = self._of_priority(pod.priority)
         node_name = self._node_of.get(pod.uid)
         if node_name is None:

@@ -1,8 +1,8 @@
 """The newest version of every pending pod, in one place.
 
-A pod is pending from the moment the watch tells of it until it is assigned or gone, whether it
-waits in the queue, is being tried, is assumed on a node, or is quarantined. Attempts go on with the
-version they began with; whatever comes after an attempt asks here.
+A pod is pending from its first watch event until it is assigned or deleted, whether it is queued,
+in flight, assumed, or quarantined. An attempt continues with the version it began with; everything
+after the attempt reads the version stored here.
 """
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ class PendingPods:
         self._pods: dict[str, PodInfo] = {}
 
     def get(self, uid: str) -> PodInfo | None:
-        """The newest version of a pod; ``None`` if it is not pending, or not ours, any more."""
+        """Return the newest version of a pod; ``None`` if it is no longer pending or not ours."""
         return self._pods.get(uid)
 
     def put(self, pod: PodInfo) -> PodInfo | None:
-        """Take in a version; returns the one before it."""
+        """Store a version; returns the previous one."""
         old = self._pods.get(pod.uid)
         self._pods[pod.uid] = pod
         return old
 
     def remove(self, uid: str) -> PodInfo | None:
-        """Forget a pod; returns its last version."""
+        """Remove a pod; returns its last version."""
         return self._pods.pop(uid, None)
 
     def __len__(self) -> int:

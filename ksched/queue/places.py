@@ -1,4 +1,4 @@
-"""Where a pending pod can be, and which ways lead from there.
+"""The places of a pending pod and the allowed transitions.
 
 ::
 
@@ -30,23 +30,23 @@ TRANSITIONS_KEPT = 32_768
 
 
 class Place(StrEnum):
-    """Where a pod is; a pod is in exactly one place."""
+    """Where a pod is; exactly one at a time."""
 
     ABSENT = "absent"
-    """The queue does not know the pod, or has finished with it (it is being bound)."""
+    """Unknown to the queue, or finished (being bound)."""
     ACTIVE = "active"
     """Ready for an attempt, in queue-sort order."""
     BACKOFF = "backoff"
-    """Worth another attempt, after a pause."""
+    """Worth another attempt after its backoff."""
     UNSCHEDULABLE = "unschedulable"
-    """Rejected; waits for an event that the rejecting plugins asked for."""
+    """Rejected; waits for an event that the rejecting plugins registered for."""
     GATED = "gated"
-    """Kept out of ACTIVE and BACKOFF by a PreEnqueue plugin."""
+    """Held out of ACTIVE and BACKOFF by a PreEnqueue plugin."""
     IN_FLIGHT = "in flight"
     """Popped; its attempt has neither failed nor passed Permit yet."""
 
 
-# Before Python 3.12 ``Place.ACTIVE`` is a function call in disguise, and the queue asks often.
+# Before Python 3.12 ``Place.ACTIVE`` is a function call, and the queue reads it in hot paths.
 ABSENT = Place.ABSENT
 ACTIVE = Place.ACTIVE
 BACKOFF = Place.BACKOFF
@@ -74,7 +74,7 @@ ALLOWED = frozenset((source, target) for source, ways in _LEADS_TO.items() for t
 
 
 class Transition(Struct, frozen=True, gc=False):
-    """One change of place. ``cause`` is an event label, ``detail`` what else explains it."""
+    """One change of place. ``cause`` is an event label, ``detail`` further explanation."""
 
     at: float
     uid: str
@@ -89,15 +89,15 @@ class Transition(Struct, frozen=True, gc=False):
 
 
 class Observer(Protocol):
-    """Told of every change of place, for metrics and live views; must be quick and not raise."""
+    """Callback for every change of place (metrics, live views); must be quick and not raise."""
 
     def moved(self, cause: str, source: Place, target: Place) -> None:
-        """A pod changed its place because of ``cause``, an event label of kube-scheduler's."""
+        """Record a transition; ``cause`` is one of kube-scheduler's event labels."""
         ...
 
 
 class Statistics(Struct, frozen=True):
-    """How many pods are where."""
+    """The number of pods in each place."""
 
     active: int
     backoff: int
@@ -121,12 +121,12 @@ class TransitionLog:
         self.append = self._ring.append
 
     def story(self, uid: str) -> list[Transition]:
-        """Return what is still known of one pod's life. Reads the whole ring: not for hot paths."""
+        """Return the recorded transitions of one pod. Reads the whole ring: not for hot paths."""
         return [transition for transition in self._ring if transition.uid == uid]
 
 
 class InvalidTransition(InvariantBroken):
-    """A pod was asked to go somewhere its current place does not lead to."""
+    """A transition that is not in ``ALLOWED``; carries the pod's story."""
 
     def __init__(self, pod: str, source: Place, target: Place, story: Sequence[Transition]) -> None:
         what = f"pod {pod}: no transition from {source.value} to {target.value}; its story:"

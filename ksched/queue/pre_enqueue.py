@@ -1,4 +1,4 @@
-"""The PreEnqueue plugins, asked before a pod may enter ACTIVE or BACKOFF."""
+"""The PreEnqueue plugins, run before a pod may enter ACTIVE or BACKOFF."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 
 from ksched.cache.pod_info import PodInfo
-from ksched.framework.foreign import is_interrupt
 from ksched.framework.status import Status
+from ksched.framework.untrusted_values import is_interrupt
 
 log = logging.getLogger(__name__)
 
@@ -22,9 +22,9 @@ class PreEnqueuePlugins:
         self._failed: set[str] = set()
 
     def gating_plugin(self, pod: PodInfo) -> str:
-        """Return the first plugin that objects to a pod, or an empty string.
+        """Return the first plugin that rejects a pod, or an empty string.
 
-        A plugin that fails objects: a pod that should not be tried yet must not slip through.
+        A plugin that raises counts as a rejection: a pod that is not ready must not be tried.
 
         kube-scheduler: runPreEnqueuePlugins.
         """

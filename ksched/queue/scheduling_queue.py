@@ -1,33 +1,32 @@
 """The scheduling queue: every pending pod, in exactly one place.
 
-A pod is wanted *now* (ACTIVE), *soon* (BACKOFF), *when something changes* (UNSCHEDULABLE, GATED),
-or is being tried (IN_FLIGHT). Five promises hold it together.
+A pod is to be tried *now* (ACTIVE), *soon* (BACKOFF) or *after an event* (UNSCHEDULABLE, GATED), or
+is being tried (IN_FLIGHT). Five invariants hold.
 
 *No wake-up is lost.* A rejected pod waits only for events that the rejecting plugins registered
-for. An event that arrives while the pod is still in flight was not in the snapshot that its
-attempt decided on; it is kept and replayed when the pod comes back, so the pod goes where the
-event would have sent it. A plugin that forgot to register an event is covered by the leftover
-flush.
+for. An event that arrives while the pod is in flight was not in the snapshot of its attempt; it is
+recorded and replayed when the pod returns, so the pod ends up where the event would have sent it.
+Events that a plugin failed to register are covered by the leftover flush.
 
-*Every change of place goes through one door.* ``_move`` checks it against a table, records it with
-its cause (``story``), and tells the observer. What else changes in a pod (its object, its counts)
-does not move it.
+*Every change of place goes through* ``_move``. It checks the transition against a table, records it
+with its cause (``story``), and notifies the observer. Other changes of a pod (its object, its
+counts) do not move it.
 
-*Pods that are ready go first.* When nothing is ACTIVE, a rejected pod is popped before its pause
-is over: an idle scheduler has nothing better to do (kube-scheduler's SchedulerPopFromBackoffQ).
-Pods in error backoff are never popped early.
+*Ready pods go first.* When nothing is ACTIVE, a rejected pod is popped before its backoff is over,
+since the scheduler would be idle otherwise (kube-scheduler's SchedulerPopFromBackoffQ). Pods in
+error backoff are never popped early.
 
-*A backlog does not keep new pods waiting.* Among ready pods of one priority, those that come for
-the first time and those that are tried again take turns (``active``).
+*A backlog does not delay new pods.* Among ready pods of one priority, first attempts and retries
+alternate (``active``).
 
-*No busy loop of hopeless retries.* A rejected pod waits for an event, and what follows from its own
-attempts is none: our own status patches wake nothing, and a place given back skips no backoff. An
-early attempt is an advance on the pause it cuts short (``backoff``), so however many events there
-are, a pod is tried at most once more than its pauses allow. Only a plugin can say otherwise, by
-name: PENDING for the events it registered, or ``activate``.
+*No busy loop of hopeless retries.* A rejected pod waits for an event, and the effects of its own
+attempts are none: own status patches wake nothing, and releasing an assumed node skips no backoff.
+An early attempt is an advance on the backoff it cuts short (``backoff``), so for any number of
+events a pod is tried at most once more than its backoff schedule allows. Only a plugin can
+override this, explicitly: PENDING for the events it registered, or ``activate``.
 
-Everything is synchronous and therefore atomic to the event loop, except ``pop``. Whoever runs the
-queue calls ``flush_backoff_completed`` and ``flush_unschedulable_leftover`` periodically. Follows
+Everything is synchronous and therefore atomic with respect to the event loop, except ``pop``. The
+owner calls ``flush_backoff_completed`` and ``flush_unschedulable_leftover`` periodically. Follows
 backend/queue/scheduling_queue.go (PriorityQueue, v1.36) with queueing hints always on.
 """
 
@@ -88,13 +87,12 @@ class _Container(Protocol):
 class SchedulingQueue:
     """Decides which pod is tried next, and when a rejected pod is worth another attempt.
 
-    ``now`` gives monotonic seconds. ``sort_key`` and ``rank`` are the QueueSort plugin's.
-    ``pre_enqueue`` and ``hints`` are by profile (scheduler name): the plugins in order, and
-    ``hints.registrations``.
-    ``pending`` has the newest version of each pod; one that comes back is taken in that version.
-    ``is_own_update`` tells two versions of a pod apart that differ by our own status patch: such an
-    update wakes nothing.
-    The queue is the only writer of the ``QueuedPodInfo`` it hands out.
+    ``now`` returns monotonic seconds. ``sort_key`` and ``rank`` are the QueueSort plugin's.
+    ``pre_enqueue`` and ``hints`` are by profile (scheduler name): plugins in order, and the result
+    of ``hints.registrations``. ``pending`` has the newest version of each pod, which replaces the
+    attempt's version when a pod returns. ``is_own_update(old, new)`` is true when two versions
+    differ only by our own status patch: such an update wakes nothing.
+    The queue is the only writer of the ``QueuedPodInfo`` objects it returns.
     """
 
     def __init__(
@@ -144,10 +142,10 @@ class SchedulingQueue:
         self._is_closed = False
         activations.subscribe(self.activate)
 
-    # -- what the watch of pending pods says ------------------------------------------------------
+    # -- events of pending pods -------------------------------------------------------------------
 
     def add(self, pod: PodInfo) -> None:
-        """Take in a pending pod; one that is known already is updated."""
+        """Add a pending pod; a known one is updated."""
         known = self._pods.get(pod.uid)
         if known is not None:
             self.update(known.pod, pod)
@@ -155,9 +153,9 @@ class SchedulingQueue:
             self._enter(pod, causes.POD_ADD)
 
     def update(self, old: PodInfo | None, pod: PodInfo) -> None:
-        """Take in a new version of a pending pod; an unknown one is added.
+        """Apply a new version of a pending pod; an unknown one is added.
 
-        A change of the pod itself may be what it was waiting for. ``old`` is the version before.
+        The change itself may be the event the pod waits for. ``old`` is the previous version.
         """
         place = self._place.get(pod.uid, ABSENT)
         if place is ABSENT:
@@ -178,7 +176,7 @@ class SchedulingQueue:
             self._update_waiting(queued, known, place)
 
     def delete(self, uid: str) -> None:
-        """Forget a pod that was deleted or is bound; in flight, it will not come back."""
+        """Remove a deleted or bound pod; one in flight will not return."""
         self.nominator.delete(uid)
         attempt = self._in_flight.get(uid)
         if attempt is not None:
@@ -189,10 +187,10 @@ class SchedulingQueue:
     # -- attempts ---------------------------------------------------------------------------------
 
     async def pop(self) -> QueuedPodInfo | None:
-        """Wait for the pod to try next; ``None`` when the queue is closed.
+        """Wait for the next pod; ``None`` when the queue is closed.
 
-        Suspends on every call, so that a full queue does not starve the watches and the lease.
-        Each pod popped comes back by ``add_unschedulable_if_not_present`` or ends with ``done``.
+        Suspends on every call, so that a full queue does not starve watches and the lease. For each
+        popped pod, ``add_unschedulable_if_not_present`` or ``done`` must be called.
         """
         await asyncio.sleep(0)
         while not self._is_closed:
@@ -206,7 +204,7 @@ class SchedulingQueue:
                 if queued is not None:
                     self._backoff.cut_short(queued)
             if queued is not None:
-                # Attempts counts every try and feeds only metrics; the backoff has its own counts.
+                # Counts every attempt and feeds only metrics; the backoff has its own counters.
                 queued.attempts += 1
                 self._move(queued, IN_FLIGHT, cause)
                 return queued
@@ -218,7 +216,7 @@ class SchedulingQueue:
         return None
 
     def done(self, uid: str) -> None:
-        """The attempt will not be rejected any more: nothing need be replayed for it."""
+        """End an attempt that can no longer be rejected: its events need no replay."""
         attempt = self._in_flight.get(uid)
         if attempt is not None:
             self._move(attempt.queued, ABSENT, causes.POD_DONE)
@@ -229,11 +227,11 @@ class SchedulingQueue:
         unschedulable_plugins: frozenset[str] = frozenset(),
         pending_plugins: frozenset[str] = frozenset(),
     ) -> Place:
-        """Take back a pod whose attempt failed, and say where it went.
+        """Return a pod whose attempt failed; the result is its new place.
 
         With plugins it was rejected: it waits for an event, unless one that its plugins accept
-        has come since it was popped. Without plugins it met an error: it backs off. A pod that is
-        not pending any more is dropped, and one that came back by another way is left alone.
+        arrived since the pop. Without plugins it met an error: it backs off. A pod that is no
+        longer pending is dropped, and one that was queued again meanwhile is left as it is.
         """
         attempt = self._in_flight.get(queued.uid)
         if attempt is None or attempt.queued is not queued:
@@ -268,10 +266,10 @@ class SchedulingQueue:
         new: Any = None,
         pre_check: Callable[[PodInfo], bool] | None = None,
     ) -> None:
-        """Wake the waiting pods that an event may help, now or when they come back from flight.
+        """Requeue waiting pods for which an event is relevant; pods in flight on their return.
 
-        ``pre_check`` spares pods the event cannot concern. It holds only for pods that wait now.
-        If very many wait, ``pop`` goes on with them (``wake_ups``).
+        ``pre_check`` excludes pods that the event cannot concern; it applies only to pods that wait
+        now. With very many waiting pods, ``pop`` continues with the rest (``wake_ups``).
         """
         if not event.is_wildcard and not self._hints.interest(event):
             return
@@ -280,18 +278,18 @@ class SchedulingQueue:
         self._in_flight.record(SeenEvent(event, old, new))
 
     def continue_wake_ups(self) -> None:
-        """Ask about the next of the pods that events so far may wake; a slice of them."""
+        """Evaluate pending wake-ups for the next slice of pods."""
         for queued, strategy, label in self._wake_ups.next_slice():
             self._requeue(queued, strategy, label)
         if self._wake_ups.unfinished:
             self._ready.set()
 
     def activate(self, pods: Iterable[Any]) -> None:
-        """Try these pods now, whatever they wait for; one in flight, when it comes back."""
+        """Retry pods now, whatever they wait for; a pod in flight is retried on its return."""
         for pod in pods:
             if not isinstance(pod, PodInfo):
-                # Plugins hand these over; what is no pod must not end the scheduler.
-                log.error("cannot activate what is no pod", extra={"got": repr(pod)[:100]})
+                # Plugins pass these: a wrong type must not stop the scheduler.
+                log.error("cannot activate: not a pod", extra={"got": repr(pod)[:100]})
                 continue
             place = self._place.get(pod.uid, ABSENT)
             if place is IN_FLIGHT:
@@ -303,9 +301,9 @@ class SchedulingQueue:
                 self._requeue(queued, IMMEDIATELY, causes.FORCE_ACTIVATE)
 
     def flush_backoff_completed(self) -> bool:
-        """Move pods past their backoff to ACTIVE every BACKOFF_FLUSH_SECONDS.
+        """Move pods past their backoff to ACTIVE; call every BACKOFF_FLUSH_SECONDS.
 
-        As ``flush_unschedulable_leftover`` it moves a slice, and says whether there may be more.
+        Like ``flush_unschedulable_leftover``, moves one slice; True if there may be more.
         """
         now = self._now()
         for _ in range(PODS_PER_SLICE):
@@ -337,7 +335,7 @@ class SchedulingQueue:
         return len(flushed) == PODS_PER_SLICE
 
     def close(self) -> None:
-        """End all waiting ``pop`` calls; the pods in flight are done."""
+        """End all blocked ``pop`` calls; attempts in flight are done."""
         self._is_closed = True
         for attempt in self._in_flight.attempts():
             self._move(attempt.queued, ABSENT, causes.QUEUE_CLOSED)
@@ -346,14 +344,14 @@ class SchedulingQueue:
     # -- views ------------------------------------------------------------------------------------
 
     def get(self, uid: str) -> QueuedPodInfo | None:
-        """Return a pod that is pending or in flight."""
+        """Return the entry of a queued or in-flight pod."""
         return self._pods.get(uid)
 
     def place_of(self, uid: str) -> Place:
         return self._place.get(uid, ABSENT)
 
     def story(self, uid: str) -> list[Transition]:
-        """Return the changes of place of a pod, as far as they are remembered."""
+        """Return the recorded changes of place of a pod, oldest first."""
         return self._log.story(uid)
 
     def statistics(self) -> Statistics:
@@ -368,11 +366,11 @@ class SchedulingQueue:
         )
 
     def in_flight_events(self) -> Counter[str]:
-        """Count the events kept for pods in flight by label."""
+        """Count the events recorded for pods in flight, by label."""
         return self._in_flight.events_by_label()
 
     def pending_pods(self) -> dict[Place, Iterator[QueuedPodInfo]]:
-        """Iterate over all pods by place, in the order of their turn; they may come and go."""
+        """Iterate over all pods by place, in pop order; pods may come and go meanwhile."""
         return {
             ACTIVE: iter(self._active),
             BACKOFF: iter(self._backoff),
@@ -382,13 +380,13 @@ class SchedulingQueue:
         }
 
     def rejections(self) -> Counter[tuple[str, str]]:
-        """Count the waiting pods by the plugins that rejected them last and by profile."""
+        """Count waiting pods by rejecting plugin and profile."""
         return self._rejections.by_plugin()
 
-    # -- the one door, and the ways to it ---------------------------------------------------------
+    # -- transitions ------------------------------------------------------------------------------
 
     def _move(self, queued: QueuedPodInfo, target: Place, cause: str, detail: str = "") -> None:
-        """Move a pod between places. Every change of place goes through here."""
+        """Move a pod between places; no other method changes a place."""
         uid = queued.uid
         source = self._place.get(uid, ABSENT)
         if (source, target) not in ALLOWED:
@@ -422,7 +420,7 @@ class SchedulingQueue:
     def _requeue(
         self, queued: QueuedPodInfo, strategy: Requeue, cause: str, detail: str = ""
     ) -> Place:
-        """Send a pod on by its strategy; the new place (requeuePodWithQueueingStrategy)."""
+        """Requeue by strategy; returns the new place (requeuePodWithQueueingStrategy)."""
         source = self._place.get(queued.uid, ABSENT)
         if strategy is SKIP:
             target = UNSCHEDULABLE
@@ -441,17 +439,17 @@ class SchedulingQueue:
         return target
 
     def _after_failure(self, queued: QueuedPodInfo, attempt: Attempt | None) -> tuple[Requeue, str]:
-        """Decide by the events since the pod was popped (determineSchedulingHintForInFlightPod)."""
+        """Decide by the events since the pop (determineSchedulingHintForInFlightPod)."""
         rejectors = queued.rejector_plugins
         if not rejectors:
             return AFTER_BACKOFF, "error"
         detail = ", ".join(sorted(rejectors))
         if attempt is None:
-            # Nobody kept the events since its pop, so it must not wait for one.
+            # The events since its pop were not recorded, so it must not wait for one.
             return AFTER_BACKOFF, detail
         strategy, woken_by = SKIP, ""
-        is_wanted = self._hints.interests(queued)
-        for event, old, new, _ in self._in_flight.events_since(attempt, is_wanted):
+        is_relevant = self._hints.interests(queued)
+        for event, old, new, _ in self._in_flight.events_since(attempt, is_relevant):
             answer = self._hints.is_pod_worth_requeuing(queued, event, old, new)
             if answer is IMMEDIATELY:
                 return answer, f"{detail}; {event.label} meanwhile"
@@ -462,7 +460,7 @@ class SchedulingQueue:
         return strategy, detail + woken_by
 
     def _update_in_flight(self, attempt: Attempt, old: PodInfo | None, pod: PodInfo) -> None:
-        """Keep a change for when the pod comes back; the attempt goes on with what it began."""
+        """Record an update for the pod's return; the attempt continues with its own version."""
         if old is not None:
             for event in self._update_events(old.pod, pod.pod):
                 self._in_flight.record(SeenEvent(event, old.pod, pod.pod, only=pod.uid))
@@ -481,11 +479,11 @@ class SchedulingQueue:
                 return
 
     def _update_events(self, old: Pod, new: Pod) -> list[ClusterEvent]:
-        """What changed in a pending pod, our own writes left out (isPodUpdated)."""
+        """Return the events of an update, without our own writes (isPodUpdated)."""
         return [] if self._is_own_update(old, new) else pod_update_events(old, new)
 
     def _gate(self, queued: QueuedPodInfo, plugin: str, source: Place) -> None:
-        """Note who gates a pod; a gated pod that is gated anew stays where it is."""
+        """Set the gating plugin; a gated pod that is gated again keeps its place."""
         if source is GATED:
             if queued.gating_plugin == plugin:
                 return

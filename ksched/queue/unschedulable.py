@@ -1,7 +1,7 @@
-"""Pods that wait for an event, grouped by everything an event can tell apart.
+"""Pods that wait for an event, grouped by everything that a template-level hint can distinguish.
 
-Ten thousand replicas stuck for the same reason are one group: an event that none of their plugins
-registered for does not touch them, and a hint that does not look at single pods is asked once.
+Ten thousand replicas rejected for the same reason are one group: an event that none of their
+plugins registered for skips the whole group, and a hint that is not per pod is called once.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from ksched.cache.pod_info import PodTemplate
 from ksched.framework.queued_pod import QueuedPodInfo
 
 Waker = tuple[str, str]
-"""Profile and plugin: whose registrations can wake a pod."""
+"""Profile and plugin whose registrations can wake a pod."""
 
 _GroupKey = tuple[str, PodTemplate, frozenset[str], frozenset[str], str]
 
@@ -28,7 +28,7 @@ class Group:
         self.profile = first.pod.spec.scheduler_name
         self.rejector_plugins = first.rejector_plugins
         self.pending_plugins = first.pending_plugins
-        # A gated pod would only be gated again by events that its gating plugin does not know.
+        # For events that its gating plugin did not register, a gated pod would be gated again.
         plugins = (first.gating_plugin,) if first.is_gated else sorted(self.rejector_plugins)
         self.wakers: list[Waker] = [(self.profile, plugin) for plugin in plugins]
         self.pods: dict[str, QueuedPodInfo] = {}
@@ -77,7 +77,7 @@ class UnschedulablePods:
         return list(self._groups.values())
 
     def groups_woken_by(self, wakers: Iterable[Waker]) -> list[Group]:
-        """Return the groups of which at least one plugin is among ``wakers``, each once.
+        """Return the groups with at least one plugin among ``wakers``, each once.
 
         kube-scheduler: isEventOfInterest.
         """
@@ -87,7 +87,7 @@ class UnschedulablePods:
         return list(found.values())
 
     def __iter__(self) -> Iterator[QueuedPodInfo]:
-        """Iterate over the pods in the order in which they came, also while they come and go."""
+        """Iterate over the pods in order of arrival; pods may come and go meanwhile."""
         for uid, group in list(self._group_of.items()):
             if (queued := group.pods.get(uid)) is not None:
                 yield queued
@@ -97,7 +97,7 @@ class UnschedulablePods:
 
 
 class RejectionCounts:
-    """How many waiting pods were last rejected by which plugins (``unschedulable_pods``)."""
+    """Waiting pods counted by the plugins that rejected them last (``unschedulable_pods``)."""
 
     def __init__(self) -> None:
         self._counts: Counter[tuple[frozenset[str], str]] = Counter()
@@ -114,7 +114,7 @@ class RejectionCounts:
                 del self._counts[key]
 
     def by_plugin(self) -> Counter[tuple[str, str]]:
-        """Count by plugin and profile; a pod counts for each plugin that rejected it."""
+        """Count by plugin and profile; a pod counts once for each plugin that rejected it."""
         counts: Counter[tuple[str, str]] = Counter()
         for (plugins, profile), pods in self._counts.items():
             for plugin in plugins:

@@ -1,14 +1,14 @@
-"""Which waiting pods an event wakes: asked at once, and for thousands of pods a slice at a time.
+"""Which waiting pods an event requeues, evaluated a slice at a time when thousands wait.
 
-The facts of an event are in the cache before it gets here, and pods in flight have it replayed. So
-for pods that wait it does not matter whether they are asked now or a few attempts later; it
-matters that each pod that waited when the event came is asked, and that no other is. A wake-up that
-does not fit into one slice therefore remembers which pods are still to be asked about. Meanwhile a
-pod may be woken, deleted or changed: gone pods are left out, as are pods that were tried since
-(their attempt saw the event), and a changed pod is asked about as it is now.
+The cache has an event's facts before the event arrives here, and pods in flight have it replayed.
+So for waiting pods it does not matter whether their hints are evaluated now or a few attempts
+later, only that every pod that was waiting when the event came is evaluated, and no other. A
+wake-up that exceeds one slice therefore remembers which pods are left. Meanwhile a pod may be
+requeued, deleted or changed: pods that are gone are skipped, as are pods tried since (their attempt
+saw the event), and a changed pod is evaluated in its new version.
 
-``MAX_UNFINISHED`` bounds what is remembered. When events come faster than pods can be asked about,
-all that wait count as woken, as in ``in_flight``.
+``MAX_UNFINISHED`` bounds the backlog of wake-ups. When events come faster than hints can be
+evaluated, all waiting pods count as woken, as in ``in_flight``.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ MAX_UNFINISHED = 64
 
 PreCheck = Callable[[PodInfo], bool]
 _Step = tuple[QueuedPodInfo, Requeue] | None
-"""One pod and what is to become of it, or nothing: a group was asked about."""
+"""One pod and its strategy; ``None`` after a group's shared hints, which count as one step."""
 
 
 class WakeUp:
-    """One event and the groups that are still to be asked about it."""
+    """One event and the groups for which it is not evaluated yet."""
 
     __slots__ = (
         "_at",
@@ -60,20 +60,20 @@ class WakeUp:
         self._is_remembered = False
         self.label = what[0].label
         self._pre_check = pre_check
-        self.steps = self._ask(waiting)
+        self.steps = self._evaluate(waiting)
 
     def remember(self) -> None:
-        """Note, once, who waits now in the groups that are still to be asked."""
+        """Record, once, the pods that now wait in the groups that are left."""
         if not self._is_remembered:
             self._is_remembered = True
             self._rest = deque((group, list(group.pods.values())) for group, _ in self._rest)
 
     def concerns(self, queued: QueuedPodInfo) -> bool:
-        """Whether a pod was not tried since the event, and is not spared."""
+        """Whether a pod had no attempt since the event and passes the pre-check."""
         is_spared = self._pre_check is not None and not self._pre_check(queued.pod)
         return queued.timestamp <= self._at and not is_spared
 
-    def _ask(self, waiting: Sequence[UnschedulablePods]) -> Iterator[_Step]:
+    def _evaluate(self, waiting: Sequence[UnschedulablePods]) -> Iterator[_Step]:
         event, old, new = self._what
         while self._rest:
             group, remembered = self._rest.popleft()
@@ -89,7 +89,7 @@ class WakeUp:
 
 
 class WakeUps:
-    """The wake-ups that are not finished, oldest first.
+    """The unfinished wake-ups, oldest first.
 
     kube-scheduler: movePodsToActiveOrBackoffQueue.
     """
@@ -102,7 +102,7 @@ class WakeUps:
     def add(
         self, event: ClusterEvent, old: Any, new: Any, pre_check: PreCheck | None, now: float
     ) -> bool:
-        """Take in an event; says whether pods wait for it, to be handed out by ``next_slice``."""
+        """Add an event; True if pods wait for it, which ``next_slice`` then yields."""
         if not any(map(len, self._waiting)):
             return False
         if len(self.unfinished) >= MAX_UNFINISHED:
@@ -117,9 +117,9 @@ class WakeUps:
         return True
 
     def next_slice(self) -> Iterator[tuple[QueuedPodInfo, Requeue, str]]:
-        """Hand out pods to requeue, each with the strategy and the label of its event.
+        """Yield pods to requeue, each with the strategy and the label of its event.
 
-        The caller requeues each before it asks for the next.
+        The caller must requeue each pod before it takes the next.
         """
         left = PODS_PER_SLICE
         while self.unfinished and left:

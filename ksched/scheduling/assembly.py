@@ -1,7 +1,7 @@
-"""How larger parts of a scheduler are put together from smaller ones.
+"""Constructors of the larger parts of a scheduler.
 
-Each is given what exists already. What two parts need of each other is a third one that is built
-before both: ``PendingPods``, ``Activations``, the slots of bind calls.
+Each takes only parts that exist already. Where two parts depend on each other, the shared state is
+a third object, built before both: ``PendingPods``, ``Activations``, the semaphore of bind calls.
 """
 
 from __future__ import annotations
@@ -56,20 +56,20 @@ def make_recorder(
     bind_slots: asyncio.Semaphore,
     bind_limiter: RateLimiter,
 ) -> EventRecorder:
-    """The writer of Events. It has a rate limit of its own and gives way to binds."""
+    """Build the writer of Events; it has its own rate limit and yields to binds."""
     limiter = RateLimiter(connection.qps, connection.burst, clock)
     return EventRecorder(
         ApiClient(transport, clock, limiter, rng),
         clock,
         hostname=gethostname(),
         rng=rng,
-        # Binds that only wait for our own rate limit do not keep the API server busy.
+        # Binds that only wait for our own rate limit are no load on the API server.
         gives_way=lambda: bind_slots.locked() and not bind_limiter.waiting,
     )
 
 
 async def read_pod(client: ApiClient, pod: PodInfo) -> Pod:
-    """A pod as the API server has it now; raises ``ApiError`` or ``InvalidObject``."""
+    """Read a pod from the API server; raises ``ApiError`` or ``InvalidObject``."""
     return decode_pod(Raw(await client.get(PODS, pod.namespace, pod.name)))
 
 
@@ -87,7 +87,7 @@ def make_queue(
     pod_max_in_unschedulable_seconds: float,
     observer: Observer | None,
 ) -> SchedulingQueue:
-    """The queue, ordered, gated and woken as the plugins of the profiles say."""
+    """Build the queue from the QueueSort, PreEnqueue and event registrations of the profiles."""
     frameworks = {name: profile.framework for name, profile in profiles.items()}
     first = next(iter(frameworks.values()))
     custom = frozenset(
@@ -122,12 +122,12 @@ def _registrations(
     framework: Framework, custom_resources: frozenset[str], has_extenders: bool
 ) -> list[Registration]:
     registered = registrations(framework.plugins.values(), custom_resources)
-    # What would change an extender's answer is unknown.
+    # Which events would change an extender's result is unknown.
     return registered + (registrations_without_hints(EXTENDER) if has_extenders else [])
 
 
 def _pre_enqueue(hook: Hook, status: PodStatusUpdater) -> Callable[[PodInfo], Status]:
-    """A PreEnqueue method whose faults gate its pod and are told like those of an attempt."""
+    """Wrap a PreEnqueue method: a failure gates the pod and is reported in its condition."""
 
     def ask(pod: PodInfo) -> Status:
         try:
@@ -150,7 +150,7 @@ def watch_listers(watches: Watches, listers: Listers, queue: SchedulingQueue) ->
 
 
 def forget_answers(status: PodStatusUpdater, listers: Listers) -> None:
-    """What an API server answered that has another history now may be untrue."""
+    """Drop state derived from responses of an API server whose history was lost."""
     status.forget_sent()
     listers.view(Volumes).break_promises()
 
@@ -158,7 +158,10 @@ def forget_answers(status: PodStatusUpdater, listers: Listers) -> None:
 def pods_are_listed(
     cache: SchedulerCache, pods: PodHandler, preemption: PreemptionExecutor
 ) -> Callable[[], None]:
-    """A list shows what is left of the binds and deletions that were answered before it."""
+    """Prepare the check of a relist against earlier responses; call the result when it is done.
+
+    A pod list reflects every bind and deletion that was confirmed before the list began.
+    """
     bound, finished = cache.bound_assumed(), preemption.finished()
 
     def complete() -> None:

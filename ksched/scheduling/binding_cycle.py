@@ -1,7 +1,8 @@
-"""The binding cycle: a placed pod waits for permission, is prepared, and is bound.
+"""The binding cycle: wait on Permit, PreBind, Bind and PostBind of a placed pod.
 
-Binding cycles run beside each other and beside the next pod's scheduling cycle. Whatever fails
-here is undone in reverse: unreserve, forget, wake those who may use the room, requeue.
+Binding cycles run concurrently with each other and with the next scheduling cycle. A failure is
+undone in reverse order: unreserve, forget the assumed pod, wake pods that may use the space,
+requeue.
 """
 
 from __future__ import annotations
@@ -44,19 +45,19 @@ from ksched.unexpected_errors import UnexpectedErrors
 log = logging.getLogger(__name__)
 
 MAX_CONCURRENT_BINDS = 32
-"""Bind calls on their way at once; pods waiting for permission or volumes do not count."""
+"""Concurrent bind calls; pods waiting on permit or for volumes do not count."""
 
 LOOK_AGAIN_SECONDS = 5.0
 REFUSED_LOOKS = 10
-"""How often we ask a server that refuses to say. One that has just started knows no roles yet."""
+"""Attempts to read a pod after 403 responses; a server that just started knows no roles yet."""
 REFUSED_LOOK_SECONDS = 1.0
 
 ReadPod = Callable[[PodInfo], Awaitable[Pod]]
-"""Reads a pod's present state from the API server; raises ``ApiError``."""
+"""Reads a pod's current state from the API server; raises ``ApiError``."""
 
 
 class BindingCycle:
-    """Takes placed pods to their node, with a bind call of each at a time for every slot."""
+    """Binds placed pods; ``slots`` limits the concurrent bind calls."""
 
     def __init__(
         self,
@@ -89,7 +90,7 @@ class BindingCycle:
         self._waits = PermitWaits(recorder, self._announce, unexpected_errors)
 
     async def run(self, placed: Placed) -> Rejected | None:
-        """Bind a placed pod; on failure everything is undone and the outcome returned.
+        """Bind a placed pod; on failure, undo everything and return the outcome.
 
         kube-scheduler: bindingCycle.
         """
@@ -98,8 +99,8 @@ class BindingCycle:
             return self._undo(placed, status, diagnosis)
         try:
             await self._bound(placed)
-        except Exception as problem:  # noqa: BLE001 - told
-            self._unexpected_errors.tell("binding", placed.pod.key, problem)
+        except Exception as problem:  # noqa: BLE001 - reported
+            self._unexpected_errors.report("binding", placed.pod.key, problem)
         return None
 
     async def _try_to_bind(self, placed: Placed) -> tuple[Status, Diagnosis | None]:
@@ -110,7 +111,7 @@ class BindingCycle:
                 began = self._clock.now()
                 self._waits.begin(waiting)
                 try:
-                    # Thousands may wait here: a coroutine in between would cost memory.
+                    # Thousands may wait here: another coroutine frame would cost memory.
                     status = await self._waiting.wait(placed.pod.uid)
                 finally:
                     self._waits.end(waiting)
@@ -122,15 +123,15 @@ class BindingCycle:
         except PluginFailure as failed:
             return failed.status, None
         except asyncio.CancelledError:
-            # Shutdown or a lost lease. If the bind went through, the watch will tell.
+            # Shutdown or a lost lease. If the bind took effect, the watch will show it.
             self._give_back(placed)
             self._failures.put_back(placed.queued)
             raise
-        except Exception as problem:  # noqa: BLE001 - told
-            return error(self._unexpected_errors.tell("binding", placed.pod.key, problem)), None
+        except Exception as problem:  # noqa: BLE001 - reported
+            return error(self._unexpected_errors.report("binding", placed.pod.key, problem)), None
 
     async def _prepare(self, placed: Placed) -> Status:
-        """Find out what there is to do before the pod is bound."""
+        """Run PreBindPreFlight and publish the nominated node if the bind will take time."""
         framework, state, pod = placed.profile.framework, placed.state, placed.pod
         if not framework.pre_bind and self._waiting.get(pod.uid) is None:
             return SUCCESS
@@ -143,7 +144,7 @@ class BindingCycle:
         return SUCCESS
 
     def _announce(self, placed: Placed | WaitingPod) -> None:
-        """Tell autoscalers and restarted schedulers where the pod is about to go."""
+        """Nominate the node, for autoscalers and a restarted scheduler."""
         self._status.set(placed.pod, DesiredStatus(nominated_node_name=placed.node_name))
 
     async def _bind(self, placed: Placed) -> Status:
@@ -152,7 +153,7 @@ class BindingCycle:
         if framework.pre_bind:
             began = stopwatch()
             work = run_pre_bind(framework, state, pod, placed.node_name)
-            # A pod with nothing to wait for is as good as bound: nobody could call it off in time.
+            # Without PreBind work the pod is as good as bound: too late to cancel.
             has_work = any(hook.plugin not in state.skip_pre_bind for hook in framework.pre_bind)
             status = await (self._pre_binding.run(pod.uid, work) if has_work else work)
             metrics.record("PreBind", status.code, began)
@@ -172,12 +173,12 @@ class BindingCycle:
 
         kube-scheduler: bind, extendersBinding.
         """
-        # What was not expected may come after the call: its effect is looked for as after an error.
+        # An exception may come after the call took effect: handled like an error response.
         try:
             status = await self._extenders.bind(placed.pod, placed.node_name)
             return await self._run_bind_plugins(placed) if status is None else status
-        except Exception as problem:  # noqa: BLE001 - told
-            return error(self._unexpected_errors.tell("binding", placed.pod.key, problem))
+        except Exception as problem:  # noqa: BLE001 - reported
+            return error(self._unexpected_errors.report("binding", placed.pod.key, problem))
 
     async def _run_bind_plugins(self, placed: Placed) -> Status:
         profile, began = placed.profile, stopwatch()
@@ -189,10 +190,10 @@ class BindingCycle:
         return status
 
     async def _is_bound_anyway(self, placed: Placed) -> bool:
-        """Find out whether a bind without a good answer took effect.
+        """Whether a bind without a success response took effect nevertheless.
 
-        The pod keeps its place until that is known: given to another pod, a place that is taken
-        after all would be given twice.
+        The pod stays assumed until that is known: otherwise its space could be given to a second
+        pod while the first is bound after all.
         """
         pod, refused = placed.pod, 0
         while self._cache.is_assumed(pod.uid):
@@ -228,10 +229,10 @@ class BindingCycle:
             self._queue.activate(placed.state.pods_to_activate.values())
 
     def _undo(self, placed: Placed, status: Status, diagnosis: Diagnosis | None = None) -> Rejected:
-        """Give the place back; others may use it, and the pod tries again later.
+        """Unreserve and forget; wakes other pods and returns the outcome for the requeue.
 
         Only a rejection at Permit has a ``diagnosis`` and waits for an event of the plugin; a
-        failed bind is an error, whatever the plugin called it.
+        failed bind is an error, whatever status code the plugin returned.
 
         kube-scheduler: handleBindingCycleError.
         """

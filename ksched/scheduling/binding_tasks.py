@@ -9,11 +9,11 @@ import anyio
 
 
 class BindingTasks(asyncio.TaskGroup):
-    """An asyncio task group that ends well inside anyio's scopes.
+    """An asyncio task group that shuts down properly inside anyio's cancel scopes.
 
-    A task per pod: asyncio's group costs a tenth of anyio's. But anyio cancels a task again with
-    every turn of the event loop until it leaves the scope, and asyncio's group waits on for its
-    children whatever happens. Together they are a busy loop for as long as one plugin needs to
+    A task per pod: asyncio's group costs a tenth of anyio's. But anyio repeats a cancellation in
+    every iteration of the event loop until the task leaves the scope, and asyncio's group keeps
+    waiting for its children after each. Combined, they spin for as long as one plugin needs to
     clean up. So the wait for cancelled children is shielded.
     """
 

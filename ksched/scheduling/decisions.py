@@ -1,9 +1,9 @@
-"""The most recent decisions: who went where, and why not.
+"""A log of the most recent scheduling decisions: pod, node, or the reasons against all nodes.
 
-Observers (metrics, live views) are told of each decision as it is made; ``async for decision in
-log`` reads them as they come.
+Observers (metrics, live views) are called with each decision as it is made; ``async for decision in
+log`` reads them as a stream.
 
-Does not belong here: anything that decides.
+Does not belong here: anything that influences a decision.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ log = logging.getLogger(__name__)
 
 DECISIONS_KEPT = 1024
 UNREAD_DECISIONS = 10_000
-"""How far a reader may be behind before it misses the oldest."""
+"""How far a reader may fall behind before it misses the oldest decisions."""
 
 
 class Result(Enum):
-    """How an attempt ended; the values are kube-scheduler's metric label values."""
+    """Outcome of an attempt; the values are kube-scheduler's metric label values."""
 
     SCHEDULED = "scheduled"
     UNSCHEDULABLE = "unschedulable"
@@ -48,15 +48,15 @@ class Decision(Struct, frozen=True):
     duration_seconds: float
     """From pop to the decision; for a scheduled pod, to the end of its binding."""
     algorithm_seconds: float
-    """What choosing the node took, or finding that there is none."""
+    """Time of choosing the node, or of finding that none fits."""
     waited_seconds: float
-    """Since the pod was first ready to be tried."""
+    """Time since the pod was first ready for an attempt."""
 
 
 class DecisionStream:
-    """The decisions since it was made, for one reader; ends when the scheduler stops scheduling.
+    """The decisions since its creation, for one reader; ends when the scheduler stops scheduling.
 
-    ``missed`` counts those that were dropped because the reader was ``UNREAD_DECISIONS`` behind.
+    ``missed`` counts decisions dropped because the reader was ``UNREAD_DECISIONS`` behind.
     """
 
     def __init__(self) -> None:
@@ -91,17 +91,17 @@ class DecisionStream:
 
 
 class DecisionLog:
-    """A ring of decisions with observers and readers."""
+    """A ring of decisions with observers and streams."""
 
     def __init__(self, length: int = DECISIONS_KEPT) -> None:
         self._ring: deque[Decision] = deque(maxlen=length)
         self._observers: list[Callable[[Decision], None]] = []
-        # A reader that breaks out of its loop says nothing: it is garbage then.
+        # A reader that breaks out of its loop does not unsubscribe; its stream is garbage then.
         self._streams: list[weakref.ref[DecisionStream]] = []
         self._is_open = True
 
     def observe(self, observer: Callable[[Decision], None]) -> None:
-        """Call ``observer`` with every decision from now on; it must be quick and not raise."""
+        """Call ``observer`` with every further decision; it must be quick and not raise."""
         self._observers.append(observer)
 
     def record(self, decision: Decision) -> None:
@@ -114,7 +114,7 @@ class DecisionLog:
                 stream.put(decision)
 
     def __aiter__(self) -> DecisionStream:
-        """Read the decisions from now on; several readers each get all of them."""
+        """Stream the decisions from now on; each of several readers gets all of them."""
         stream = DecisionStream()
         if self._is_open:
             self._streams.append(weakref.ref(stream, self._drop))
@@ -123,11 +123,11 @@ class DecisionLog:
         return stream
 
     def open(self) -> None:
-        """There will be decisions; so it is from the beginning, and anew after ``close``."""
+        """Accept new streams (initially, and again after ``close``)."""
         self._is_open = True
 
     def close(self) -> None:
-        """There will be no more: readers end when they have read what there is."""
+        """End every stream after the decisions it has not read yet."""
         self._is_open = False
         streams, self._streams = self._streams, []
         for reference in streams:
@@ -139,7 +139,7 @@ class DecisionLog:
         self._streams = [one for one in self._streams if one is not reference]
 
     def of(self, pod: str) -> list[Decision]:
-        """The remembered decisions about a pod (``namespace/name``), oldest first."""
+        """Return the logged decisions about a pod (``namespace/name``), oldest first."""
         return [decision for decision in self._ring if decision.pod == pod]
 
     def __iter__(self) -> Iterator[Decision]:

@@ -1,8 +1,8 @@
-"""Routes watched changes: facts to the cache first, then wake-ups to the queue.
+"""Routes watch events: facts to the cache first, then wake-ups to the queue.
 
-Everything here is synchronous, so a change is either fully known or not at all. A pod counts as
-assigned when ``spec.nodeName`` is set; assigned pods of every scheduler feed the cache, unassigned
-ones the queue if one of our profiles answers to their ``spec.schedulerName``.
+Everything here is synchronous, so a change is applied completely or not at all. A pod counts as
+assigned when ``spec.nodeName`` is set; assigned pods of every scheduler go to the cache, unassigned
+ones to the queue if their ``spec.schedulerName`` is one of our profiles.
 """
 
 from __future__ import annotations
@@ -39,13 +39,13 @@ from ksched.scheduling.quarantine import quarantine_seconds
 log = logging.getLogger(__name__)
 
 REMOVED = "removed"
-"""Why a pod that waits for permission is sent back when it is deleted."""
+"""Reason for rejecting a pod that waits on permit when it is deleted."""
 
 T = TypeVar("T", bound=HasMetadata)
 
 
 class PodHandler:
-    """Receives every non-terminal pod of the cluster.
+    """Handles events of every non-terminal pod of the cluster.
 
     kube-scheduler: addPod, updatePod, deletePod.
     """
@@ -69,8 +69,8 @@ class PodHandler:
         self._scheduler_names = frozenset(scheduler_names)
         self._clock = clock
         self.quarantine_ends: dict[str, float] = {}
-        """Pending pods that the queue does not hold, by UID, and until when; not for others to
-        change."""
+        """Pending pods that are withheld from the queue, by UID, with the end of the quarantine;
+        read-only for others."""
         self.is_synced = False
 
     def synced(self) -> None:
@@ -89,7 +89,7 @@ class PodHandler:
                 self._queue.add(info)
 
     def modified(self, old: Pod, new: Pod) -> None:
-        # A node is given once, unless the API server's data was restored from an older copy.
+        # spec.nodeName is immutable, unless the API server's data was restored from a backup.
         is_moved = old.spec.node_name and old.spec.node_name != new.spec.node_name
         if is_moved or old.metadata.uid != new.metadata.uid:
             self.deleted(old)
@@ -108,7 +108,7 @@ class PodHandler:
             self._pending_modified(old, info)
 
     def deleted(self, pod: Pod) -> None:
-        """Drop a pod, whether it was pending, assumed or assigned as far as was known.
+        """Remove a pod, whether it is known as pending, assumed or assigned.
 
         kube-scheduler: deletePodFromSchedulingQueue, deleteAssignedPodFromCache.
         """
@@ -120,29 +120,29 @@ class PodHandler:
                 self._room_was_left(pod, ASSIGNED_POD_DELETE)
             return
         if self._cache.is_assumed(uid) and self._reject_waiting(uid):
-            # Its binding cycle gives the place back.
+            # Its binding cycle forgets the assumed pod.
             return
         self._cache.remove_pod(uid)
         self._queue.move_all_to_active_or_backoff_queue(ASSIGNED_POD_DELETE, known.pod, None)
 
     def end_quarantines(self) -> None:
-        """Queue the pods that were left alone for long enough; call now and then."""
+        """Queue the pods whose quarantine is over; call periodically."""
         now = self._clock.now()
         for uid in [uid for uid, end in self.quarantine_ends.items() if end <= now]:
             del self.quarantine_ends[uid]
             self._queue.add(self._quarantined_pod(uid))
 
     def quarantined(self) -> Iterator[tuple[PodInfo, float]]:
-        """The pods that are left alone, and until when on the clock's ``now``."""
+        """Return the quarantined pods and the end of each quarantine (``clock.now()``)."""
         return ((self._quarantined_pod(uid), end) for uid, end in self.quarantine_ends.items())
 
     def _quarantined_pod(self, uid: str) -> PodInfo:
         pod = self._pending.get(uid)
-        assert pod is not None, "what is not pending any more is not quarantined either"
+        assert pod is not None, "a quarantined pod is pending"
         return pod
 
     def give_up(self, uids: Iterable[str]) -> None:
-        """Queue assumed pods again whose binding was answered and is not true after all."""
+        """Requeue assumed pods whose bind was confirmed but is not in the relisted state."""
         for uid in uids:
             pending = self._pending.get(uid)
             if pending is None or not self._cache.is_assumed(uid):
@@ -156,7 +156,7 @@ class PodHandler:
     def _assigned(self, info: PodInfo) -> None:
         """kube-scheduler: addAssignedPodToCache, updateAssignedPodInCache."""
         self._cache.add_pod(info)
-        # Bound by somebody else while it waits for permission.
+        # It was bound by another client while waiting on permit.
         self._reject_waiting(info.uid)
         self._forget_pending(info.uid)
         self._queue.move_all_to_active_or_backoff_queue(ASSIGNED_POD_ADD, None, info.pod)
@@ -164,7 +164,7 @@ class PodHandler:
     def _pending_modified(self, old: Pod, info: PodInfo) -> None:
         """kube-scheduler: updatePodInSchedulingQueue, hasNominatedNodeNameChanged."""
         if not self._is_ours(info):
-            # It changed hands: another scheduler answers for it now.
+            # schedulerName changed: another scheduler is responsible now.
             self.deleted(old)
             return
         known = self._pending.put(info)
@@ -182,7 +182,7 @@ class PodHandler:
             self._room_was_left(old, ASSUMED_POD_FORGOTTEN if is_own else ASSIGNED_POD_DELETE)
 
     def _room_was_left(self, nominated: Pod, event: ClusterEvent) -> None:
-        """A nominated pod no longer claims its room: pods that had to respect it may fit.
+        """Wake pods that a nominated pod, now gone or nominated elsewhere, kept from fitting.
 
         kube-scheduler: getLEPriorityPreCheck.
         """
@@ -205,7 +205,7 @@ class PodHandler:
         return self._pending.remove(uid) is not None
 
     def _is_quarantined(self, info: PodInfo) -> bool:
-        """Whether no plugin may be asked about a pod for now; the queue does not hold it then."""
+        """Whether a pod must not be tried for now; it is withheld from the queue then."""
         if not info.pod.status.conditions and not self.quarantine_ends:
             return False
         seconds = quarantine_seconds(info.pod, self._clock.wall())
@@ -227,12 +227,12 @@ class PodHandler:
         try:
             return self._cache.pod_info(pod)
         except InvalidObject as error:
-            log.error("pod cannot be understood", extra={"pod": error.key, "err": error.problem})
+            log.error("pod is invalid", extra={"pod": error.key, "err": error.problem})
             return None
 
 
 class NodeHandler:
-    """Receives every node."""
+    """Handles events of every node."""
 
     def __init__(self, *, cache: SchedulerCache, queue: SchedulingQueue) -> None:
         self._cache = cache
@@ -252,7 +252,7 @@ class NodeHandler:
         if self._cache.get_node(new.metadata.name) is None:
             self.added(new)
             return
-        # An extender that is sent whole nodes may read any field.
+        # An extender that receives whole nodes may read any field.
         is_same = _is_same(old, new) and not isinstance(new, WholeNode)
         if not is_same and not self._put(new):
             return
@@ -268,13 +268,13 @@ class NodeHandler:
         try:
             self._cache.add_node(node)
         except InvalidObject as error:
-            log.error("node cannot be understood", extra={"node": error.key, "err": error.problem})
+            log.error("node is invalid", extra={"node": error.key, "err": error.problem})
             return False
         return True
 
 
 class ListerHandler(Generic[T]):
-    """Keeps one lister true, and wakes pods whose plugins registered for its kind."""
+    """Updates one lister, and wakes pods whose plugins registered for its kind."""
 
     def __init__(self, *, lister: Lister[T], queue: SchedulingQueue, resource: str) -> None:
         self._lister = lister
@@ -304,7 +304,7 @@ class ListerHandler(Generic[T]):
 
 
 def _is_same(old: Node, new: Node) -> bool:
-    """Whether two versions differ in nothing that any column or plugin reads (heartbeats)."""
+    """Whether two versions differ in nothing that a column or plugin reads (heartbeats)."""
     return (
         old.spec == new.spec
         and old.status == new.status

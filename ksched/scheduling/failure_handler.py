@@ -1,4 +1,4 @@
-"""What happens to a pod whose attempt failed: back to the queue, an event, a condition."""
+"""What follows a failed attempt: requeue, Event, PodScheduled condition."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ SCHEDULER_ERROR = "SchedulerError"
 
 
 class FailureHandler:
-    """The end of every attempt that did not bind."""
+    """Handles every attempt that did not end in a bind."""
 
     def __init__(
         self,
@@ -38,7 +38,7 @@ class FailureHandler:
         self._unexpected_errors = unexpected_errors
 
     def handle_scheduling_failure(self, rejected: Rejected) -> None:
-        """Requeue the pod unless it is gone or bound, and tell the user why it waits."""
+        """Requeue the pod unless it is gone or bound, and publish the reason."""
         queued, diagnosis = rejected.queued, rejected.diagnosis
         reason = UNSCHEDULABLE if rejected.status.is_rejected else SCHEDULER_ERROR
         level = logging.INFO if rejected.status.is_rejected else logging.ERROR
@@ -67,7 +67,7 @@ class FailureHandler:
         unschedulable_plugins: frozenset[str] = frozenset(),
         pending_plugins: frozenset[str] = frozenset(),
     ) -> PodInfo | None:
-        """Return a pod to the queue, in its newest version; ``None`` if it is gone or bound."""
+        """Requeue a pod in its newest version; ``None`` if it is gone or bound."""
         pod = self._pending.get(queued.uid)
         if pod is None:
             self._queue.done(queued.uid)

@@ -1,4 +1,4 @@
-"""Pods held at Permit are told about: in the log at once, and to the API server after a while."""
+"""Reports pods held at Permit: a log line at once, nomination and Event after a delay."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from ksched.unexpected_errors import UnexpectedErrors
 log = logging.getLogger(__name__)
 
 NOMINATE_AFTER_SECONDS: Final = 1.0
-"""How long a pod is held by async calls alone before the API server is told of its node: a call
-that answers quickly should not cost a request."""
+"""How long a pod is held by async calls alone before it is nominated to its node: a call that
+returns quickly should not cost a request."""
 
 EVENT_AFTER_SECONDS: Final = 10.0
-"""How long a pod is held before it gets an Event that says for whom."""
+"""How long a pod is held before it gets an Event that names the plugins."""
 
 REASON: Final = "WaitingOnPermit"
 
@@ -31,9 +31,9 @@ _SHOWN: Final = {
 
 
 class PermitWaits:
-    """The waits of placed pods, from their begin to their end; ``nominate`` tells of a pod's node.
+    """The current waits of placed pods; ``nominate`` publishes a pod's node.
 
-    An Event is written once a wait, and dropped like any other when too many wait to be written.
+    One Event per wait, subject to the recorder's rate limit like any other.
     """
 
     def __init__(
@@ -82,7 +82,7 @@ class PermitWaits:
 
 
 def describe(node_name: str, holds: Sequence[Hold], now: float) -> str:
-    """What a pod waits for, as a sentence."""
+    """Describe what a pod waits for, in one sentence."""
     plugins = "; ".join(
         f"{hold.plugin} {_SHOWN[hold.holding]}, since {_rounded(now - hold.since)}, "
         f"for {_rounded(hold.until - now)} more at most"

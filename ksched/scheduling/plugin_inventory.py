@@ -1,4 +1,4 @@
-"""Every plugin that could be used here: from where, for what, by which profile, what is wrong."""
+"""Every available plugin: origin, extension points, profiles that enable it, problems."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ _PROBE: Final = "HandleProbe"
 
 
 class PluginEntry(Struct, frozen=True, rename="camel"):
-    """One plugin that was found, in-tree or in a package."""
+    """One available plugin, in-tree or from an installed package."""
 
     name: str
     """"" if the package's entry points cannot be read."""
     package: str
     version: str
     target: str
-    """Where its factory is, "" for in-tree plugins."""
+    """Entry point of its factory, "" for in-tree plugins."""
     extension_points: list[str]
     profiles: list[str]
     """The profiles that enable it."""
@@ -44,9 +44,9 @@ class PluginEntry(Struct, frozen=True, rename="camel"):
 
 
 def inventory(configuration: SchedulerConfiguration) -> list[PluginEntry]:
-    """All plugins, those of packages first; call it where an event loop runs.
+    """List all plugins, those of packages first; requires a running event loop.
 
-    Each is imported and built as a profile would, with the arguments that the configuration gives.
+    Each is imported and built as a profile would, with the arguments from the configuration.
     """
     lister = _Lister(configuration)
     found = offers()
@@ -63,7 +63,7 @@ class _Lister:
         self._profiles = configuration.profiles
         self._handle = _handle()
         self._unusable = _problems_of(configuration)
-        """Why the configured profiles cannot be built, if so."""
+        """Problems that prevent the configured profiles from being built."""
 
     def entry(
         self, offer: Offer, factory: PluginFactory, others: Sequence[Offer] = ()
@@ -106,7 +106,7 @@ def _clashes(offer: Offer, offers: Sequence[Offer]) -> Iterator[str]:
     if not offer.target:
         return
     if offer.name in IN_TREE:
-        yield "its name is that of an in-tree plugin, which is used instead"
+        yield "has the name of an in-tree plugin, which is used instead"
         return
     others = [str(other) for other in offers if other.name == offer.name and other != offer]
     if others:
@@ -114,7 +114,7 @@ def _clashes(offer: Offer, offers: Sequence[Offer]) -> Iterator[str]:
 
 
 def _without_repetitions(problems: Sequence[str]) -> list[str]:
-    """A profile's problem repeats, with the profile's name before it, what its plugin's is."""
+    """Drop profile problems that only repeat, with the profile's name, a problem of the plugin."""
     return [
         text
         for text in dict.fromkeys(problems)
@@ -131,7 +131,7 @@ def _problems_of(configuration: SchedulerConfiguration) -> Sequence[str]:
 
 
 def _handle() -> Handle:
-    """What a scheduler gives its plugins."""
+    """A handle as a scheduler would pass to its plugins."""
     handles: list[Handle] = []
 
     def probe(args: Any, handle: Handle) -> Any:
@@ -148,7 +148,7 @@ def _handle() -> Handle:
 
 
 def try_to_build(configuration: SchedulerConfiguration, registry: Registry | None = None) -> None:
-    """Build a scheduler that never connects: plugins check their arguments when they are made."""
+    """Build a scheduler that never connects: constructors of plugins check their arguments."""
     clock = LoopClock()
     transport = HttpTransport(ClientConfig("http://127.0.0.1"), clock)
     Scheduler(transport, configuration, clock=clock, registry=registry)

@@ -1,7 +1,7 @@
-"""Tells the API server what became of an attempt: the PodScheduled condition and the nomination.
+"""Writes the outcome of attempts to the API server: the PodScheduled condition and the nomination.
 
-Patches never hold up a cycle. The latest desired status per pod waits for a worker, so a pod that
-fails a hundred times during an outage is patched once; one that changes nothing is not sent.
+Patches never delay a cycle. The latest desired status per pod is queued for a worker, so a pod that
+fails a hundred times during an outage is patched once; a patch without effect is not sent.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ log = logging.getLogger(__name__)
 WORKERS = 4
 POD_SCHEDULED = "PodScheduled"
 NOMINATIONS_REMEMBERED = 4
-"""By pod; the watch lags behind what was sent."""
+"""Per pod; the watch lags behind what was sent."""
 
 
 class StatusClient(Protocol):
@@ -35,14 +35,14 @@ class StatusClient(Protocol):
 
 
 class DesiredStatus(Struct, frozen=True):
-    """What a pod's status should say. An empty reason leaves the condition alone."""
+    """The desired status of a pod. An empty reason leaves the condition unchanged."""
 
     reason: str = ""
     message: str = ""
     nominated_node_name: str | None = None
 
     def after(self, earlier: DesiredStatus | None) -> DesiredStatus:
-        """What a status says that was told ``earlier``, then this."""
+        """Return the status that results from ``earlier``, then this."""
         if earlier is None:
             return self
         condition = self if self.reason else earlier
@@ -56,7 +56,7 @@ NOTHING = DesiredStatus()
 
 
 class PodStatusUpdater:
-    """Sends status patches, a few at a time; the single writer of what ksched says about pods.
+    """Sends status patches with bounded concurrency; the only writer of pod status.
 
     kube-scheduler: APIDispatcher.
     """
@@ -70,12 +70,12 @@ class PodStatusUpdater:
         self._desired: dict[str, tuple[PodInfo, DesiredStatus]] = {}
         self._sent: dict[str, DesiredStatus] = {}
         self._nominated: dict[str, tuple[str, ...]] = {}
-        """The nominations that were sent last, newest first; "" if one was ended."""
+        """The nominations sent last, newest first; "" for a removed one."""
         self._busy: set[str] = set()
         self._wake = asyncio.Event()
 
     def set(self, pod: PodInfo, desired: DesiredStatus) -> None:
-        """Ask for a pod's status to become ``desired``; wins over an older one not yet sent."""
+        """Queue a status update; replaces an older one not yet sent."""
         if pod.uid in self._desired:
             desired = desired.after(self._desired[pod.uid][1])
         elif self._sent.get(pod.uid) == desired:
@@ -84,10 +84,10 @@ class PodStatusUpdater:
         self._wake.set()
 
     def is_own_update(self, old: Pod, new: Pod) -> bool:
-        """Say whether two versions of a pending pod differ by what was written here, and no more.
+        """Whether two versions of a pending pod differ only by our own patches.
 
         The PodScheduled condition is always ours; a nomination is if it was sent from here, since
-        others nominate too. What anybody else changed beside it makes the update theirs.
+        other clients nominate too. Any further difference makes the update foreign.
         """
         after = new.status
         if _without_ours(old) != _without_ours(new) or old.status == after:
@@ -98,13 +98,13 @@ class PodStatusUpdater:
         )
 
     def forget(self, uid: str) -> None:
-        """Drop what is known of a pod that is gone or bound."""
+        """Drop the state of a pod that is gone or bound."""
         self._nominated.pop(uid, None)
         self._desired.pop(uid, None)
         self._sent.pop(uid, None)
 
     def forget_sent(self) -> None:
-        """Take nothing for said: the API server may have lost what it was told."""
+        """Assume that nothing was sent: the API server may have lost earlier patches."""
         self._sent.clear()
 
     def __len__(self) -> int:
@@ -124,7 +124,7 @@ class PodStatusUpdater:
                 await self._wake.wait()
                 continue
             pod, desired = self._desired.pop(uid)
-            # One patch of a pod at a time: of two on their way, the older might arrive last.
+            # One patch per pod at a time: of two in flight, the older might arrive last.
             self._busy.add(uid)
             try:
                 with self._unexpected_errors.contain("status update", pod):
@@ -156,12 +156,12 @@ class PodStatusUpdater:
             log.warning("pod status not updated", extra={"pod": pod.key, "err": str(error)})
         finally:
             if not delivered:
-                # The next failed attempt sets it again.
+                # The next failed attempt queues it again.
                 self._sent.pop(pod.uid, None)
 
 
 def _without_ours(pod: Pod) -> tuple[ObjectMeta, PodSpec, PodStatus]:
-    """What others decide about a pending pod."""
+    """The parts of a pending pod that other clients write."""
     conditions = [one for one in pod.status.conditions if one.type != POD_SCHEDULED]
     return (
         replace(pod.metadata, resource_version=""),
@@ -173,9 +173,10 @@ def _without_ours(pod: Pod) -> tuple[ObjectMeta, PodSpec, PodStatus]:
 def patch_body(
     pod: PodInfo, desired: DesiredStatus, sent: DesiredStatus, wall_seconds: float
 ) -> bytes | None:
-    """The strategic merge patch that makes the status as desired; ``None`` if it is so already.
+    """Build the strategic merge patch for a desired status; ``None`` if nothing changes.
 
-    The pod object may be older than what was ``sent`` last; both must agree that nothing changes.
+    The pod object may be older than the status ``sent`` last; the patch is omitted only if it has
+    no effect on either.
     """
     status = pod.pod.status
     body: dict[str, object] = {}

@@ -1,16 +1,16 @@
-"""The asynchronous half of preemption: gets the victims out of the way.
+"""The asynchronous half of preemption: evicts the victims.
 
-The scheduling cycle only chooses them. Here they are told why (the DisruptionTarget condition) and
-deleted, a few at a time, beside everything else; the one that goes last is deleted when all others
-are, so that its disappearance means that the room is there. A victim that is not bound yet but held
-by Permit or PreBind plugins is sent back to the queue without the API server being told.
+The scheduling cycle only selects them. Here each gets the DisruptionTarget condition and is
+deleted, with bounded concurrency; the last one is deleted after all others, so its removal means
+that the space is free. A victim that is not bound yet but held by Permit or PreBind plugins is
+requeued without a call to the API server.
 
-A preemptor must not be tried again before its victims are seen to go: it would find the same pods
-still running and pick further victims elsewhere. ``is_preempting`` says so until the cache shows
-every victim terminating or gone.
+A preemptor must not be tried again before its victims are seen terminating: it would find them
+still running and select further victims on other nodes. ``is_preempting`` is true until the cache
+shows every victim terminating or gone.
 
-An eviction cannot be taken back, and the preemptor may be deleted or bound by somebody else while
-async plugins and extenders are asked. So it is read again before anybody is evicted.
+An eviction cannot be undone, and the preemptor may be deleted or bound by another client while
+async plugins and extenders run. So it is read again before the first eviction.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ SWEEP_AT_LEAST = 64
 
 
 class VictimClient(Protocol):
-    """What preemption asks of the API server; raises ``ApiError``."""
+    """The API calls of preemption; each raises ``ApiError``."""
 
     async def patch_pod_status(self, namespace: str, name: str, body: bytes) -> None: ...
 
@@ -54,7 +54,7 @@ class VictimClient(Protocol):
 
 
 class Preemption:
-    """One pod's victims, and which of them are still to be seen running."""
+    """One preemptor's victims, and those of them still seen running."""
 
     def __init__(
         self,
@@ -74,9 +74,9 @@ class Preemption:
 
 
 class Preemptors:
-    """Says whether a pod still needs the room that is to be made for it.
+    """Whether preemptors are still pending.
 
-    ``pending`` is what the watch told, ``read_pod`` asks the API server.
+    ``pending`` has the state from the watch, ``read_pod`` reads from the API server.
     """
 
     def __init__(
@@ -86,12 +86,12 @@ class Preemptors:
         self._read_pod = read_pod
 
     def is_pending(self, pod: PodInfo) -> bool:
-        """Whether it does as far as is known."""
+        """Whether the pod is pending according to the watch."""
         latest = self._pending.get(pod.uid)
         return latest is not None and not latest.is_terminating
 
     async def is_still_pending(self, pod: PodInfo) -> bool:
-        """Whether the API server says so too; raises ``ApiError`` or ``InvalidObject``."""
+        """Whether the API server agrees; raises ``ApiError`` or ``InvalidObject``."""
         if not self.is_pending(pod):
             return False
         try:
@@ -103,7 +103,7 @@ class Preemptors:
 
 
 class PreemptionExecutor:
-    """Carries out preemptions, at most ``parallelism`` calls at a time.
+    """Executes preemptions with at most ``parallelism`` concurrent calls.
 
     kube-scheduler: Executor.
     """
@@ -151,7 +151,7 @@ class PreemptionExecutor:
         profile_name: str,
         recorder: EventRecorder,
     ) -> None:
-        """Start to evict pods from a node for a pod; those being deleted already are left alone.
+        """Start to evict pods from a node for a pod; terminating ones are skipped.
 
         kube-scheduler: actuatePodPreemption, prepareCandidateAsync.
         """
@@ -174,7 +174,7 @@ class PreemptionExecutor:
         )
 
     def is_preempting(self, uid: str) -> bool:
-        """Whether a pod's victims are still to be seen running.
+        """Whether some of a pod's victims are still seen running.
 
         kube-scheduler: IsPodRunningPreemption.
         """
@@ -187,11 +187,11 @@ class PreemptionExecutor:
         return bool(preemption.running)
 
     def finished(self) -> list[Preemption]:
-        """Preemptions whose victims are all deleted, as far as the API server answered."""
+        """Return the preemptions whose deletions have all been confirmed by the API server."""
         return [one for one in self._preemptions.values() if one.is_finished]
 
     def give_up(self, preemptions: Iterable[Preemption]) -> None:
-        """Wait no longer for victims that live on though their deletion was answered."""
+        """Stop waiting for victims that still run though their deletion was confirmed."""
         for preemption in preemptions:
             pod = preemption.pod
             if self._preemptions.get(pod.uid) is preemption and self.is_preempting(pod.uid):
@@ -199,7 +199,7 @@ class PreemptionExecutor:
                 self._activate([pod])
 
     def __len__(self) -> int:
-        """How many preemptions still have victims to delete."""
+        """The number of preemptions with victims left to delete."""
         return sum(not preemption.is_finished for preemption in self._preemptions.values())
 
     def _look(self, preemption: Preemption) -> None:
@@ -209,7 +209,7 @@ class PreemptionExecutor:
                 preemption.running.discard(uid)
 
     def _sweep(self) -> None:
-        """Forget preemptions nobody asked about any more: their pods are gone, or bound."""
+        """Drop preemptions whose preemptor is gone or bound."""
         for uid in list(self._preemptions):
             self.is_preempting(uid)
         self._sweep_at = max(SWEEP_AT_LEAST, 2 * len(self._preemptions))
@@ -217,7 +217,7 @@ class PreemptionExecutor:
     # -- the asynchronous half ------------------------------------------------------------------
 
     async def run(self) -> None:
-        """Carry out preemptions until cancelled; what is not finished then, nobody waits for."""
+        """Execute preemptions until cancelled; unfinished ones are dropped then."""
         try:
             async with asyncio.TaskGroup() as tasks:
                 while True:
@@ -234,7 +234,7 @@ class PreemptionExecutor:
         with self._unexpected_errors.contain("preemption", preemption.pod) as problem:
             await self._carry_out(preemption)
         if problem.text:
-            # The pod waits as others do: tried at once, it would meet the same fault.
+            # The pod is woken by events like any other: an immediate retry would fail again.
             preemption.is_finished = True
             self._forget(preemption)
 
@@ -250,7 +250,7 @@ class PreemptionExecutor:
             self._finish(preemption, False, began)
             return
         if not is_pending:
-            log.info("preemptor needs no room any more", extra={"pod": pod.key})
+            log.info("preemptor is no longer pending", extra={"pod": pod.key})
             self._forget(preemption)
             return
         self._clear_lower_nominations(pod, preemption.node_name)
@@ -258,7 +258,7 @@ class PreemptionExecutor:
         async with asyncio.TaskGroup() as tasks:
             evictions = [tasks.create_task(self._evict(preemption, one)) for one in others]
         is_success = all(eviction.result() for eviction in evictions)
-        # Nobody is evicted in vain: what could not be deleted may mean another choice.
+        # If another victim could not be deleted, the last is spared: the retry may choose anew.
         is_success = is_success and await self._evict(preemption, last)
         self._finish(preemption, is_success, began)
 
@@ -266,7 +266,7 @@ class PreemptionExecutor:
         preemption.is_finished = True
         if not is_success:
             self._forget(preemption)
-            # Otherwise it is woken by the disappearance of its victims.
+            # Otherwise the deletion events of its victims wake it.
             self._activate([preemption.pod])
         result = "success" if is_success else "error"
         seconds = self._clock.now() - began
@@ -274,12 +274,12 @@ class PreemptionExecutor:
         self._metrics.preemption_goroutines_execution.increment(result)
 
     def _forget(self, preemption: Preemption) -> None:
-        """Let nothing wait for a preemption that will not take place."""
+        """Drop a preemption that will not take place."""
         if self._preemptions.get(preemption.pod.uid) is preemption:
             del self._preemptions[preemption.pod.uid]
 
     def _clear_lower_nominations(self, pod: PodInfo, node_name: str) -> None:
-        """Less important pods that counted on this room must look for another.
+        """Clear nominations of lower priority to this node; those pods have to search again.
 
         kube-scheduler: getLowerPriorityNominatedPods, clearNominatedNodeName.
         """
@@ -289,10 +289,10 @@ class PreemptionExecutor:
                 self._status.set(other, DesiredStatus(nominated_node_name=""))
 
     async def _evict(self, preemption: Preemption, victim: PodInfo) -> bool:
-        """Make a victim go; False if that failed."""
+        """Evict one victim; False on failure."""
         is_in_memory = self._send_back(victim)
         if is_in_memory:
-            # It may be placed again, so whether the cache knows it says nothing.
+            # It may be placed again, so its presence in the cache means nothing.
             preemption.running.discard(victim.uid)
         else:
             try:
@@ -314,7 +314,7 @@ class PreemptionExecutor:
         return True
 
     def _send_back(self, victim: PodInfo) -> bool:
-        """Stop a victim that is not bound yet; its binding cycle gives the place back."""
+        """Cancel a victim that is not bound yet; its binding cycle releases the node."""
         waiting = self._waiting.get(victim.uid)
         if waiting is not None and waiting.preempt("preempted"):
             return True
@@ -328,12 +328,12 @@ class PreemptionExecutor:
         try:
             await self._client.delete_pod(victim.namespace, victim.name, victim.uid)
         except Conflict as problem:
-            # Another pod has the name now.
+            # The name belongs to another pod now.
             raise NotFound(problem.code, problem.reason, problem.message) from problem
 
 
 def disruption_patch(victim: PodInfo, message: str, wall_seconds: float) -> bytes | None:
-    """The strategic merge patch that tells a pod why it goes; ``None`` if it says so already."""
+    """Build the patch of the DisruptionTarget condition; ``None`` if the pod has it already."""
     conditions = victim.pod.status.conditions
     current = next((one for one in conditions if one.type == DISRUPTION_TARGET), None)
     said = (

@@ -1,10 +1,9 @@
-"""Pods that held up a scheduler, and for how long no scheduler tries them again.
+"""Pods during whose attempt a scheduler hung, and how long they are withheld from scheduling.
 
-A process that hangs cannot say anything any more but this: which pod it was at. It is written into
-the pod's PodScheduled condition (see ``watchdog``), because the next leader reads that anyway. The
-reason is the mark; the message carries, for people and for the next leader, how often it happened
-and until when the pod is left alone. Any other outcome overwrites the condition, and the mark is
-gone.
+A hung process can report only one thing: the pod it was working on. The watchdog writes it into the
+pod's PodScheduled condition (see ``watchdog``), which the next leader reads anyway. The condition's
+reason marks the pod; the message carries the number of hangs and the end of the quarantine, for
+people and for the next leader. Any other outcome overwrites the condition and ends the quarantine.
 """
 
 from __future__ import annotations
@@ -27,9 +26,9 @@ _MARK: Final = re.compile(r"\(hang (\d{1,9})\); not tried again before (\S+)$")
 
 
 def quarantine_seconds(pod: Pod, wall_seconds: float) -> float:
-    """How long a pod is still to be left alone; 0 for nearly every pod.
+    """Return the remaining quarantine of a pod; 0 for nearly every pod.
 
-    Wall clocks may disagree, so no mark counts for longer than the longest pause.
+    Wall clocks may disagree, so a mark is valid for the longest quarantine at most.
     """
     mark = _mark_of(pod)
     if mark is None:
@@ -38,9 +37,9 @@ def quarantine_seconds(pod: Pod, wall_seconds: float) -> float:
 
 
 def marking_patch(pod: PodInfo, activity: str, hung_seconds: float, wall_seconds: float) -> bytes:
-    """The strategic merge patch of a status that quarantines a pod, each time for twice as long.
+    """Build the status patch that quarantines a pod; the duration doubles with each hang.
 
-    It names the UID, so that a new pod of the same name is spared.
+    It includes the UID, so that a new pod of the same name is not affected.
     """
     known = _mark_of(pod.pod)
     hangs = 1 if known is None else known[0] + 1
@@ -66,7 +65,7 @@ def _condition_of(pod: Pod) -> PodCondition | None:
 
 
 def _mark_of(pod: Pod) -> tuple[int, float] | None:
-    """How often a pod held up a scheduler, and until when it is left alone."""
+    """Return the number of hangs and the end of the quarantine, if the pod is marked."""
     condition = _condition_of(pod)
     if condition is None or condition.reason != REASON or condition.status != "False":
         return None

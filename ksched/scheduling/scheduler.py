@@ -1,11 +1,11 @@
-"""The composition root: builds the parts, owns the tasks, and knows in which order to stop.
+"""The composition root: builds the parts, owns the tasks, and defines the order of shutdown.
 
 ::
 
     async with Scheduler(transport) as scheduler:
         ...                       # pods are being scheduled
 
-``watch`` keeps the cache warm and may run on every replica; ``schedule`` is the leader's work.
+``watch`` fills the cache and may run on every replica; ``schedule`` runs only on the leader.
 """
 
 from __future__ import annotations
@@ -86,10 +86,10 @@ DRAIN_SECONDS = 10.0
 class Scheduler:
     """A kube-scheduler on one API server.
 
-    ``registry`` adds out-of-tree plugins to the in-tree ones and to those of installed packages.
-    The same ``seed`` on the same events makes the same choices. A ``fence`` keeps back what only
-    a leader may write; Events are no decisions and pass. ``make_pipeline`` may bring one that
-    checks what plugins declare (``framework.runtime.declaration_checks``).
+    ``registry`` adds out-of-tree plugins to the in-tree ones and those of installed packages. The
+    same ``seed`` with the same events gives the same choices. A ``fence`` blocks writes that only a
+    leader may do; Events are not fenced. ``make_pipeline`` may provide a pipeline that verifies the
+    plugins' declarations (``framework.runtime.declaration_checks``).
     """
 
     def __init__(
@@ -112,7 +112,7 @@ class Scheduler:
         self.clock = clock or LoopClock()
         metrics = metrics or Metrics()
         self.unexpected_errors = UnexpectedErrors(metrics)
-        # What the network did must not change the choices: two generators.
+        # Two generators: timing of the network must not change the choices.
         network, choices = random.Random(seed), random.Random(seed)
 
         self.cache = SchedulerCache(self.clock.now, assume_ttl_seconds)
@@ -163,7 +163,7 @@ class Scheduler:
         self._end_of_holds: asyncio.TimerHandle | None = None
         self._tasks: anyio.abc.TaskGroup | None = None
 
-    # Each part is built when what it needs is there: ``__init__`` calls these in that order.
+    # Each part is built after those it depends on: ``__init__`` calls these in that order.
 
     def _make_preemption(
         self, pre_binding: PreBindingPods, activations: Activations, metrics: Metrics
@@ -311,15 +311,15 @@ class Scheduler:
 
     @property
     def is_synced(self) -> bool:
-        """Whether every watch has handed over a complete list."""
+        """Whether every watch has delivered a complete list."""
         return self.watches.is_synced
 
     async def wait_synced(self) -> None:
-        """Wait until every watch has handed over a complete list (WaitForHandlersSync)."""
+        """Wait until every watch has delivered a complete list (WaitForHandlersSync)."""
         await self.watches.wait_synced()
 
     async def schedule(self) -> None:
-        """Schedule pods until cancelled, or until ``drain`` was asked for and has finished."""
+        """Schedule pods until cancelled, or until a ``drain`` has finished."""
         await self.wait_synced()
         self.decisions.open()
         try:
@@ -359,10 +359,10 @@ class Scheduler:
             tasks.cancel_scope.cancel()
 
     def drain(self, deadline_seconds: float = DRAIN_SECONDS, *, held_seconds: float = 0.0) -> None:
-        """Start no new attempt, give running bindings a deadline, then let ``schedule`` end.
+        """Start no new attempts, let running bindings finish by a deadline, then end ``schedule``.
 
-        Pods held at Permit are waited for no longer than ``held_seconds``: what they wait for may
-        never come, and pods that are not scheduled any more may be what they wait for.
+        Pods held at Permit get at most ``held_seconds``: what they wait for may never come, or may
+        depend on pods that are no longer scheduled.
         """
         self._is_draining = True
         self.queue.close()
@@ -390,9 +390,9 @@ class Scheduler:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        """Drain, unless the block did; one that failed does not wait.
+        """Drain, unless the block did so; after an exception in the block, do not wait.
 
-        Its own exception comes out as it is.
+        The exception propagates unchanged.
         """
         assert self._tasks is not None
         if not self._is_draining:
@@ -429,7 +429,7 @@ class Scheduler:
             return
         waiting, latest = self.waiting.get(pod.uid), self.pending.get(pod.uid)
         if waiting is not None and (latest is None or latest.is_terminating):
-            # Deleted while an async plugin was asked, before there was a waiting pod to reject.
+            # Deleted while an async plugin ran, before there was a waiting pod to reject.
             waiting.reject("", REMOVED)
         if outcome.state.pods_to_activate:
             self.queue.activate(outcome.state.pods_to_activate.values())
@@ -487,7 +487,7 @@ class Scheduler:
             await self._in_slices(self.queue.flush_unschedulable_leftover)
 
     async def _in_slices(self, flush: Callable[[], bool]) -> None:
-        while flush():  # noqa: ASYNC110 - gives way between slices
+        while flush():  # noqa: ASYNC110 - yields between slices
             await asyncio.sleep(0)
 
     async def _expire_assumed(self) -> None:

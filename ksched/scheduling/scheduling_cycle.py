@@ -1,7 +1,7 @@
-"""The scheduling cycle: from a popped pod to a node it is assumed on, or the reasons against it.
+"""The scheduling cycle: from a popped pod to the node it is assumed on, or the reasons against.
 
-Serialized: the next pod's cycle begins when this one has decided. It awaits only plugins that are
-async, extenders, and per-node plugins over many nodes; the snapshot does not change meanwhile.
+Serialized: the next pod's cycle begins after this one has decided. It awaits only async plugins,
+extenders, and per-node plugins over many nodes; the snapshot does not change meanwhile.
 """
 
 from __future__ import annotations
@@ -27,7 +27,6 @@ from ksched.framework.diagnosis import (
     count_reasons,
     rejectors,
 )
-from ksched.framework.foreign import is_text
 from ksched.framework.interface import PostFilterResult
 from ksched.framework.queued_pod import QueuedPodInfo
 from ksched.framework.runtime.filter_columns import Rows
@@ -47,28 +46,29 @@ from ksched.framework.status import (
     unresolvable,
     unschedulable,
 )
+from ksched.framework.untrusted_values import is_text
 from ksched.queue.nominator import ExpectedPods, Nominator
 from ksched.unexpected_errors import UnexpectedErrors
 
 log = logging.getLogger(__name__)
 
 SNAPSHOT_SLICE = 500
-"""How many changed nodes are published before the event loop gets its turn: about 10 ms of work."""
+"""How many changed nodes are published before yielding to the event loop: about 10 ms of work."""
 
 BLIND_DRAWS = 2
-"""How often any node is drawn in the hope that it is one of the best. Where many are, this is
-quicker than listing them, and as even."""
+"""Random draws before the rows with the highest score are listed: where many share it, a draw
+usually hits one, which is quicker and equally uniform."""
 
 
 class Placed(Struct, frozen=True):
-    """A pod assumed and reserved on a node; its binding cycle is next.
+    """A pod assumed and reserved on a node; its binding cycle follows.
 
     kube-scheduler: ScheduleResult.
     """
 
     queued: QueuedPodInfo
     pod: PodInfo
-    """The pod as it looks on the node."""
+    """The pod as assigned to the node."""
     node_name: str
     profile: Profile
     state: CycleState
@@ -77,9 +77,9 @@ class Placed(Struct, frozen=True):
 
 
 class Rejected(Struct, frozen=True):
-    """An attempt that failed.
+    """A failed attempt.
 
-    ``nominated_node_name`` of ``None`` leaves the pod's nomination alone, "" ends it.
+    ``nominated_node_name`` of ``None`` leaves the nomination unchanged, "" clears it.
     """
 
     queued: QueuedPodInfo
@@ -94,7 +94,7 @@ class Rejected(Struct, frozen=True):
 
 
 class SchedulingCycle:
-    """Decides for one pod at a time, on what the cache knows."""
+    """Schedules one pod at a time on the cache's snapshot."""
 
     def __init__(
         self,
@@ -117,10 +117,10 @@ class SchedulingCycle:
         self._unexpected_errors = unexpected_errors
         self._extenders = extenders
         self.is_running = False
-        """Whether a decision is being made; what it looks at must not change meanwhile."""
+        """Whether a cycle is in progress; the state it reads must not change meanwhile."""
 
     async def run(self, queued: QueuedPodInfo) -> Placed | Rejected:
-        """Place a pod or say why not; the cache and the plugins' books are left consistent.
+        """Place a pod or return the reasons; cache and Reserve plugins are left consistent.
 
         kube-scheduler: schedulingCycle, schedulingAlgorithm, schedulePod.
         """
@@ -142,8 +142,8 @@ class SchedulingCycle:
             return Rejected(queued, profile, failed.status)
         except ExtenderError as problem:
             return Rejected(queued, profile, failed_extender(problem))
-        except Exception as problem:  # noqa: BLE001 - told
-            text = self._unexpected_errors.tell("attempt", queued.key, problem)
+        except Exception as problem:  # noqa: BLE001 - reported
+            text = self._unexpected_errors.report("attempt", queued.key, problem)
             profile.metrics.end(Code.ERROR)
             return Rejected(queued, profile, error(text))
         finally:
@@ -165,7 +165,7 @@ class SchedulingCycle:
         if not status.is_success:
             return self._rejected_by_pre_filter(status, narrowing)
         nominated = self._nominated_rows(pod)
-        # The nomination may be newer than what the API server says of the pod.
+        # The local nomination may be newer than the pod's status.
         name = self._nominator.node_of(pod.uid) or pod.pod.status.nominated_node_name
         if name:
             fit = await self._on_nominated_node(profile, state, pod, name, nominated)
@@ -181,7 +181,7 @@ class SchedulingCycle:
             fit = await self._extenders.filter(pod, fit, snapshot)
         if fit.diagnosis is None:
             return fit
-        # Nodes that were not even looked at wait for the plugins that ruled them out.
+        # Nodes excluded by PreFilter wait for events of the plugins that excluded them.
         plugins = fit.diagnosis.unschedulable_plugins.union(narrowing)
         return replace(fit.diagnosis, unschedulable_plugins=plugins) if narrowing else fit.diagnosis
 
@@ -192,7 +192,7 @@ class SchedulingCycle:
         narrowing: list[str],
         nominated: Mapping[int, ExpectedPods],
     ) -> Search:
-        """Where to look, after PreFilter."""
+        """Return the search space after PreFilter."""
         snapshot = self._cache.snapshot
         if names is not None:
             rows = snapshot.table.rows
@@ -210,7 +210,7 @@ class SchedulingCycle:
         return Search(nominated=nominated, limit=limit, start=start)
 
     def _rejected_by_pre_filter(self, status: Status, narrowing: list[str]) -> Diagnosis:
-        """All nodes get the status; upstream prints it once instead of counting."""
+        """All nodes get the status; kube-scheduler prints it once instead of counting."""
         unschedulable_plugins, pending = rejectors([status])
         return Diagnosis(
             num_all_nodes=len(self._cache.snapshot),
@@ -221,7 +221,7 @@ class SchedulingCycle:
         )
 
     def _nominated_rows(self, pod: PodInfo) -> dict[int, ExpectedPods]:
-        """Rows where pods at least as important are expected, with those pods."""
+        """Rows with nominated pods of at least this priority, with those pods."""
         if not len(self._nominator):
             return {}
         expected = self._nominator.expected_with(pod)
@@ -236,7 +236,7 @@ class SchedulingCycle:
         name: str,
         nominated: Mapping[int, ExpectedPods],
     ) -> Feasibility | None:
-        """Try the node the pod was nominated to; if it fits, no other node is looked at.
+        """Filter the nominated node alone; if it fits, no other node is tried.
 
         kube-scheduler: evaluateNominatedNode.
         """
@@ -251,7 +251,7 @@ class SchedulingCycle:
             fit = await self._extenders.filter(pod, fit, self._cache.snapshot)
         except ExtenderError as problem:
             log.warning(
-                "nominated node not judged",
+                "nominated node not evaluated",
                 extra={"pod": pod.key, "node": name, "err": str(problem)},
             )
             return None
@@ -278,10 +278,10 @@ class SchedulingCycle:
     async def run_post_filter(
         self, profile: Profile, state: CycleState, queued: QueuedPodInfo, diagnosis: Diagnosis
     ) -> Rejected:
-        """Give PostFilter plugins a chance to make room.
+        """Run PostFilter plugins, which may make the pod schedulable (preemption).
 
-        They are asked until one succeeds, fails, or says that nothing will help. What they say is
-        added to the diagnosis: the pod fits nowhere in any case.
+        They run until one returns success, an error, or UnschedulableAndUnresolvable. Their
+        messages are added to the diagnosis: the current attempt fails in any case.
 
         kube-scheduler: RunPostFilterPlugins.
         """
@@ -325,7 +325,7 @@ class SchedulingCycle:
         """kube-scheduler: assumeAndReserve."""
         pod = queued.pod.on_node(node_name)
         if self._cache.get_pod(pod.uid) is not None:
-            # Somebody else bound it while an async plugin was asked.
+            # Another client bound it while an async plugin ran.
             known = f"pod {pod.uid}({pod.key}) is in the cache, so can't be assumed"
             return Rejected(queued, profile, error(known))
         self._cache.assume_pod(pod)
@@ -356,7 +356,7 @@ class SchedulingCycle:
         return status
 
     def _permit(self, placed: Placed) -> Status:
-        """Ask the Permit plugins; with WAIT the pod is held, and async ones are being asked.
+        """Run Permit plugins; on WAIT the pod is held while async ones are still running.
 
         kube-scheduler: prepareForBindingCycle.
         """
@@ -373,9 +373,9 @@ class SchedulingCycle:
 
 
 def unreserve_and_forget(cache: SchedulerCache, placed: Placed) -> None:
-    """Take a place back, in the plugins' books and in the cache."""
+    """Undo Reserve in the plugins and the assumption in the cache."""
     run_unreserve(placed.profile.framework, placed.state, placed.pod, placed.node_name)
-    # Not assumed any more: deleted, confirmed by the watch, or placed anew by another attempt.
+    # Otherwise it was deleted, confirmed by the watch, or placed by a later attempt.
     if cache.is_assumed(placed.pod.uid) and cache.get_pod(placed.pod.uid) is placed.pod:
         cache.forget_pod(placed.pod)
 
@@ -383,7 +383,7 @@ def unreserve_and_forget(cache: SchedulerCache, placed: Placed) -> None:
 async def _ask_post_filter(
     hook: Hook, state: CycleState, pod: PodInfo, diagnosis: Diagnosis
 ) -> tuple[Status, str | None]:
-    """One plugin's answer; that it broke is an answer too, since the pod's fate is decided.
+    """Run one plugin; a failure becomes its result, since the attempt has failed already.
 
     kube-scheduler: runPostFilterPlugin.
     """
@@ -400,7 +400,7 @@ async def _ask_post_filter(
 
 
 def one_node_diagnosis(status: Status) -> Diagnosis | None:
-    """How a rejection after a node was chosen reads: that one node said no."""
+    """The diagnosis of a rejection after a node was selected: one node, one status."""
     if not status.is_rejected:
         return None
     unschedulable_plugins, pending = rejectors([status])
@@ -413,8 +413,8 @@ def one_node_diagnosis(status: Status) -> Diagnosis | None:
 
 
 def select_host(rows: Rows | None, totals: Scores, rng: random.Random) -> int:
-    """The row of the highest total; ties are broken evenly at random."""
-    # NumPy finds the place of the highest quicker than the highest itself.
+    """Return the row with the highest total; ties are broken uniformly at random."""
+    # NumPy's argmax is quicker than its max.
     item, count, draw = totals.item, len(totals), rng.random
     highest = item(totals.argmax())
     for _ in range(BLIND_DRAWS):
@@ -428,9 +428,9 @@ def select_host(rows: Rows | None, totals: Scores, rng: random.Random) -> int:
 
 
 def num_feasible_nodes_to_find(percentage: int, nodes: int) -> int:
-    """How many feasible nodes are enough (schedule_one.go: numFeasibleNodesToFind, v1.36).
+    """How many feasible nodes end the search (schedule_one.go: numFeasibleNodesToFind, v1.36).
 
-    A percentage of 0 means all nodes: looking at them is cheap here, and places better.
+    A percentage of 0 means all nodes: evaluating all is cheap here and gives better placements.
     """
     if nodes < 100 or percentage == 0 or percentage >= 100:
         return nodes

@@ -1,4 +1,4 @@
-"""Memory is given back: what is kept between cycles and is not used any more goes."""
+"""Periodic eviction of state cached between cycles that is no longer used."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from ksched.framework.runtime.profiles import Profile
 from ksched.scheduling.scheduling_cycle import SchedulingCycle
 
 SWEEP_SECONDS = 20.0
-"""What was not used between two sweeps goes with the second."""
+"""State unused since the previous sweep is evicted."""
 
 _RETRY_SECONDS = 1.0
 
 
 class Sweeper:
-    """Lets go of templates, counters, columns and logs that the last pods do not need any more.
+    """Evicts templates, counters, columns and logs that no recent pod used.
 
-    Whatever is kept for a template, a term or a label holds for every pod to come, so it is not
-    dropped with the last pod that needed it: the next may be on its way. Nor is it kept until the
-    room is needed, because then a tenant could fill it once and for all.
+    State cached for a template, term or label is valid for later pods too, so it is not dropped
+    with the last pod that used it: a similar pod may follow. Nor does it stay until a limit is
+    reached, because one tenant could then fill the caches for good.
     """
 
     def __init__(
@@ -40,7 +40,7 @@ class Sweeper:
         self._trim = _malloc_trim()
 
     async def run(self) -> None:
-        """Sweep until cancelled, never while a cycle waits for something."""
+        """Sweep until cancelled, never during a cycle."""
         while True:
             await self._clock.sleep(SWEEP_SECONDS)
             while self._cycle.is_running:
@@ -48,7 +48,7 @@ class Sweeper:
             self.sweep()
 
     def sweep(self) -> None:
-        # A quiet cluster has no cycles; the snapshot would keep pods that are long gone.
+        # Without cycles the snapshot would retain pods that are long gone.
         self._cache.update_snapshot().table.sweep()
         for profile in self._profiles:
             profile.pipeline.sweep()
@@ -56,7 +56,7 @@ class Sweeper:
 
 
 def _malloc_trim() -> Callable[[], object]:
-    """The C library's way to give free pages back to the system, where it has one."""
+    """Return the C library's function that releases free pages, or a no-op."""
     try:
         trim = ctypes.CDLL(ctypes.util.find_library("c")).malloc_trim
     except (AttributeError, OSError):

@@ -1,4 +1,4 @@
-"""All watches of one scheduler: a reflector for each kind, and one history for all of them."""
+"""All watches of one scheduler: a reflector per kind, with one shared API server history."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ log = logging.getLogger(__name__)
 
 
 class OneByOne(Generic[T]):
-    """Passes changes on; what goes wrong with one object concerns no other."""
+    """Forwards changes; an exception while handling one object does not affect others."""
 
     def __init__(self, kind: str, handler: Handler[T], unexpected_errors: UnexpectedErrors) -> None:
         self._activity = f"watch {kind}"
@@ -35,27 +35,27 @@ class OneByOne(Generic[T]):
     def added(self, obj: T) -> None:
         try:
             self._handler.added(obj)
-        except Exception as problem:  # noqa: BLE001 - told
-            self._unexpected_errors.tell(self._activity, obj.metadata.key, problem)
+        except Exception as problem:  # noqa: BLE001 - reported
+            self._unexpected_errors.report(self._activity, obj.metadata.key, problem)
 
     def modified(self, old: T, new: T) -> None:
         try:
             self._handler.modified(old, new)
-        except Exception as problem:  # noqa: BLE001 - told
-            self._unexpected_errors.tell(self._activity, new.metadata.key, problem)
+        except Exception as problem:  # noqa: BLE001 - reported
+            self._unexpected_errors.report(self._activity, new.metadata.key, problem)
 
     def deleted(self, obj: T) -> None:
         try:
             self._handler.deleted(obj)
-        except Exception as problem:  # noqa: BLE001 - told
-            self._unexpected_errors.tell(self._activity, obj.metadata.key, problem)
+        except Exception as problem:  # noqa: BLE001 - reported
+            self._unexpected_errors.report(self._activity, obj.metadata.key, problem)
 
 
 class Watches:
-    """Lists and watches every kind that was added.
+    """Lists and watches every registered kind.
 
-    ``on_history_lost`` is called before everything is listed again, when the API server turns out
-    to have lost its data or to be restored from an older copy: what it answered may be untrue.
+    ``on_history_lost`` is called before everything is relisted because the API server lost its data
+    or was restored from a backup: its earlier responses may no longer hold.
     """
 
     def __init__(
@@ -83,7 +83,7 @@ class Watches:
         *,
         may_be_absent: bool = False,
     ) -> Reflector[T]:
-        """Watch one more kind, once ``run`` is called.
+        """Register a kind, watched once ``run`` is called.
 
         A kind that ``may_be_absent`` has no objects while the API server does not serve it.
         """
@@ -111,7 +111,7 @@ class Watches:
 
     @property
     def is_synced(self) -> bool:
-        """Whether every kind has handed over a complete list."""
+        """Whether every kind has delivered a complete list."""
         return all(reflector.synced for reflector in self._reflectors)
 
     async def wait_synced(self) -> None:
@@ -119,8 +119,8 @@ class Watches:
             await reflector.wait_synced()
 
     def relist(self) -> None:
-        """List everything again: the API server's history is not the one that was watched."""
-        log.warning("API server has another history than was watched, listing everything again")
+        """Relist everything: the API server's history differs from the one that was watched."""
+        log.warning("API server's history differs from the one watched, relisting everything")
         self._on_history_lost()
         for reflector in self._reflectors:
             reflector.relist()

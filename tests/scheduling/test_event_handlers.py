@@ -283,7 +283,7 @@ async def test_a_pod_that_makes_no_sense_is_ignored_and_said_once(
     scheduler.pods.added(strange.obj())
     assert place(scheduler, strange) is Place.ABSENT
     [record] = caplog.records
-    assert record.getMessage() == "pod cannot be understood"
+    assert record.getMessage() == "pod is invalid"
     assert record.__dict__["pod"] == "default/strange"
 
 
@@ -302,7 +302,7 @@ async def test_a_node_that_makes_no_sense_is_not_used_until_it_does(
     strange, good = make_node("n1").capacity(cpu="lots").obj(), make_node("n1").obj()
     scheduler.nodes.added(strange)
     assert scheduler.cache.get_node("n1") is None
-    assert [record.getMessage() for record in caplog.records] == ["node cannot be understood"]
+    assert [record.getMessage() for record in caplog.records] == ["node is invalid"]
     scheduler.nodes.modified(strange, good)
     assert scheduler.cache.get_node("n1") is not None
     scheduler.nodes.deleted(good)

@@ -1,6 +1,6 @@
 """Plugins that break what lies beside an attempt: dry runs, events, the queue, the start.
 
-Covers ``ksched.framework.foreign`` too.
+Covers ``ksched.framework.untrusted_values`` too.
 """
 
 from __future__ import annotations

@@ -19,12 +19,12 @@ from ksched.cache.pod_info import PodInfo
 from ksched.cache.snapshot import Snapshot
 from ksched.framework.cycle_state import CycleState
 from ksched.framework.depends_on import Scope
-from ksched.framework.foreign import told
 from ksched.framework.runtime.codes import CodeBook, Codes
 from ksched.framework.runtime.filter_columns import FilterEntry, Work
 from ksched.framework.runtime.framework import Framework
 from ksched.framework.runtime.guard import Hook, PluginFailure
 from ksched.framework.status import SUCCESS, Code, Status
+from ksched.framework.untrusted_values import safe_error_text
 from ksched.framework.verdicts import Verdicts
 from ksched.queue.nominator import ExpectedPods
 
@@ -211,7 +211,7 @@ def _clone(state: CycleState) -> CycleState:
     except Exception as problem:
         # Which plugin it belongs to is in the traceback only: keys are the plugins' own.
         log.exception("cycle state cannot be copied")
-        text = f"copying the cycle state: {told(problem)}"
+        text = f"copying the cycle state: {safe_error_text(problem)}"
         raise PluginFailure(Status(Code.ERROR, (text,))) from problem
 
 

@@ -9,13 +9,13 @@ from ksched.configuration.expansion import PluginWeight, expand_profile, plugin_
 from ksched.configuration.model import Profile
 from ksched.errors import ConfigError
 from ksched.framework.depends_on import FilterDependsOn, ScoreDependsOn
-from ksched.framework.foreign import told
 from ksched.framework.handle import Handle, PluginFactory
 from ksched.framework.runtime.filter_columns import FilterEntry
 from ksched.framework.runtime.guard import Hook
 from ksched.framework.runtime.plugin_contract import find_problems, implementation
 from ksched.framework.runtime.registry import Registry
 from ksched.framework.runtime.score_columns import ScoreEntry
+from ksched.framework.untrusted_values import safe_error_text
 
 log = logging.getLogger(__name__)
 
@@ -156,7 +156,7 @@ def build_plugin(name: str, factory: PluginFactory, args: Any, handle: Handle) -
         problems = [f'initializing plugin "{name}": {problem}']
     except Exception as problem:
         log.exception("plugin cannot be built", extra={"plugin": name})
-        problems = [f'initializing plugin "{name}": {told(problem)}']
+        problems = [f'initializing plugin "{name}": {safe_error_text(problem)}']
     if problems:
         raise ConfigError(problems)
     return plugin

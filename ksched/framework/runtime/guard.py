@@ -1,14 +1,14 @@
-"""A plugin that breaks fails its pod's attempt, nothing else.
+"""Containment of plugin failures: a plugin that raises fails its pod's attempt, nothing else.
 
-Where foreign code is called everything is caught: here during attempts, in ``registry`` when a
-package is loaded, in ``queue.pre_enqueue`` and ``queue.hints`` outside of attempts. Faults of our
-own that concern one object are contained by ``unexpected_errors``. The last resort is
-``commands.run``, which logs what ends the process.
+Every exception is caught where code outside this project is called: here during attempts, in
+``registry`` when a package is loaded, in ``queue.pre_enqueue`` and ``queue.hints`` outside of
+attempts. Bugs of our own that concern one object are contained by ``unexpected_errors``. The last
+resort is ``commands.run``, which logs the exception that ends the process.
 
-Everything is more than ``Exception``: a synchronous method cannot be cancelled, and ending the
-process is not its business, so its CancelledError, SystemExit or GeneratorExit is a fault like any
-other (``framework.foreign``). What a method returned is checked where it is taken over; whatever
-cannot even be looked at without an exception is ``unusable``.
+This includes more than ``Exception``: a synchronous method cannot be cancelled and must not end the
+process, so CancelledError, SystemExit or GeneratorExit from one is a failure like any other
+(``framework.untrusted_values``). Return values are checked by the caller; one that raises when it
+is read is ``unusable``.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from types import TracebackType
 from typing import Any
 
 from ksched.errors import KschedError, TookTooLong
-from ksched.framework.foreign import is_interrupt, is_text, shown, told
 from ksched.framework.status import SUCCESS, Code, Status
+from ksched.framework.untrusted_values import is_interrupt, is_text, safe_error_text, safe_repr
 from ksched.redaction import redact_text
 
 log = logging.getLogger(__name__)
@@ -152,7 +152,7 @@ class Hook:
         if isinstance(problem, TookTooLong):
             return PluginFailure(Status(Code.UNSCHEDULABLE, (str(problem),), self.plugin))
         # It goes to the pod's condition and its events, where tenants read it.
-        text = redact_text(told(problem))
+        text = redact_text(safe_error_text(problem))
         self.complain(text, problem)
         return failure(self.plugin, self.activity, text)
 
@@ -171,13 +171,13 @@ class Hook:
         """What to raise when a method returns something outside its contract."""
         if inspect.iscoroutine(got):
             got.close()
-        return failure(self.plugin, self.activity, f"returned {shown(got)}, wanted {wanted}")
+        return failure(self.plugin, self.activity, f"returned {safe_repr(got)}, wanted {wanted}")
 
     def unusable(self, got: object, wanted: str, problem: BaseException) -> PluginFailure:
         """The same, where looking at what was returned raised ``problem``."""
-        text = redact_text(told(problem))
+        text = redact_text(safe_error_text(problem))
         self.complain(text, problem)
-        text = f"returned {shown(got)} ({text}), wanted {wanted}"
+        text = f"returned {safe_repr(got)} ({text}), wanted {wanted}"
         return failure(self.plugin, self.activity, text)
 
     def differ(self, one: object, other: object) -> bool:

@@ -11,8 +11,8 @@ from importlib.metadata import Distribution, EntryPoint, PackageNotFoundError, d
 from typing import Any, Final, NamedTuple
 
 from ksched.errors import ConfigError
-from ksched.framework.foreign import is_interrupt, told
 from ksched.framework.handle import Handle, PluginFactory
+from ksched.framework.untrusted_values import is_interrupt, safe_error_text
 
 ENTRY_POINT_GROUP: Final = "ksched.plugins"
 _FILE: Final = "entry_points.txt"
@@ -53,7 +53,7 @@ class InstalledPlugin:
         except BaseException as problem:
             if is_interrupt(problem):
                 raise
-            text = f"{first.target} of {first} cannot be imported: {told(problem)}"
+            text = f"{first.target} of {first} cannot be imported: {safe_error_text(problem)}"
             raise ConfigError([text]) from problem
         return factory
 
@@ -85,8 +85,8 @@ def _offers(distribution: Distribution, package: str) -> Iterator[Offer]:
         version = str(distribution.metadata["Version"] or "")
         points = distribution.entry_points.select(group=ENTRY_POINT_GROUP)
         yield from (Offer(point.name, package, version, point.value) for point in points)
-    except Exception as problem:  # noqa: BLE001 - told
-        yield Offer("", package, "", "", f"{_FILE} cannot be read: {told(problem)}")
+    except Exception as problem:  # noqa: BLE001 - reported
+        yield Offer("", package, "", "", f"{_FILE} cannot be read: {safe_error_text(problem)}")
 
 
 def _name(distribution: Distribution) -> str:

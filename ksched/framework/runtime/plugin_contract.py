@@ -12,8 +12,8 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final
 
 from ksched.framework.depends_on import CACHED_SCOPES, FilterDependsOn, Scope, ScoreDependsOn
-from ksched.framework.foreign import shown
 from ksched.framework.runtime.guard import DEFAULT_PERMIT_CONCURRENCY, DEFAULT_TIMEOUT_SECONDS
+from ksched.framework.untrusted_values import safe_repr
 
 METHODS: Final[Mapping[str, tuple[str, ...]]] = {
     "preEnqueue": ("pre_enqueue",),
@@ -98,11 +98,11 @@ def find_problems(name: str, plugin: Any) -> Iterator[str]:
     """What would make a plugin fail, or be silently ignored, from the first pod on."""
     own = getattr(plugin, "name", None)
     if not (isinstance(own, str) and own == name):
-        yield f"its name must be the one it is registered under, got {shown(own)}"
+        yield f"its name must be the one it is registered under, got {safe_repr(own)}"
     for method in sorted(ALL_METHODS):
         found = getattr(plugin, method, _nothing)
         if not callable(found):
-            yield f"{method} must be a method, got {shown(found)}"
+            yield f"{method} must be a method, got {safe_repr(found)}"
         elif method in SYNCHRONOUS and _is_async(found):
             yield f"{method} must not be async"
     if hasattr(plugin, "reserve") and not hasattr(plugin, "unreserve"):
@@ -130,18 +130,18 @@ def _problems_of_declaration(
     attribute: str, declared: object, kind: type[FilterDependsOn | ScoreDependsOn]
 ) -> Iterator[str]:
     if not isinstance(declared, kind):
-        yield f"{attribute} must be a {kind.__name__}, got {shown(declared)}"
+        yield f"{attribute} must be a {kind.__name__}, got {safe_repr(declared)}"
         return
     fields = {field: getattr(declared, field) for field in declared.__struct_fields__}
     scope, reads = fields.pop("scope"), fields.pop("reads_inter_pod_fields")
     if not isinstance(scope, Scope):
-        yield f"{attribute}: scope must be a Scope, got {shown(scope)}"
+        yield f"{attribute}: scope must be a Scope, got {safe_repr(scope)}"
         return
     if not isinstance(reads, bool):
-        yield f"{attribute}: reads_inter_pod_fields must be a bool, got {shown(reads)}"
+        yield f"{attribute}: reads_inter_pod_fields must be a bool, got {safe_repr(reads)}"
     for field, method in fields.items():
         if method is not None and not callable(method):
-            yield f"{attribute}: {field} must be a method, got {shown(method)}"
+            yield f"{attribute}: {field} must be a method, got {safe_repr(method)}"
         elif _is_async(method):
             yield f"{attribute}: {field} must not be async"
     for contradiction in _contradictions(declared):

@@ -18,7 +18,6 @@ from ksched.clock import Clock
 from ksched.configuration.model import SchedulerConfiguration
 from ksched.errors import ConfigError
 from ksched.framework.cycle_state import CycleState
-from ksched.framework.foreign import is_text, shown
 from ksched.framework.handle import EventRecorder, PodClient
 from ksched.framework.runtime.dry_run_filters import DryRunFilters, ResourceFilters
 from ksched.framework.runtime.framework import Framework
@@ -28,6 +27,7 @@ from ksched.framework.runtime.profile_metrics import ProfileMetrics
 from ksched.framework.runtime.registry import Registry
 from ksched.framework.runtime.waiting_pods import WaitingPod, WaitingPods
 from ksched.framework.status import SUCCESS, Status
+from ksched.framework.untrusted_values import is_text, safe_repr
 from ksched.framework.victims import SupportsPreemption, Victims
 from ksched.metrics import Metrics
 from ksched.queue.nominator import Nominator
@@ -165,7 +165,7 @@ class FrameworkHandle:
 
     def preempt(self, pod: PodInfo, node_name: str, victims: Sequence[PodInfo]) -> None:
         if not all(isinstance(one, PodInfo) for one in (pod, *victims)) or not is_text(node_name):
-            got = f"{shown(pod)}, {shown(node_name)}, {shown(victims)}"
+            got = f"{safe_repr(pod)}, {safe_repr(node_name)}, {safe_repr(victims)}"
             raise TypeError(f"preempt: got {got}, wanted a pod, a node's name and pods")
         self._preemptor.preempt(pod, node_name, victims, self.profile_name, self.recorder)
 

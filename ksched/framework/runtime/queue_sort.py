@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from ksched.framework.foreign import is_interrupt
 from ksched.framework.queued_pod import QueuedPodInfo
 from ksched.framework.runtime.guard import Hook, PluginFailure
+from ksched.framework.untrusted_values import is_interrupt
 
 _PLAIN = (int, float, str, bytes)
 """Types whose values can always be compared with each other."""

@@ -10,8 +10,8 @@ from enum import StrEnum
 from typing import NamedTuple, Protocol
 
 from ksched.cache.pod_info import PodInfo
-from ksched.framework.foreign import is_text, shown
 from ksched.framework.status import SUCCESS, Code, Status, unschedulable
+from ksched.framework.untrusted_values import is_text, safe_repr
 
 MAX_WAIT_SECONDS = 15 * 60.0
 CANCEL_SECONDS = 1.0
@@ -98,7 +98,7 @@ class WaitingPod:
 
     def reject(self, plugin: str, message: str) -> None:
         # Plugins call this, also outside of any call of theirs that could be blamed.
-        text, name = (one if is_text(one) else shown(one) for one in (message, plugin))
+        text, name = (one if is_text(one) else safe_repr(one) for one in (message, plugin))
         self.settle(unschedulable(text).by(name))
 
     def preempt(self, message: str) -> bool:

@@ -1,6 +1,6 @@
-"""What foreign code raised or returned, told in words that are safe to print and to send.
+"""Text of values and exceptions from code outside this project, safe to print and to send.
 
-Does not belong here: what is done about it (see ``runtime.guard``).
+Does not belong here: handling of the failure (see ``runtime.guard``).
 """
 
 from __future__ import annotations
@@ -9,29 +9,29 @@ import reprlib
 import signal
 from typing import Final
 
-SHOWN_LENGTH: Final = 100
-TOLD_LENGTH: Final = 1000
+REPR_LENGTH: Final = 100
+ERROR_LENGTH: Final = 1000
 """How much of an exception's text goes into a pod's condition."""
 
 _repr = reprlib.Repr()
-_repr.maxstring = _repr.maxother = _repr.maxlong = SHOWN_LENGTH
+_repr.maxstring = _repr.maxother = _repr.maxlong = REPR_LENGTH
 
 
-def shown(got: object) -> str:
-    """A value as a developer would read it, cut short; also one that cannot be printed."""
+def safe_repr(got: object) -> str:
+    """Return a bounded ``repr``; never raises, even if the object's own ``__repr__`` does."""
     try:
-        return _as_text(_repr.repr(got)[:SHOWN_LENGTH])
+        return _as_text(_repr.repr(got)[:REPR_LENGTH])
     except BaseException as problem:
         if is_interrupt(problem):
             raise
         return f"<{type(got).__name__}>"
 
 
-def told(problem: BaseException) -> str:
-    """An exception as type and text, cut short; also one whose text cannot be had."""
+def safe_error_text(problem: BaseException) -> str:
+    """Return type and text of an exception, bounded; never raises, even if ``str`` does."""
     name = type(problem).__name__
     try:
-        return f"{name}: {_as_text(str(problem)[:TOLD_LENGTH])}"
+        return f"{name}: {_as_text(str(problem)[:ERROR_LENGTH])}"
     except BaseException as another:
         if is_interrupt(another):
             raise
@@ -39,7 +39,7 @@ def told(problem: BaseException) -> str:
 
 
 def is_text(value: object) -> bool:
-    """Whether a value is a string that can be sent; half a surrogate pair cannot."""
+    """Whether a value is a string that can be encoded; a lone surrogate cannot."""
     if not isinstance(value, str):
         return False
     if value.isascii():
@@ -52,9 +52,9 @@ def is_text(value: object) -> bool:
 
 
 def is_interrupt(problem: BaseException) -> bool:
-    """Whether an exception is the user's Ctrl-C and not the doing of whom it was raised in.
+    """Whether an exception is the user's Ctrl-C rather than raised by the called code.
 
-    A program that handles the signal itself, as ``ksched run`` does, never sees it as an exception.
+    A program that handles SIGINT itself, as ``ksched run`` does, never gets it as an exception.
     """
     return (
         isinstance(problem, KeyboardInterrupt)
