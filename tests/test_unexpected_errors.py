@@ -306,7 +306,7 @@ def test_a_node_that_cannot_be_published_is_set_apart(
     cache.add_pod(cache.pod_info(VICTIM.node("victim").obj()))
     cache.update_snapshot()
     assert len(calls) == 1, "its object is the same"
-    assert tracebacks(caplog) == ["node set apart, it cannot be published"]
+    assert tracebacks(caplog) == ["node excluded, it cannot be published"]
 
     monkeypatch.undo()
     without = NodeTable.of([info.clone() for info in table.infos], table.axis)

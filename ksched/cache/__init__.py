@@ -1,5 +1,5 @@
-"""What the cluster looks like: nodes, the pods on them, assumed pods included.
+"""Cluster state: nodes and the pods on them, assumed pods included.
 
-``SchedulerCache`` is the single writer of these facts; a ``Snapshot`` is what one scheduling cycle
-sees of them. Does not belong here: pending pods (the queue's), verdicts (the framework's), I/O.
+``SchedulerCache`` is the single writer; a ``Snapshot`` is the view of one scheduling cycle. Does
+not belong here: pending pods (queue), verdicts (framework), I/O.
 """

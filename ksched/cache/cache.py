@@ -1,4 +1,4 @@
-"""The single writer of what runs where."""
+"""The single writer of nodes and of assigned and assumed pods."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from ksched.errors import InvariantBroken
 log = logging.getLogger(__name__)
 
 
-# How much of a published node is out of date: pod objects that count as those before, which pods
-# there are, the node itself. Plain numbers, because members of an enumeration compare slowly.
+# What of a published node is stale: only pod objects that count the same, the set of its pods, or
+# the node object. Plain integers, because members of an enumeration compare slowly.
 _OBJECTS, _PODS, _NODE = 0, 1, 2
 
 
 class CacheStatistics(Struct, frozen=True):
-    """Sizes, for metrics and tests; ``nodes`` includes ghosts as upstream's metric does."""
+    """Sizes, for metrics and tests; ``nodes`` includes ghosts as kube-scheduler's metric does."""
 
     nodes: int
     pods: int
@@ -35,9 +35,9 @@ class CacheStatistics(Struct, frozen=True):
 
 
 class SchedulerCache:
-    """Nodes, the pods on them and the pods assumed to be; publishes them to one snapshot.
+    """Nodes with their assigned and assumed pods; publishes them to one snapshot.
 
-    ``assume_ttl_seconds`` of 0 never gives up an assumed pod: the watch or ``forget_pod`` decides.
+    With ``assume_ttl_seconds`` of 0 assumed pods never expire: the watch or ``forget_pod`` decides.
 
     kube-scheduler: cacheImpl.
     """
@@ -52,18 +52,18 @@ class SchedulerCache:
         self._pods: dict[str, CachedPod] = {}
         self._assumed: dict[str, CachedPod] = {}
         self.changed_nodes: dict[str, int] = {}
-        """What ``update_snapshot`` has to look at, and how much of it changed."""
+        """Nodes that ``update_snapshot`` has to publish, and what of each is stale."""
         self._apart: dict[str, Node] = {}
         self.snapshot = Snapshot(axis)
 
     def pod_info(self, pod: Pod) -> PodInfo:
-        """Give a decoded pod its template. Raises ``InvalidObject`` for nonsense quantities."""
+        """Attach a pod's template. Raises ``InvalidObject`` for an unparsable quantity."""
         return self._templates.pod_info(pod)
 
     # -- pods -----------------------------------------------------------------------------------
 
     def assume_pod(self, pod: PodInfo) -> None:
-        """Count a pod on its node (``pod.node_name``) before the API server knows."""
+        """Count a pod on its node (``pod.node_name``) before the API server confirms the bind."""
         if pod.uid in self._pods:
             raise InvariantBroken(f"pod {pod.key}: is in the cache, so it cannot be assumed")
         cached = CachedPod(pod, is_assumed=True)
@@ -71,7 +71,7 @@ class SchedulerCache:
         self._add_to_node(pod)
 
     def finish_binding(self, uid: str) -> None:
-        """Start the clock of an assumed pod: its binding was answered, the watch must confirm.
+        """Start the expiry of an assumed pod: its bind call succeeded, the watch must confirm.
 
         kube-scheduler: finishBinding.
         """
@@ -82,11 +82,11 @@ class SchedulerCache:
                 cached.deadline = self._now() + self._assume_ttl_seconds
 
     def bound_assumed(self) -> list[str]:
-        """The assumed pods whose binding was answered; the watch has yet to confirm them."""
+        """Return the assumed pods whose bind call succeeded but is not confirmed by the watch."""
         return [uid for uid, cached in self._assumed.items() if cached.is_bound]
 
     def forget_pod(self, pod: PodInfo) -> None:
-        """Take back ``assume_pod``. A pod the cache does not know is left alone."""
+        """Undo ``assume_pod``; an unknown pod is ignored."""
         cached = self._pods.get(pod.uid)
         if cached is None:
             return
@@ -95,7 +95,7 @@ class SchedulerCache:
         self._drop(cached)
 
     def expire_assumed(self) -> list[PodInfo]:
-        """Give up assumed pods past their deadline and return them."""
+        """Remove assumed pods past their deadline and return them."""
         now = self._now()
         expired = [
             cached
@@ -108,7 +108,7 @@ class SchedulerCache:
         return [cached.info for cached in expired]
 
     def add_pod(self, pod: PodInfo) -> None:
-        """Take over an assigned pod from the watch, confirming it if it was assumed."""
+        """Add an assigned pod from the watch; confirms it if it was assumed."""
         cached = self._pods.get(pod.uid)
         if cached is None:
             self._pods[pod.uid] = CachedPod(pod, is_assumed=False)
@@ -124,11 +124,11 @@ class SchedulerCache:
         self._replace(cached, pod)
 
     def update_pod(self, pod: PodInfo) -> None:
-        """Take over a new version of an assigned pod."""
+        """Apply a new version of an assigned pod."""
         self.add_pod(pod)
 
     def remove_pod(self, uid: str) -> PodInfo | None:
-        """Drop a pod, assumed or not; returns what was known of it."""
+        """Remove a pod, assumed or not; returns its last version."""
         cached = self._pods.get(uid)
         if cached is None:
             return None
@@ -180,7 +180,7 @@ class SchedulerCache:
     # -- nodes ----------------------------------------------------------------------------------
 
     def add_node(self, node: Node) -> None:
-        """Add a node or take over a new version. Raises ``InvalidObject`` and keeps the old one.
+        """Add or update a node. On ``InvalidObject`` the previous version stays.
 
         kube-scheduler: AddNode, UpdateNode.
         """
@@ -196,7 +196,7 @@ class SchedulerCache:
         self._mark(info.name, _NODE)
 
     def _place_demands(self, first: int) -> None:
-        """Count what pods take of resources that were offered by no node until now."""
+        """Count existing pods' requests for resources that no node offered until now."""
         offered = self._axis.values[first:]
         late = {
             demand
@@ -208,11 +208,11 @@ class SchedulerCache:
         for info in self._nodes.values() if late else ():
             for pod in info.pods.values():
                 if pod.demand in late:
-                    info.count_late(pod.demand, first)
+                    info.count_new_resources(pod.demand, first)
                     self._mark(info.name, _PODS)
 
     def remove_node(self, name: str) -> None:
-        """Remove a node; while pods are still known on it, a ghost keeps count of them."""
+        """Remove a node; while it still has known pods, a ghost entry counts them."""
         info = self._nodes.get(name)
         if info is None or info.node is None:
             return
@@ -226,7 +226,7 @@ class SchedulerCache:
         return info if info is not None and info.node is not None else None
 
     def node_names(self) -> list[str]:
-        """The nodes that exist; not the ghosts of those that are gone."""
+        """Return the names of existing nodes, without ghosts."""
         return [name for name, info in self._nodes.items() if info.node is not None]
 
     def _node(self, name: str) -> NodeInfo:
@@ -242,9 +242,9 @@ class SchedulerCache:
             self.changed_nodes[node_name] = dirty
 
     def update_snapshot(self, at_most: int | None = None) -> Snapshot:
-        """Bring the snapshot up to date; only what changed is copied. Call between cycles only.
+        """Publish what changed to the snapshot. Call between cycles only.
 
-        ``at_most`` so many nodes, so that the caller can pause between two parts of the work.
+        ``at_most`` limits the number of nodes, so that the caller can yield between batches.
         """
         snapshot = self.snapshot
         table = snapshot.table
@@ -273,12 +273,12 @@ class SchedulerCache:
                 if self._apart:
                     self._apart.pop(name, None)
             except Exception:
-                log.exception("node set apart, it cannot be published", extra={"node": name})
-                self._set_apart(name, info.node)
+                log.exception("node excluded, it cannot be published", extra={"node": name})
+                self._exclude(name, info.node)
         return snapshot
 
-    def _set_apart(self, name: str, node: Node) -> None:
-        """Leave a node that cannot be published out of the snapshot, until its object changes."""
+    def _exclude(self, name: str, node: Node) -> None:
+        """Exclude a node that cannot be published from the snapshot until its object changes."""
         self._apart[name] = node
         if name in self.snapshot.table.rows:
             self.snapshot.remove(name)

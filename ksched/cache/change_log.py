@@ -1,9 +1,9 @@
-"""One way to be up to date: a log of what changed, and a reader's place in it.
+"""Change propagation: a bounded log of changes, and cursors that read it.
 
-Whatever is derived from something that changes holds a ``Cursor`` of its log, deals with
-``changes()`` and then says ``advance()``. A reader that raised, or was given up half-way, finds the
-same changes again. Where nothing matters but whether anything changed, two ``generation`` numbers
-are compared: they grow with every change.
+State derived from something that changes has a ``Cursor`` on its log, applies ``changes()`` and
+then calls ``advance()``. A reader that raised or stopped half-way gets the same changes again.
+Where it only matters whether anything changed, compare ``generation`` numbers: they grow with every
+change.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ NEVER = -1
 
 
 class ChangeLog(Generic[T]):
-    """What changed, in order, and no more of it than twice ``limit``."""
+    """Changes in order; at most twice ``limit`` are stored."""
 
     __slots__ = ("_changes", "_dropped", "generation", "limit")
 
@@ -28,7 +28,7 @@ class ChangeLog(Generic[T]):
         self._changes: list[T] = []
         self._dropped = 0
         self.generation = 0
-        """How many changes there were."""
+        """Number of changes so far."""
 
     def append(self, change: T) -> None:
         self.generation += 1
@@ -38,30 +38,30 @@ class ChangeLog(Generic[T]):
             self.drop_before(self.generation - self.limit)
 
     def forget(self) -> None:
-        """Send every reader to look at everything: more changed than the log can tell."""
+        """Drop all entries, so that every reader has to read the full state."""
         self.generation += 1
         self._dropped = self.generation
         self._changes.clear()
 
     def drop_before(self, generation: int) -> None:
-        """Let go of the changes up to a generation."""
+        """Drop the entries up to a generation."""
         surplus = generation - self._dropped
         if surplus > 0:
             del self._changes[:surplus]
             self._dropped = generation
 
     def since(self, generation: int) -> list[T] | None:
-        """The changes after a generation; ``None`` if that is too long ago to tell."""
+        """Return the changes after a generation; ``None`` if they are no longer stored."""
         start = generation - self._dropped
         return self._changes[start:] if start >= 0 else None
 
     def cursor(self) -> Cursor[T]:
-        """A place before everything: the first changes are ``None``."""
+        """Return a cursor at the start: its first ``changes()`` is ``None`` (read everything)."""
         return Cursor(self)
 
 
 class Cursor(Generic[T]):
-    """How far one reader has read a log."""
+    """One reader's position in a log."""
 
     __slots__ = ("_log", "_read", "_shown")
 
@@ -75,32 +75,32 @@ class Cursor(Generic[T]):
         return self._read == self._log.generation
 
     def changes(self) -> list[T] | None:
-        """What was not dealt with yet; ``None`` if that cannot be told, and all is to be read."""
-        # As ``ChangeLog.since``, in place: every attempt reads a dozen logs.
+        """Return the unread changes; ``None`` if the full state has to be read."""
+        # Inlined ``ChangeLog.since``: every attempt reads a dozen logs.
         log = self._log
         self._shown = log.generation
         start = self._read - log._dropped
         return log._changes[start:] if start >= 0 else None
 
     def advance(self) -> None:
-        """Count as read what ``changes`` returned last; not what was logged since."""
+        """Mark what ``changes`` returned last as read; not what was logged since."""
         self._read = self._shown
 
     def start_over(self) -> None:
-        """Count nothing as read, until the reader advances."""
+        """Reset, so that the full state is read next."""
         self._read = NEVER
 
     def go_to_end(self) -> None:
-        """Count as read all that was logged."""
+        """Mark everything logged as read."""
         self._read = self._log.generation
 
     def go_to(self, other: Cursor[T]) -> None:
-        """Count as read what another cursor of the same log has read."""
+        """Move to the position of another cursor of the same log."""
         self._read = other._read
 
 
 class RowLog(ChangeLog[int]):
-    """Which rows of the node table changed."""
+    """Changed rows of the node table."""
 
     __slots__ = ()
 
@@ -109,7 +109,7 @@ class RowLog(ChangeLog[int]):
 
 
 class RowCursor(Cursor[int]):
-    """Reads rows each once, in ascending order."""
+    """Reads each changed row once, in ascending order."""
 
     __slots__ = ()
 

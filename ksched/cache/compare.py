@@ -1,7 +1,7 @@
-"""Does the cache agree with the API server? Asked on demand; an honest scheduler has no answer.
+"""Comparison of the cache with the API server, on demand; a correct cache has no differences.
 
-The caller lists the API server and asks twice: whatever changed between a list and the look at
-the cache is different once, what was lost is different again.
+The caller compares twice, each time with a new list: a change between list and comparison differs
+once, a lost update differs in both.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from ksched.cache.cache import SchedulerCache
 
 
 class Differences(Struct, frozen=True):
-    """What only one side knows: ``missed`` only the API server, ``redundant`` only the cache."""
+    """Entries of one side only: ``missed`` of the API server, ``redundant`` of the cache."""
 
     missed_nodes: frozenset[str] = frozenset()
     redundant_nodes: frozenset[str] = frozenset()
@@ -23,7 +23,7 @@ class Differences(Struct, frozen=True):
     redundant_pods: frozenset[str] = frozenset()
 
     def __and__(self, other: Differences) -> Differences:
-        """What is different here and there."""
+        """Return the differences found in both comparisons."""
         return Differences(
             self.missed_nodes & other.missed_nodes,
             self.redundant_nodes & other.redundant_nodes,
@@ -42,10 +42,10 @@ def compare(
     pods: Iterable[Pod],
     scheduler_names: Collection[str],
 ) -> Differences:
-    """Compare with a list of all nodes and all pods that are not terminal.
+    """Compare with a list of all nodes and all non-terminal pods.
 
-    ``is_pending`` tells whether the pod of a UID waits to be scheduled. A pod on another node than
-    the cache believes is missed there and redundant here.
+    ``is_pending`` is true for the UID of a pod that waits to be scheduled. A pod on another node
+    than in the cache is both missed (there) and redundant (here).
 
     kube-scheduler: CompareNodes, ComparePods.
     """
@@ -68,7 +68,7 @@ def compare(
     redundant = {
         _shown(pod.key, pod.uid, pod.node_name)
         for pod in cache.pods()
-        # A pod without a node is one that we are about to bind.
+        # An unassigned pod is one whose bind is in progress.
         if listed.get(pod.uid) not in ("", pod.node_name)
     }
     return Differences(

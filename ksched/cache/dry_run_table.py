@@ -1,4 +1,4 @@
-"""Some nodes of the table as they would be with pods added or removed, as far as amounts go."""
+"""Copied node rows whose resource amounts can be changed, for dry runs with other pods."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ POD_COUNT, NON_ZERO_CPU, NON_ZERO_MEMORY, REQUESTED = 0, 1, 2, 3
 
 
 def amounts_of(pod: PodInfo) -> list[tuple[int, int]]:
-    """What a pod adds to its node's column of a matrix of amounts: lines and numbers."""
+    """Return what a pod adds to its node's column of the matrix, as (line, amount) pairs."""
     return [
         (POD_COUNT, 1),
         (NON_ZERO_CPU, pod.non_zero[CPU]),
@@ -27,15 +27,15 @@ def amounts_of(pod: PodInfo) -> list[tuple[int, int]]:
 
 
 class DryRunTable(NodeTable):
-    """A few rows copied from a table; ``amounts`` is there to be changed.
+    """A few rows copied from a table; ``amounts`` may be modified.
 
-    Everything else is as in the table it comes from: the infos still tell which pods are really
-    there, so only verdicts that hang on amounts alone (``Scope.RESOURCES``) may be asked of it.
+    Everything else is shared with the original: ``infos`` still show the pods that really run, so
+    only verdicts that depend on amounts alone (``Scope.RESOURCES``) are valid on it.
     """
 
     def __init__(self, table: NodeTable, rows: NDArray[np.intp]) -> None:
         self.original = NodeRows(table, rows)
-        """The same nodes as they are."""
+        """The same nodes, unmodified."""
         self.axis = table.axis
         self.infos = [table.infos[row] for row in rows.tolist()]
         self.rows = {info.name: position for position, info in enumerate(self.infos)}
@@ -47,7 +47,7 @@ class DryRunTable(NodeTable):
         self.allowed_pods = table.allowed_pods[rows]
         self.unschedulable = table.unschedulable[rows]
         self.uses_host_ports = table.uses_host_ports[rows]
-        # A pod that is only expected may ask for a resource that no node has ever been asked for.
+        # A nominated pod may request a resource that no pod on any node has requested yet.
         width = max(len(table.requested), len(table.axis))
         self.amounts: Ints = np.zeros((REQUESTED + width, len(rows)), np.int64)
         self.pod_count = self.amounts[POD_COUNT]
@@ -59,7 +59,7 @@ class DryRunTable(NodeTable):
             column[:] = known[rows]
 
     def add(self, more: Ints) -> Ints:
-        """Add to the amounts, up to the largest int64; return what they were, to put it back."""
+        """Add to the amounts, saturating at int64; returns the previous values for undo."""
         before = self.amounts.copy()
         np.minimum(self.amounts, MAX_INT64 - more, out=self.amounts)
         self.amounts += more

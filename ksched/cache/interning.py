@@ -1,4 +1,4 @@
-"""Names to small integers, so that columns hold numbers and comparisons are array operations."""
+"""Strings to small integers, so that columns are numeric and comparisons array operations."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ V = TypeVar("V", bound=Hashable)
 
 
 class Vocabulary(Generic[V]):
-    """Distinct values in order of first appearance; the position is the value's number."""
+    """Distinct values in order of first appearance; the index is the value's number."""
 
     __slots__ = ("_ids", "values")
 
@@ -30,7 +30,7 @@ class Vocabulary(Generic[V]):
         return number
 
     def find(self, value: V) -> int:
-        """The value's number, or -1 if it never appeared."""
+        """Return the value's number, or -1 if it is unknown."""
         return self._ids.get(value, -1)
 
     def __len__(self) -> int:
@@ -38,10 +38,10 @@ class Vocabulary(Generic[V]):
 
 
 class InternedColumn(Generic[V]):
-    """A value for every row, as numbers into a vocabulary; number 0 stands for the default.
+    """One value per row, stored as a number into a vocabulary; number 0 is the default.
 
-    The vocabulary is replaced when most of its values are out of use, so that it is never much
-    longer than the rows have values. Whoever keeps numbers compares it by identity.
+    The vocabulary is rebuilt when most of its values are unused, so its size is proportional to the
+    values in use. Code that stores numbers compares the vocabulary by identity.
     """
 
     __slots__ = ("_default", "_rows", "_used", "ids", "vocabulary")
@@ -51,7 +51,7 @@ class InternedColumn(Generic[V]):
         self.ids: NDArray[np.int32] = np.zeros(capacity, np.int32)
         self.vocabulary: Vocabulary[V] = Vocabulary([default])
         self._rows = [0]
-        """How many rows have each value; the default is not counted."""
+        """Number of rows per value; the default is not counted."""
         self._used = 0
 
     def at(self, row: int) -> V:
@@ -75,7 +75,7 @@ class InternedColumn(Generic[V]):
             self._renumber()
 
     def fill(self, values: list[V]) -> None:
-        """Write all rows anew; those past the end of ``values`` get the default."""
+        """Rewrite all rows; those past the end of ``values`` get the default."""
         self.vocabulary = Vocabulary([self._default])
         self.ids = np.zeros_like(self.ids)
         self.ids[: len(values)] = [self.vocabulary.intern(value) for value in values]
@@ -89,7 +89,7 @@ class InternedColumn(Generic[V]):
         values = self.vocabulary.values
         self.vocabulary = Vocabulary([values[number] for number in numbers])
         self._rows = [self._rows[number] for number in numbers]
-        # Another array: the numbers that were read before go on meaning what they meant.
+        # A new array: numbers read before stay valid with the old vocabulary.
         self.ids = mapping[self.ids]
 
     def reserve(self, capacity: int) -> None:
@@ -99,7 +99,7 @@ class InternedColumn(Generic[V]):
             self.ids = grown
 
     def taken(self, rows: NDArray[np.intp]) -> InternedColumn[V]:
-        """The same values of some rows; not to be written to."""
+        """Return the values of some rows; read-only."""
         column = InternedColumn(self._default, 0)
         column.ids, column.vocabulary = self.ids[rows], self.vocabulary
         return column

@@ -1,4 +1,4 @@
-"""Labels of nodes as columns: one for each key that a node has and a selector asked for."""
+"""Node labels as columns: one per key that some node has and some selector uses."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ if TYPE_CHECKING:
 
 
 class LabelColumn(InternedColumn[str | None]):
-    """Values of one label key; number 0 stands for an absent label.
+    """Values of one label key; number 0 means the label is absent.
 
-    Reads the table's log when it is asked: a node that changes costs nothing here.
+    Updated lazily from the table's log: a node update costs nothing here until the next read.
     """
 
     __slots__ = ("_changes", "_key", "_size", "_table")
@@ -48,10 +48,10 @@ class LabelColumn(InternedColumn[str | None]):
 
 
 class NodeLabels:
-    """Which label keys the nodes of a table have, and the columns of those that are asked for.
+    """The label keys of a table's nodes, and the columns of those in use.
 
-    A key that no node has needs no column, whoever asks for it; a column goes with the last node
-    that has its key, or when it is not asked for any more.
+    A key that no node has needs no column; a column is dropped with the last node that has its key,
+    or when it is no longer read.
     """
 
     __slots__ = ("_columns", "_keys", "_nothing", "_table", "generation")
@@ -59,12 +59,12 @@ class NodeLabels:
     def __init__(self, table: NodeTable) -> None:
         self._table = table
         self._nothing: InternedColumn[str | None] | None = None
-        """The column of all keys that no node has."""
+        """The shared column of all keys that no node has."""
         self._keys: dict[str, int] | None = None
-        """Nodes by key; counted when it is first asked for, then kept."""
+        """Number of nodes by key; computed on first use, then maintained."""
         self._columns: RecentlyUsed[str, LabelColumn] = RecentlyUsed()
         self.generation = 0
-        """Changes whenever a key gets its first node or loses its last."""
+        """Changes when a key gets its first node or loses its last."""
 
     @property
     def keys(self) -> dict[str, int]:
@@ -78,15 +78,15 @@ class NodeLabels:
         return key in self.keys
 
     def __len__(self) -> int:
-        """How many columns there are."""
+        """The number of columns."""
         return len(self._columns)
 
     def sweep(self) -> None:
-        """Let go of columns that are not asked for any more."""
+        """Drop columns that are no longer read."""
         self._columns.sweep()
 
     def replace(self, before: Labels, after: Labels) -> None:
-        """Take over the labels of a node that came, changed or went."""
+        """Apply a change of a node's labels; added and removed nodes have none on one side."""
         if self._keys is not None and before != after:
             self._count(after, 1)
             self._count(before, -1)
@@ -104,7 +104,7 @@ class NodeLabels:
                 self._columns.pop(key)
 
     def column(self, key: str) -> InternedColumn[str | None]:
-        """Values of a label by row, as they are now; of no use for longer than a cycle."""
+        """Return the current values of a label by row; valid for one cycle at most."""
         if key not in self.keys:
             capacity = self._table.pod_count.shape[0]
             if self._nothing is None:

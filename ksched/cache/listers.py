@@ -1,7 +1,7 @@
-"""Objects that plugins look up: plain read-only listers, kept true by the watches.
+"""Objects that plugins look up: read-only listers, updated by the watches.
 
-A kind is watched only when a plugin requires it (``Listers.require``), so a cluster without
-volumes pays for none. Does not belong here: pods and nodes, which the cache and the snapshot own.
+A kind is watched only if a plugin requires it (``Listers.require``), so a cluster without volumes
+does not pay for them. Does not belong here: pods and nodes, which the cache and the snapshot own.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ V = TypeVar("V")
 
 
 class Lister(Generic[T]):
-    """All objects of one kind by key; ``generation`` changes with every change."""
+    """All objects of one kind by key; ``generation`` changes with every update."""
 
     def __init__(self) -> None:
         self._objects: dict[str, T] = {}
@@ -39,11 +39,11 @@ class Lister(Generic[T]):
         return list(self._by_namespace.get(namespace, {}).values())
 
     def cursor(self) -> Cursor[str]:
-        """What reads the keys of changed objects."""
+        """Return a cursor over the keys of changed objects."""
         return self._log.cursor()
 
     @contextmanager
-    def telling(self, keys: Iterable[str], listener: Callable[[], None]) -> Iterator[None]:
+    def notifying(self, keys: Iterable[str], listener: Callable[[], None]) -> Iterator[None]:
         """Call ``listener`` after each change of one of these objects, until the block ends."""
         keys = tuple(keys)
         for key in keys:
@@ -57,7 +57,7 @@ class Lister(Generic[T]):
                     del self._listeners[key]
 
     def follow(self, follower: Callable[[str], None]) -> None:
-        """Call ``follower`` with the key of every object that exists now, and of every change."""
+        """Call ``follower`` with the key of every existing object, and of every later change."""
         self._followers.append(follower)
         for key in self._objects:
             follower(key)
@@ -100,10 +100,10 @@ class Listers:
         self._is_complete = False
 
     def require(self, kind: type[T] | WatchedKind[T]) -> Lister[T]:
-        """Return the lister of a kind, which is watched from the start of the scheduler on.
+        """Return the lister of a kind, which is watched from the start of the scheduler.
 
         ``kind`` is a struct of ``ksched.api``, or declared by the plugin (``WatchedKind.custom``).
-        Call from a plugin's constructor. By the time of the first pod everything is listed.
+        Call from a plugin's constructor. The initial list is complete before the first pod.
         """
         row = kind if isinstance(kind, WatchedKind) else watched_kind(kind)
         if row.struct in (Pod, Node):
@@ -113,9 +113,9 @@ class Listers:
         return self._listers.setdefault(row, Lister())
 
     def view(self, build: Callable[[Listers], V]) -> V:
-        """Return what ``build`` makes of the listers, the same to everybody who asks.
+        """Return ``build(self)``, built once and shared by all callers.
 
-        For what plugins of several profiles must agree on, such as volumes already promised.
+        For state that plugins of several profiles must share, such as assumed volumes.
         """
         if build not in self._views:
             self._views[build] = build(self)
@@ -126,5 +126,5 @@ class Listers:
         return dict(self._listers)
 
     def complete(self) -> None:
-        """All plugins are built: what is not required yet will not be watched."""
+        """Close registration: all plugins are built, further kinds would not be watched."""
         self._is_complete = True

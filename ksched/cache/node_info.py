@@ -1,4 +1,4 @@
-"""A node and the sum of what runs on it."""
+"""A node and the summed resources of its pods."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ Amounts = tuple[tuple[int, ...], int, tuple[int, ...], int, int, int]
 
 
 class NodeInfo:
-    """One node, its pods, and their sums, kept up to date pod by pod.
+    """One node, its pods, and their sums, updated incrementally.
 
-    Sums are exact, however large, so that what was added can be taken away again. Nothing is
+    Sums are exact integers without an upper limit, so that every addition can be undone. Nothing is
     negative.
 
-    ``node`` is ``None`` for a ghost: pods are known to run on a node that is not (or no longer)
-    there. Ghosts never reach a snapshot.
+    ``node`` is ``None`` for a ghost: pods are assigned to a node that does not exist (yet or any
+    more). Ghosts are never published to a snapshot.
     """
 
     __slots__ = (
@@ -62,7 +62,7 @@ class NodeInfo:
         self.used_ports: dict[HostPort, int] = {}
         self.claims: dict[str, int] = {}
         self.running: dict[PodTemplate, int] = {}
-        """Number of pods by template, without those being deleted."""
+        """Number of pods by template, without terminating ones."""
         self.terminating: dict[PodTemplate, int] = {}
         self.pods_with_affinity: dict[str, PodInfo] = {}
         self.pods_with_required_anti_affinity: dict[str, PodInfo] = {}
@@ -73,7 +73,7 @@ class NodeInfo:
 
     @property
     def amounts(self) -> Amounts:
-        """Everything a verdict of scope RESOURCES may read, as one value to compare by."""
+        """Everything a verdict of scope RESOURCES may read, as one comparable value."""
         if self._amounts is None:
             self._amounts = (
                 tuple(self.allocatable),
@@ -92,7 +92,7 @@ class NodeInfo:
         return _at(self.requested, self.axis.find(resource))
 
     def set_node(self, node: Node) -> None:
-        """Take over a node object. Raises ``InvalidObject`` for a nonsense quantity."""
+        """Set the node object. Raises ``InvalidObject`` for an unparsable quantity."""
         allocatable: list[int] = []
         allowed_pods = 0
         for resource, quantity in node.status.allocatable.items():
@@ -118,7 +118,7 @@ class NodeInfo:
         self.images = images
 
     def _position(self, resource: str) -> int:
-        """Where a resource that the node offers is on the axis; -1 if it is not counted."""
+        """Return the axis position of a resource that the node offers; -1 if it is not counted."""
         position = self.axis.find(resource)
         if position >= 0 or not is_scalar_resource_name(resource):
             return position
@@ -126,8 +126,8 @@ class NodeInfo:
             return -1
         return self.axis.intern(resource)
 
-    def count_late(self, demand: Demand, first: int) -> None:
-        """Count what a pod here takes of the resources from a position on, which are new."""
+    def count_new_resources(self, demand: Demand, first: int) -> None:
+        """Count a pod's requests for resources added to the axis from position ``first`` on."""
         self._amounts = None
         self._add([pair for pair in demand.pairs if pair[0] >= first], 1)
 
@@ -145,7 +145,7 @@ class NodeInfo:
             self.pods_with_required_anti_affinity[pod.uid] = pod
 
     def replace_pod(self, pod: PodInfo) -> None:
-        """Take over a newer object of a pod that counts the same."""
+        """Replace a pod by a newer version with the same template and demand."""
         self.pods[pod.uid] = pod
         for subset in (self.pods_with_affinity, self.pods_with_required_anti_affinity):
             if pod.uid in subset:
@@ -180,11 +180,11 @@ class NodeInfo:
             requested[position] += sign * amount
 
     def clone(self) -> NodeInfo:
-        """Return a copy that later changes of this one do not reach."""
+        """Return a copy that is independent of later changes."""
         copy = NodeInfo.__new__(NodeInfo)
         copy.name, copy.axis, copy.node = self.name, self.axis, self.node
         copy._amounts = self._amounts
-        # Replaced as a whole by set_node, never changed in place.
+        # Replaced as a whole by set_node, never modified in place.
         copy.allocatable, copy.allowed_pods = self.allocatable, self.allowed_pods
         copy.images = self.images
         copy.pods = self.pods.copy()

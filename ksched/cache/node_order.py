@@ -1,7 +1,7 @@
-"""The order in which nodes are visited: zones take turns.
+"""The order in which nodes are evaluated: round-robin over zones.
 
-Only a search that stops early (``percentageOfNodesToScore``) depends on it: taking nodes zone by
-zone keeps such a search from seeing one zone only.
+It only matters for a search that stops early (``percentageOfNodesToScore``): such a search must not
+see a single zone only.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class NodeTree:
             del self._zones[zone]
 
     def interleaved(self) -> list[str]:
-        """The first node of each zone, then the second of each, and so on.
+        """Return the first node of each zone, then the second of each, and so on.
 
         kube-scheduler: updateNodeInfoSnapshotList.
         """

@@ -1,10 +1,10 @@
-"""The node table: one row per node, one column per fact, changed rows in a log.
+"""The node table: one row per node, one column per attribute, a log of changed rows.
 
 Rows are dense: removing a node moves the last row into the gap and logs both. Columns are NumPy
 arrays; labels and taints are numbers into a vocabulary, and a label column exists only for keys
-that some node has and some selector asked for (``labels``). A small table of the same shape, made
-of a few copied nodes with pods added or removed, is an overlay: plugins cannot tell it from the
-real one.
+that some node has and some selector uses (``labels``). An overlay is a small table of the same type
+with copies of a few nodes, with pods added or removed; plugins cannot distinguish it from the real
+one.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ Bools = NDArray[np.bool_]
 
 
 class ImageState:
-    """How widely an image is spread: its size, as first reported, and the number of its nodes."""
+    """Spread of an image: its size, as first reported, and the number of nodes that have it."""
 
     __slots__ = ("num_nodes", "size_bytes")
 
@@ -43,12 +43,11 @@ class ImageState:
 class NodeTable:
     """Columns of all nodes of a snapshot, or of the few nodes of an overlay.
 
-    The single writer is the cache while it publishes, between two cycles. ``node_log`` lists rows
-    whose node object changed, ``row_log`` rows where anything changed that a pod-dependent verdict
-    may read; every entry of the first is also in the second. A row past the end is one that is no
-    longer there.
+    The single writer is the cache while publishing, between cycles. ``node_log`` has rows whose
+    node object changed, ``row_log`` rows with any change that a pod-dependent verdict may read;
+    every entry of the first is also in the second. A row past the end is one that was removed.
 
-    Amounts are from 0 to the largest int64; sums beyond stop there. So a difference of two amounts
+    Amounts are from 0 to the largest int64; sums saturate there. So a difference of two amounts
     cannot overflow, a sum can.
     """
 
@@ -64,12 +63,12 @@ class NodeTable:
         self.labels = NodeLabels(self)
         self._ledger: PodLedger | None = None
         self._widths: dict[int, int] = {}
-        """How many resources of a row may be other than zero: a cluster may have many more."""
+        """How many leading resources of a row may be non-zero: a cluster may have many more."""
         self._allocate(capacity)
 
     def _allocate(self, capacity: int) -> None:
-        # A column for each resource of the axis. Not a matrix: a resource that comes later must
-        # not cost what all the others have.
+        # One column per resource of the axis. Not a matrix: adding a resource must not copy all
+        # the others.
         self.allocatable: list[Ints] = []
         self.requested: list[Ints] = []
         self._add_resources(capacity)
@@ -86,7 +85,7 @@ class NodeTable:
 
     @classmethod
     def of(cls, infos: Sequence[NodeInfo], axis: ResourceAxis) -> NodeTable:
-        """Build an overlay of a few (changed copies of) nodes."""
+        """Build an overlay of a few (modified copies of) nodes."""
         table = cls(axis, capacity=max(len(infos), 1))
         for info in infos:
             table.put(info)
@@ -100,11 +99,11 @@ class NodeTable:
     def put(self, info: NodeInfo) -> int:
         """Add a node, or replace it after its node object changed."""
         row = self.rows.get(info.name, len(self.infos))
-        # A node that was there before may offer a resource that nobody had.
+        # Also for a known node, which may offer a new resource.
         self._reserve(row + 1)
         self._write_node(row, info)
         self._write_sums(row, info)
-        # Should the above fail, a new node is not there yet, and a known one can be removed.
+        # If the above raises, a new node is not there yet, and a known one can be removed.
         if row == len(self.infos):
             self.rows[info.name] = row
             self.infos.append(info)
@@ -131,7 +130,7 @@ class NodeTable:
         self.row_log.append(row)
 
     def put_info(self, row: int, info: NodeInfo) -> None:
-        """Replace a node of which nothing changed that a column holds."""
+        """Replace the info of a node without a change in any column."""
         self.infos[row] = info
 
     def remove(self, name: str) -> None:
@@ -153,7 +152,7 @@ class NodeTable:
             self._widths[row] = width
             self.row_log.append(row)
             self.node_log.append(row)
-        # The row that is no longer there changed too: readers look at nothing but the logs.
+        # The removed last row changed too: readers look only at the logs.
         self.row_log.append(len(self.infos))
         self.node_log.append(len(self.infos))
 
@@ -200,7 +199,7 @@ class NodeTable:
             self._add_resources(capacity)
 
     def _arrays(self, width: int | None = None) -> list[NDArray[Any]]:
-        """All columns, those of the resources (``width`` of them) last."""
+        """Return all columns, those of the resources (``width`` of them) last."""
         pairs = zip(self.allocatable[:width], self.requested[:width], strict=True)
         return [
             self.non_zero,
@@ -212,7 +211,7 @@ class NodeTable:
         ]
 
     def sweep(self) -> None:
-        """Let go of what is not used any more; called every now and then, between two cycles."""
+        """Drop unused columns and counters; called periodically, between cycles."""
         self.labels.sweep()
         if self._ledger is not None:
             self._ledger.catch_up()
@@ -232,7 +231,7 @@ class NodeTable:
 
     @property
     def ledger(self) -> PodLedger:
-        """Counters of the pods on these nodes, up to date; made when the first plugin asks."""
+        """Counters of the pods on these nodes, up to date; created on first use."""
         if self._ledger is None:
             self._ledger = PodLedger(self)
         self._ledger.catch_up()
@@ -245,12 +244,12 @@ class NodeTable:
         return NodeRows(self, rows)
 
     def label_column(self, key: str) -> InternedColumn[str | None]:
-        """Values of a label by row, as they are now."""
+        """Return the current values of a label by row."""
         return self.labels.column(key)
 
 
 class ClassColumn(Generic[V]):
-    """A column of few distinct values: ask a question once per value, get an array by row."""
+    """A column of few distinct values: evaluates once per value, returns an array by row."""
 
     __slots__ = ("ids", "vocabulary")
 
@@ -263,7 +262,7 @@ class ClassColumn(Generic[V]):
         return self.vocabulary.values
 
     def among(self, wanted: Collection[V]) -> Bools | None:
-        """Mark the rows whose value is among some; ``None`` if no row has any of them."""
+        """Mark the rows whose value is in ``wanted``; ``None`` if there is no such row."""
         vocabulary = self.vocabulary
         if len(wanted) <= len(vocabulary):
             numbers = [number for one in wanted if (number := vocabulary.find(one)) >= 0]
@@ -299,8 +298,8 @@ class ClassColumn(Generic[V]):
 class NodeRows:
     """Some nodes as columns: the whole table, a few rows of it, or an overlay.
 
-    This is what a columnar plugin is given. Every array has one element per node, in the same
-    order, and must not be written to.
+    The argument of columnar plugins. Every array has one element per node, in the same order, and
+    must not be written to.
     """
 
     __slots__ = ("index", "rows", "table")
@@ -313,7 +312,7 @@ class NodeRows:
         if rows is None:
             self.index = slice(0, len(table))
         elif len(rows) == 1:
-            # The usual case while catching up; a slice costs a tenth of an index array.
+            # The usual case of an update; a slice costs a tenth of an index array.
             self.index = slice(int(rows[0]), int(rows[0]) + 1)
         else:
             self.index = rows
@@ -343,7 +342,7 @@ class NodeRows:
         return self._amount(self.table.requested, resource)
 
     def non_zero_requested(self, resource: str) -> Ints:
-        """Like ``requested`` for cpu and memory, with defaults for pods that ask for nothing."""
+        """Like ``requested`` for cpu and memory, with defaults for containers without requests."""
         return self.table.non_zero[self.table.axis.find(resource), self.index]
 
     def _amount(self, columns: list[Ints], resource: str) -> Ints:
@@ -379,7 +378,7 @@ class NodeRows:
         return ClassColumn(column.ids[self.index], column.vocabulary)
 
     def named(self, name: str) -> Bools:
-        """Mark the node of that name; nothing if it is not among these."""
+        """Mark the node with that name, if it is among these."""
         row = self.table.rows.get(name, -1)
         if self.rows is not None:
             mask: Bools = self.rows == row

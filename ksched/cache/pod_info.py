@@ -1,9 +1,9 @@
-"""A pod as the scheduler sees it: the object, and the template it shares with its twins.
+"""A pod as the scheduler sees it: the object, and the template it shares with equal pods.
 
-Two pods that no plugin can tell apart share a ``PodTemplate``: same namespace, labels, controller
-and spec (the node a pod was bound to set aside). A ReplicaSet's ten thousand pods are one template,
-so whatever depends only on template and node is computed once. Templates are interned when a pod is
-decoded and live as long as a pod refers to them.
+Two pods that no plugin can distinguish share a ``PodTemplate``: same namespace, labels, controller
+and spec (without ``nodeName``). A ReplicaSet's ten thousand pods have one template, so whatever
+depends only on template and node is computed once. Templates are interned when a pod is decoded and
+live as long as a pod refers to them.
 """
 
 from __future__ import annotations
@@ -42,21 +42,21 @@ HostPort = tuple[str, str, int]
 ANY_ADDRESS = "0.0.0.0"
 
 WantedPorts = Mapping[tuple[str, int], frozenset[str]]
-"""The addresses on which each protocol and port is wanted."""
+"""The requested addresses by protocol and port."""
 
 
 class PodSignature:
-    """A template but for what ties its pods to others: their relations.
+    """The part of a template that remains without inter-pod fields.
 
-    These are labels, controller, inter-pod affinity and spread constraints. Most plugins look at
-    none of them.
+    These are labels, controller, inter-pod affinity and spread constraints. Most plugins read none
+    of them.
     """
 
     __slots__ = ("__weakref__",)
 
 
 class PodTemplate:
-    """What plugins may know of a pod, shared by all pods that are equal in it."""
+    """Everything plugins may read of a pod, shared by all pods that are equal in it."""
 
     def __init__(
         self,
@@ -78,7 +78,7 @@ class PodTemplate:
         """Effective requests by resource name: cpu in millis, the rest in units."""
         self.demand = Demand(self.requests, axis)
         self.non_zero = non_missing_requests_with_status(Pod(metadata=ObjectMeta(), spec=spec))
-        """(cpu millis, memory bytes) with defaults for containers that ask for nothing."""
+        """(cpu millis, memory bytes) with defaults for containers without requests."""
         self.host_ports = host_ports_of(spec)
         self.facts: dict[object, Any] = {}
 
@@ -123,7 +123,7 @@ class PodTemplate:
 
 
 def template_fact(compute: Callable[[PodTemplate], T]) -> Callable[[PodTemplate], T]:
-    """Make a function of a template remember its answer for as long as the template lives."""
+    """Memoize a function of a template for the lifetime of the template."""
 
     @wraps(compute)
     def fact(template: PodTemplate) -> T:
@@ -137,7 +137,7 @@ def template_fact(compute: Callable[[PodTemplate], T]) -> Callable[[PodTemplate]
 
 
 def host_ports_of(spec: PodSpec) -> tuple[HostPort, ...]:
-    """Ports on the node asked for by containers and sidecars.
+    """Host ports of containers and sidecars.
 
     kube-scheduler: GetHostPorts.
     """
@@ -161,7 +161,7 @@ def wanted_ports(ports: Iterable[HostPort]) -> WantedPorts:
 
 
 def ports_conflict(wanted: WantedPorts, used: Iterable[HostPort]) -> bool:
-    """Whether two pods, or a pod and a node, want the same host port on a common address."""
+    """Whether requested and used host ports collide on a common address."""
     for protocol, address, port in used:
         addresses = wanted.get((protocol, port))
         if addresses is not None and (
@@ -172,7 +172,7 @@ def ports_conflict(wanted: WantedPorts, used: Iterable[HostPort]) -> bool:
 
 
 class PodInfo:
-    """A pod, its template, and what it takes of a node."""
+    """A pod, its template, and its resource demand."""
 
     __slots__ = ("demand", "node_name", "non_zero", "pod", "template", "uid")
 
@@ -180,12 +180,12 @@ class PodInfo:
         self, pod: Pod, template: PodTemplate, demand: Demand, non_zero: tuple[int, int]
     ) -> None:
         self.pod = pod
-        # Read dozens of times in the life of a pod.
+        # Read dozens of times per pod.
         self.uid = pod.metadata.uid
         self.node_name = pod.spec.node_name
         self.template = template
         self.demand = demand
-        """What the pod takes of its node; differs from the template's while it is resized."""
+        """The pod's requests; differ from the template's during an in-place resize."""
         self.non_zero = non_zero
 
     @property
@@ -217,7 +217,7 @@ class PodInfo:
         return self.pod.metadata.deletion_timestamp is not None
 
     def on_node(self, node_name: str) -> PodInfo:
-        """Return the same pod as it will look once it is bound to a node."""
+        """Return the pod as it will be once it is bound to a node."""
         spec = msgspec.structs.replace(self.pod.spec, node_name=node_name)
         pod = msgspec.structs.replace(self.pod, spec=spec)
         return PodInfo(pod, self.template, self.demand, self.non_zero)
@@ -227,9 +227,9 @@ class PodInfo:
 
 
 def _share(pod: Pod, template: PodTemplate) -> None:
-    """Let a decoded pod use its template's labels and spec, which are equal: most of its memory.
+    """Make a decoded pod share its template's equal labels and spec: most of its memory.
 
-    Of a pod that is held at Permit there are two versions, since it is nominated meanwhile.
+    A pod that is held at Permit exists in two versions, since it is nominated meanwhile.
     """
     force_setattr(pod.metadata, "labels", template.labels)
     node_name = pod.spec.node_name
@@ -240,7 +240,7 @@ def _share(pod: Pod, template: PodTemplate) -> None:
 
 
 class TemplateRegistry:
-    """Interns templates, so that being equal is being the same object."""
+    """Interns templates, so that equal templates are identical objects."""
 
     def __init__(self, axis: ResourceAxis) -> None:
         self.axis = axis
@@ -250,7 +250,7 @@ class TemplateRegistry:
         self._made = 0
 
     def pod_info(self, pod: Pod) -> PodInfo:
-        """Give a decoded pod its template. Raises ``InvalidObject`` for nonsense quantities.
+        """Attach a pod's template. Raises ``InvalidObject`` for an unparsable quantity.
 
         kube-scheduler: NewPodInfo, SignPod.
         """

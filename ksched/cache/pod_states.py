@@ -1,4 +1,4 @@
-"""The life of a pod in the cache.
+"""The states of a pod in the cache.
 
               assume_pod                 add_pod (the watch confirms)
    absent ──────────────► ASSUMED ─────────────────────────────────► ADDED
@@ -10,7 +10,7 @@
                               remove_pod
 
 Assumptions: a pod is assumed only after it was popped from the queue; the watch may confirm it
-before, after, or on another node than the binding believed; what the watch says wins.
+before or after the bind call returns, or on another node; the watch wins.
 """
 
 from __future__ import annotations
@@ -30,6 +30,6 @@ class CachedPod:
         self.info = info
         self.is_assumed = is_assumed
         self.is_bound = False
-        """Whether the binding of an assumed pod was answered."""
+        """Whether the bind call of an assumed pod has succeeded."""
         self.deadline: float | None = None
-        """When an assumed pod whose binding finished is given up, if it ever is."""
+        """When an assumed pod whose binding finished expires, if ever."""

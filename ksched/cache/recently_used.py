@@ -1,6 +1,6 @@
-"""One rule for what is cached because it may be used again: as long as it is, and bounded.
+"""The one eviction rule of caches: least recently used, bounded, swept when idle.
 
-What is shared while something uses it is no cache: those are dictionaries with weak values.
+State shared only while something refers to it is not a cache: that is a weak-value dictionary.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ V = TypeVar("V")
 
 
 def room_for(budget_bytes: int, bytes_each: int) -> int:
-    """How many values of a size may be cached; in tiny and huge clusters memory is no measure."""
+    """How many entries of a size fit a budget; bounded below and above."""
     return min(max(budget_bytes // bytes_each, FEWEST_CACHED), MOST_CACHED)
 
 
 class RecentlyUsed(Generic[K, V]):
-    """Values by key; the one unused for longest makes room, and one that is not used any more goes.
+    """An LRU cache that also drops entries that are no longer used.
 
-    ``sweep`` is called every now and then and drops what was not used since the last call.
+    ``sweep`` is called periodically and drops entries not used since its last call.
     """
 
     __slots__ = ("_cached", "_idle")
@@ -31,7 +31,7 @@ class RecentlyUsed(Generic[K, V]):
     def __init__(self) -> None:
         self._cached: OrderedDict[K, V] = OrderedDict()
         self._idle: set[K] = set()
-        """Not used since the last sweep."""
+        """Keys not used since the last sweep."""
 
     def get(self, key: K) -> V | None:
         value = self._cached.get(key)
@@ -42,7 +42,7 @@ class RecentlyUsed(Generic[K, V]):
         return value
 
     def put(self, key: K, value: V, room: int) -> None:
-        """Keep a value, and no more than ``room`` of them."""
+        """Store a value, evicting the least recently used down to ``room`` entries."""
         self._cached[key] = value
         self._idle.discard(key)
         while len(self._cached) > room:
@@ -68,7 +68,7 @@ class RecentlyUsed(Generic[K, V]):
         return copied
 
     def items(self) -> ItemsView[K, V]:
-        """What is cached; looking at it is no use of it."""
+        """Return all entries; does not count as use."""
         return self._cached.items()
 
     def __contains__(self, key: K) -> bool:

@@ -1,4 +1,4 @@
-"""The resources that nodes offer as positions, and what pods request placed on them."""
+"""The resource axis: indexes of the resources that nodes offer, and pod requests by index."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ CPU, MEMORY, EPHEMERAL_STORAGE = 0, 1, 2
 """Positions of the fixed resources on every resource axis."""
 
 MAX_RESOURCES = 1024
-"""Names that nodes may offer between them. Each takes two columns, and there is room for twenty
-thousand in a single node object."""
+"""Distinct names that all nodes together may offer. Each takes two columns, and a single node
+object has room for twenty thousand."""
 
 
 class ResourceAxis(Vocabulary[str]):
@@ -23,7 +23,7 @@ class ResourceAxis(Vocabulary[str]):
     def __init__(self) -> None:
         super().__init__(("cpu", "memory", "ephemeral-storage"))
         self.unplaced: WeakSet[Demand] = WeakSet()
-        """Demands for names that are not on the axis."""
+        """Demands with names that are not on the axis."""
 
     @property
     def is_full(self) -> bool:
@@ -31,10 +31,10 @@ class ResourceAxis(Vocabulary[str]):
 
 
 class Demand:
-    """What a pod takes of its node, by resource name and placed on the resource axis.
+    """The requests of a pod, by resource name and by position on the resource axis.
 
-    Only nodes put names on the axis: what no node offers needs no column, however many such names
-    pods ask for. When a node comes to offer one, the cache has the demands placed anew
+    Only nodes add names to the axis: a resource that no node offers needs no column, however many
+    such names pods request. When a node begins to offer one, the cache places the demands again
     (``ResourceAxis.unplaced``).
     """
 
@@ -43,7 +43,7 @@ class Demand:
     def __init__(self, requests: Mapping[str, int], axis: ResourceAxis) -> None:
         self.requests = requests
         self.pairs: tuple[tuple[int, int], ...] = ()
-        """Positions on the axis and amounts."""
+        """Pairs of axis position and amount."""
         self.place(axis)
 
     def place(self, axis: ResourceAxis) -> None:

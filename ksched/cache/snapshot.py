@@ -1,4 +1,4 @@
-"""What one scheduling cycle sees of the cluster; it does not change while the cycle runs."""
+"""The view of the cluster of one scheduling cycle; constant during the cycle."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from ksched.cache.resource_axis import ResourceAxis
 class Snapshot:
     """The published node table, and nodes by name.
 
-    Updated in place by ``SchedulerCache.update_snapshot`` between cycles: a reference kept across
-    cycles sees the future. Binding cycles get values, never the snapshot.
+    Updated in place by ``SchedulerCache.update_snapshot`` between cycles: a reference held across
+    cycles sees later states. Binding cycles get values, never the snapshot.
     """
 
     def __init__(self, axis: ResourceAxis) -> None:
@@ -39,7 +39,7 @@ class Snapshot:
 
     @property
     def order(self) -> NDArray[np.intp]:
-        """All rows, zones taking turns."""
+        """All rows, round-robin over zones."""
         if self._order is None:
             rows = self.table.rows
             self._order = np.array([rows[name] for name in self._tree.interleaved()], np.intp)
@@ -58,7 +58,7 @@ class Snapshot:
         self._order = None
 
     def assume(self, pod: PodInfo, row: int) -> None:
-        """Place a pod in this snapshot only: to try several pods before committing to any."""
+        """Place a pod in this snapshot only: to try several pods before committing any."""
         info = self.table.infos[row].clone()
         info.add_pod(pod)
         self.table.put_pods(row, info)
@@ -70,5 +70,5 @@ class Snapshot:
         self.table.put_pods(row, info)
 
     def overlay(self, infos: list[NodeInfo]) -> NodeTable:
-        """Build a small table of changed copies of nodes, for dry runs."""
+        """Build a small table of modified copies of nodes, for dry runs."""
         return NodeTable.of(infos, self.table.axis)

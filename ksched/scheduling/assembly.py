@@ -152,7 +152,7 @@ def watch_listers(watches: Watches, listers: Listers, queue: SchedulingQueue) ->
 def forget_answers(status: PodStatusUpdater, listers: Listers) -> None:
     """Drop state derived from responses of an API server whose history was lost."""
     status.forget_sent()
-    listers.view(Volumes).break_promises()
+    listers.view(Volumes).forget_assumed()
 
 
 def pods_are_listed(

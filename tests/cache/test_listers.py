@@ -35,7 +35,7 @@ def test_a_reader_that_comes_too_late_is_told_so() -> None:
 def test_listeners_are_told_of_their_keys_while_they_listen() -> None:
     lister: Lister[Namespace] = Lister()
     told: list[str] = []
-    with lister.telling(["a", "b"], lambda: told.append("x")):
+    with lister.notifying(["a", "b"], lambda: told.append("x")):
         lister.put(_namespace("a"))
         lister.put(_namespace("c"))
         lister.remove(_namespace("b"))

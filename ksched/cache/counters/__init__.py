@@ -1,4 +1,4 @@
-"""How many pods of a kind run where: counters that follow the node table change by change.
+"""Incremental counters of matching pods per node and topology domain.
 
-Does not belong here: what a plugin makes of the numbers.
+Does not belong here: rules based on the counts (plugins).
 """

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class DomainCounts:
-    """The matching pods of each topology domain: of all eligible nodes with one label value."""
+    """Matching pods per topology domain: over all eligible nodes with one label value."""
 
     def __init__(self, pods: PodCounts, topology: TopologyDomains) -> None:
         self.pods = pods
@@ -38,12 +38,12 @@ class DomainCounts:
 
     @property
     def domains(self) -> int:
-        """How many domains there are."""
+        """The number of domains."""
         return self._summarize()[0]
 
     @property
     def lowest(self) -> int:
-        """The number of pods in the emptiest domain, 0 without any domain."""
+        """The lowest number of pods in any domain, 0 without domains."""
         return self._summarize()[1]
 
     def _summarize(self) -> tuple[int, int]:
@@ -52,10 +52,10 @@ class DomainCounts:
             self._summary_generation = self.topology.generation
         return self._summary
 
-    # -- catching up ----------------------------------------------------------------------------
+    # -- updates --------------------------------------------------------------------------------
 
     def catch_up(self) -> None:
-        """Take over what the ledger knows."""
+        """Apply the ledger's changes."""
         ledger, topology = self.pods.ledger, self.topology
         if ledger.generation == self._generation:
             return
@@ -65,7 +65,7 @@ class DomainCounts:
         if changes is None or moves is None or len(changes) > many:
             self._start_over()
         else:
-            # Asked before anything is written: what decides whether a pod matches may raise.
+            # Evaluated before the first write: matching a pod may raise.
             added = [
                 (change[0], more) for change in changes if (more := self.pods.added_by(change))
             ]
@@ -114,7 +114,7 @@ class DomainCounts:
 
 
 def summarize(counts: Ints, nodes: Ints) -> tuple[int, int]:
-    """Number of domains, and the pods of the emptiest; nodes without the label are in none."""
+    """Number of domains, and the lowest count; nodes without the label are in no domain."""
     if len(counts) <= FEW_DOMAINS_SUMMED:
         pairs = zip(counts.tolist()[ABSENT + 1 :], nodes.tolist()[ABSENT + 1 :], strict=True)
         present = [pods for pods, number in pairs if number]

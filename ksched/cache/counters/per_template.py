@@ -1,4 +1,4 @@
-"""What plugins keep for templates between cycles."""
+"""A bounded cache of plugins' values per template."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ V = TypeVar("V")
 
 
 class PerTemplate(Generic[V]):
-    """What a plugin keeps for templates, counters above all.
+    """Values that a plugin stores per template between cycles, mostly counters.
 
-    The template unused for longest makes room. Counters are shared between templates and live as
-    long as one of them is kept.
+    The least recently used template is evicted. Counters are shared between templates and live as
+    long as one of them is cached.
     """
 
     def __init__(self) -> None:
@@ -29,14 +29,14 @@ class PerTemplate(Generic[V]):
             self._cached.clear()
         return self._cached.get(template)
 
-    def put(self, template: PodTemplate, kept: V) -> None:
-        """Keep something for a template; call after ``get``."""
+    def put(self, template: PodTemplate, value: V) -> None:
+        """Store a value for a template; call after ``get``."""
         nodes = 1 if self._ledger is None else max(len(self._ledger.table), 1)
         room = room_for(COUNTERS_BYTES, COUNTERS_BYTES_PER_NODE * nodes)
-        self._cached.put(template, kept, room)
+        self._cached.put(template, value, room)
 
     def sweep(self) -> None:
-        """Let go of templates that are not asked for any more; called every now and then."""
+        """Drop templates that are no longer used; called periodically."""
         self._cached.sweep()
 
     def __len__(self) -> int:

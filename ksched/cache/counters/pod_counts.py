@@ -1,16 +1,16 @@
-"""How many pods of a kind run where: counters that follow the node table change by change.
+"""Incremental counters of matching pods per node and topology domain.
 
-Spreading and inter-pod affinity ask, for every pod, how many matching pods each zone, host or rack
-has. Counting anew would walk all pods; here a placement costs each counter a few steps, however
-many pods there are.
+Spreading and inter-pod affinity need, for every pod, the number of matching pods in each zone, host
+or rack. Counting from scratch would visit all pods; here a placement costs each counter a few
+steps, independent of the number of pods.
 
-    PodLedger        which templates run on which rows, and the log of changes; one for a node table
-    PodCounts        how many matching pods each row has; one for a selector
-    TopologyDomains  the domain of each row; one for a label (``topology_domains``)
+    PodLedger        which templates run on which rows, and the log of changes; one per node table
+    PodCounts        how many matching pods each row has; one per selector
+    TopologyDomains  the domain of each row; one per label (``topology_domains``)
     DomainCounts     the sums over the rows of each domain (``domain_counts``)
 
-Counters read the log at their own pace: one that is not asked costs nothing, one that was not asked
-for too long starts over. Does not belong here: what a plugin makes of the numbers.
+Counters read the log lazily: one that is not read costs nothing, one that was not read for too long
+is rebuilt. Does not belong here: rules based on the counts (plugins).
 """
 
 from __future__ import annotations
@@ -36,10 +36,10 @@ K = TypeVar("K", bound=Hashable)
 Ints = NDArray[np.int64]
 
 PodChange = tuple[int, PodTemplate, int, int]
-"""A row, a template, and how many pods more of it run or terminate there."""
+"""A row, a template, and by how much its running and terminating pods changed there."""
 
 Matches = Callable[[PodTemplate], int]
-"""How much a pod of a template counts; 0 for a pod that does not match."""
+"""The weight of a pod of a template; 0 for a pod that does not match."""
 
 _OnRow = tuple[dict[PodTemplate, int], dict[PodTemplate, int]]
 """Pods of a row by template: running, terminating."""
@@ -51,8 +51,8 @@ class PodLedger:
     """Which templates run on which rows of a node table, and the log of every change.
 
     ``running`` and ``terminating`` map a template to its pods by row; templates without pods are
-    not in them. All counters of a table are made here, so that equal ones are shared. They know
-    what the ledger knows: ``NodeTable.ledger`` is up to date, a ledger kept from before may not be.
+    absent. All counters of a table are created here, so that equal ones are shared. They are as
+    current as the ledger: ``NodeTable.ledger`` is up to date, a stored reference may not be.
     """
 
     def __init__(self, table: NodeTable, limit: int = CHANGES_LOGGED) -> None:
@@ -62,7 +62,7 @@ class PodLedger:
         self._seen: list[_OnRow] = []
         self._rows = table.row_log.cursor()
         self.generation = NEVER
-        """Of the table's rows when they were last looked at: covers all that a counter reads."""
+        """The table's row generation at the last update: covers all that a counter reads."""
         self.affinity_generation = 0
         """Grows when the first or last pod of a template with inter-pod affinity comes or goes."""
         self.log: ChangeLog[PodChange] = ChangeLog(limit)
@@ -75,7 +75,7 @@ class PodLedger:
         return template in self.running or template in self.terminating
 
     def templates(self) -> Iterator[PodTemplate]:
-        """All templates with a pod somewhere, each once."""
+        """Iterate over all templates that have a pod, each once."""
         yield from self.running
         for template in self.terminating:
             if template not in self.running:
@@ -86,7 +86,7 @@ class PodLedger:
     def pod_counts(
         self, key: Hashable, matches: Matches, *, include_terminating: bool
     ) -> PodCounts:
-        """Return the counter of matching pods; the key stands for the meaning of ``matches``."""
+        """Return the counter of matching pods; the key identifies the meaning of ``matches``."""
         full_key = (key, include_terminating)
         counts = self._pods.get(full_key)
         if counts is None:
@@ -101,7 +101,7 @@ class PodLedger:
         eligible_key: Hashable = None,
         eligible: Eligible | None = None,
     ) -> DomainCounts:
-        """Return the sums of a counter by topology value; ``eligible_key`` as for the pods."""
+        """Return a counter's sums by topology value; ``eligible_key`` identifies ``eligible``."""
         key = (pods, topology_key, eligible_key)
         counts = self._domains.get(key)
         if counts is None:
@@ -113,10 +113,10 @@ class PodLedger:
             self._domains[key] = counts
         return counts
 
-    # -- catching up ----------------------------------------------------------------------------
+    # -- updates --------------------------------------------------------------------------------
 
     def sweep(self) -> None:
-        """Let go of changes from before the last call: they hold templates that may be gone."""
+        """Drop log entries from before the last call: they hold templates that may be gone."""
         self.log.drop_before(self._swept)
         self._swept = self.log.generation
 
@@ -156,7 +156,7 @@ class PodLedger:
 
 
 def _differences(before: dict[K, int], after: dict[K, int]) -> list[tuple[K, int]]:
-    # Published dictionaries are never changed, only replaced.
+    # Published dictionaries are never modified, only replaced.
     found = [
         (key, number - before.get(key, 0))
         for key, number in after.items()
@@ -170,7 +170,7 @@ def _differences(before: dict[K, int], after: dict[K, int]) -> list[tuple[K, int
 def _count(
     rows_of: dict[PodTemplate, dict[int, int]], template: PodTemplate, row: int, more: int
 ) -> bool:
-    """Tell whether it is the first pod of the template, or was the last."""
+    """Returns whether it is the template's first pod, or was the last."""
     rows = rows_of.get(template)
     if rows is None:
         rows_of[template] = {row: more}
@@ -194,7 +194,7 @@ class PodCounts:
         self._matches = matches
         self._include_terminating = include_terminating
         self._weights: RecentlyUsed[int, int] = RecentlyUsed()
-        """What was answered of templates, by their numbers; these answers never change."""
+        """Weights of templates by number; a weight never changes."""
         self._generation = NEVER
         self._changes = ledger.log.cursor()
         self._counts = np.zeros(0, np.int64)
@@ -205,11 +205,11 @@ class PodCounts:
         return self._counts[: len(self.ledger.table)]
 
     def knows(self, template: PodTemplate) -> bool:
-        """Whether ``weight_of`` is a look-up."""
+        """Whether ``weight_of`` is cached."""
         return template.number in self._weights
 
     def weight_of(self, template: PodTemplate) -> int:
-        """How much a pod of a template counts."""
+        """Return the weight of a pod of a template."""
         weight = self._weights.get(template.number)
         if weight is None:
             weight = self._matches(template)
@@ -218,7 +218,7 @@ class PodCounts:
         return weight
 
     def added_by(self, change: PodChange) -> int:
-        """What a change of the ledger adds to the count of its row."""
+        """Return what a change of the ledger adds to the count of its row."""
         weight = self.weight_of(change[1])
         if not weight:
             return 0
@@ -251,7 +251,7 @@ class PodCounts:
             self._counts[row] = number
 
     def by_row(self) -> dict[int, int]:
-        """Count anew: the matching pods of every row that has any."""
+        """Count from scratch: the matching pods of every row that has any."""
         ledger = self.ledger
         counted: dict[int, int] = {}
         sources = (

@@ -1,4 +1,4 @@
-"""Which topology domain each node is in: shared by all counters of a label."""
+"""The topology domain of each node, shared by all counters of a label."""
 
 from __future__ import annotations
 
@@ -20,25 +20,25 @@ Bools = NDArray[np.bool_]
 Ids = NDArray[np.intp]
 
 Eligible = Callable[["NodeRows"], Bools]
-"""Marks the nodes that count; may depend on nothing but the node objects."""
+"""Marks the eligible nodes; may depend on nothing but the node objects."""
 
 Move = tuple[int, int, int]
-"""A row, the domain it counted in, and the one it counts in now; ``OUTSIDE`` for none."""
+"""A row, its previous domain and its new one; ``OUTSIDE`` for none."""
 
 ABSENT = 0
 """Number of the domain of nodes that lack the topology label."""
 
 OUTSIDE = -1
-"""Where a row counts that is not eligible, or not there."""
+"""The domain of a row that is not eligible or was removed."""
 
 
 class TopologyDomains:
     """The domain of each row of a node table, by the nodes' value of one label.
 
-    Domains are numbered by the values' numbers in the table's label column; ``ABSENT`` stands for
+    Domains are numbered like the values in the table's label column; ``ABSENT`` is the number of
     nodes without the label. Only eligible nodes count. Arrays by domain have ``width`` elements,
-    more than there are values: the last never belongs to a domain, so that an unknown value,
-    numbered -1, has nothing.
+    more than there are values: the last belongs to no domain, so that index -1, an unknown value,
+    reads zero.
     """
 
     def __init__(self, table: NodeTable, topology_key: str, eligible: Eligible | None) -> None:
@@ -46,15 +46,15 @@ class TopologyDomains:
         self.topology_key = topology_key
         self._eligible = eligible
         self.generation = 0
-        """Grows whenever the domain or eligibility of some node does, or there are more or fewer
-        nodes or numbers of domains."""
+        """Grows when the domain or eligibility of a node changes, or the number of nodes or
+        domains."""
         self.moves: ChangeLog[Move] = ChangeLog()
-        """Rows that count elsewhere than before; forgets when everything may have moved."""
+        """Rows whose domain changed; cleared when everything may have changed."""
         self.width = 1
         self.nodes: Ints = np.zeros(1, np.int64)
         """Eligible nodes by domain; a domain exists if it has one."""
         self.counting_in: list[int] = []
-        """The domain each row counts in, or ``OUTSIDE``; as long as the table's columns."""
+        """The domain of each row, or ``OUTSIDE``; as long as the table's columns."""
         self._size = 0
         self._changes = table.node_log.cursor()
         self._vocabulary: Vocabulary[str | None] = Vocabulary()
@@ -66,16 +66,16 @@ class TopologyDomains:
     # -- reading --------------------------------------------------------------------------------
 
     def find(self, value: str | None) -> int:
-        """The number of a label value, -1 if no node has it."""
+        """Return the number of a label value, -1 if no node has it."""
         return self._vocabulary.find(value)
 
     @property
     def all_ids(self) -> Ids:
-        """The domain of every row of the table, eligible or not."""
+        """Return the domain of every row of the table, eligible or not."""
         return self._ids[: self._size]
 
     def ids(self, nodes: NodeRows) -> Ids:
-        """The domain of each of some nodes; they may be an overlay."""
+        """Return the domain of each of some nodes; they may be an overlay."""
         rows = nodes.rows
         if nodes.table is not self.table:
             column = nodes.label(self.topology_key)
@@ -85,7 +85,7 @@ class TopologyDomains:
             return self.all_ids
         if len(rows) == 1:
             return self._ids[nodes.index]
-        # From cycle to cycle the runtime passes the same array while the same nodes are feasible.
+        # The runtime passes the same array from cycle to cycle while the feasible set is unchanged.
         known_rows, generation, known = self._known_ids
         if known_rows is not rows or generation != self.generation:
             known = self._ids.take(rows)
@@ -93,7 +93,7 @@ class TopologyDomains:
         return known
 
     def present(self, ids: Ids) -> list[int]:
-        """The distinct domains among an answer of ``ids``, ascending."""
+        """Return the distinct domains in a result of ``ids``, ascending."""
         known, present = self._present
         if known is not ids:
             present = np.bincount(ids).nonzero()[0].tolist()
@@ -101,7 +101,7 @@ class TopologyDomains:
         return present
 
     def rows_in(self, domains: list[int]) -> Ids:
-        """The rows of some domains, in no particular order."""
+        """Return the rows of some domains, in no particular order."""
         generation, order, starts = self._rows_by_domain
         if generation != self.generation:
             ids = self.all_ids
@@ -111,10 +111,10 @@ class TopologyDomains:
         found = [order[starts[domain] : starts[domain + 1]] for domain in domains]
         return found[0] if len(found) == 1 else np.concatenate(found)
 
-    # -- catching up ----------------------------------------------------------------------------
+    # -- updates --------------------------------------------------------------------------------
 
     def catch_up(self) -> None:
-        """Look again at nodes that changed, came or went."""
+        """Apply changes of nodes."""
         if self._changes.is_current:
             return
         table = self.table
@@ -175,7 +175,7 @@ class TopologyDomains:
         self.moves.forget()
 
     def _reserve(self, values: int) -> None:
-        """Make room for more values and rows; both only grow until all is looked at again."""
+        """Grow for more values and rows; both only grow until the next rebuild."""
         width, capacity = _width(values), self.table.pod_count.shape[0]
         if width > self.width:
             self.width = width
@@ -187,12 +187,12 @@ class TopologyDomains:
 
 
 def longer(array: Ints, length: int) -> Ints:
-    """The same array with zeros at the end."""
+    """Return the array padded with zeros."""
     grown = np.zeros(length, array.dtype)
     grown[: len(array)] = array
     return grown
 
 
 def _width(values: int) -> int:
-    """Length of arrays by domain: one element to spare, and seldom another length."""
+    """Length of arrays by domain: at least one spare element, and rarely a new length."""
     return 1 << values.bit_length()

@@ -1,6 +1,6 @@
-"""Volumes of one storage class, sorted so that the smallest that fits is found quickly.
+"""An index of the volumes of one storage class: finds the smallest that fits.
 
-Volumes that a claim may take stand on groups by kind, and there by the nodes that can reach them.
+Available volumes are grouped by kind, and within a group by the nodes that can reach them.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ Ids = NDArray[np.intp]
 
 
 class VolumeFacts(NamedTuple):
-    """A volume and what is asked of it again and again. Sorts by size, then by name."""
+    """A volume with its frequently read attributes. Sorts by size, then by name."""
 
     capacity_nanos: int
     name: str
@@ -33,13 +33,13 @@ class VolumeFacts(NamedTuple):
 
 
 Ranked = list[VolumeFacts]
-"""Volumes, the smallest first."""
+"""Volumes in ascending order of size."""
 
 
 class LabelGroup:
     """Volumes by the value of a label that a node must have to reach them.
 
-    As columns by value, so that a thousand local disks are one array operation.
+    Stored as columns by value, so that a thousand local disks are one array operation.
     """
 
     def __init__(self, key: str) -> None:
@@ -81,21 +81,21 @@ class LabelGroup:
             yield value, self._ranked[number]
 
     def count_at_least(self, size_nanos: int, nodes: NodeRows) -> Ints:
-        """How many volumes of at least this size each node can reach."""
-        # Volumes here have whole bytes, so the next whole byte is as good a bound.
+        """Count the volumes of at least this size that each node can reach."""
+        # Volumes here have whole bytes, so the next whole byte is an equivalent bound.
         size = min(-(-size_nanos // NANOS), MAX_INT64)
         number, smallest, largest = self._columns
         counts = np.where(smallest >= size, number, 0)
         for mixed in np.flatnonzero((smallest < size) & (largest >= size)).tolist():
             counts[mixed] = count_at_least(self._ranked[mixed], size_nanos)
-        # One more, without volumes, for values that are unknown here.
+        # One more element, without volumes, for unknown values.
         counts = np.append(counts, 0)
         numbers = self._numbers_of(nodes.table.label_column(self._key))
         counted: Ints = counts[numbers[nodes.label(self._key).ids]]
         return counted
 
     def _numbers_of(self, column: InternedColumn[str | None]) -> Ids:
-        """The number of each value of a column of nodes; the last one for values unknown here."""
+        """Return the number of each value of a node column; the last for unknown values."""
         vocabulary, nodes_values = column.vocabulary, len(column.vocabulary)
         known, known_values, count, numbers = self._layout
         unknown = len(self._ranked)
@@ -124,7 +124,7 @@ class LabelGroup:
             self._columns[:, number] = (0, -1, -1)
 
     def _forget_empty(self) -> None:
-        """Drop values without volumes, such as the names of nodes that are gone."""
+        """Drop values without volumes, such as the names of removed nodes."""
         left = [(value, ranked) for value, ranked in self.items() if ranked]
         self._clear()
         for value, ranked in left:
@@ -133,10 +133,10 @@ class LabelGroup:
 
 
 class VolumeGroup:
-    """Volumes that differ only in size, place and labels.
+    """Volumes that differ only in size, node affinity and labels.
 
-    Most volumes can be reached from the nodes whose label has some value (local disks, zones) and
-    are found by it; a volume for several values stands under each.
+    Most volumes can be reached from nodes with one value of a label (local disks, zones) and are
+    indexed by it; a volume with several values has an entry under each.
     """
 
     __slots__ = ("by_label", "elsewhere")
@@ -181,9 +181,9 @@ class ClassVolumes:
         self.generation = 0
         self.members: dict[str, VolumeFacts] = {}
         self.groups: dict[VolumeGroupKey, VolumeGroup] = {}
-        """Volumes that nobody has yet."""
+        """Volumes without a claim."""
         self.reserved: dict[str, dict[str, VolumeFacts]] = {}
-        """Volumes meant for a claim, by the claim's key and their own name."""
+        """Volumes with a ``claimRef``, by the claim's key and their own name."""
 
     def put(self, facts: VolumeFacts) -> None:
         if facts.name in self.members:
@@ -215,16 +215,16 @@ def facts_of(volume: PersistentVolume) -> VolumeFacts:
     try:
         capacity = to_nanos(volume.spec.capacity.get("storage", 0))
     except ValueError:
-        # No API server lets it pass; a volume of unknown size is none.
+        # The API server rejects such a volume; one of unknown size is not used.
         capacity = -1
     affinity = compile_affinity(volume.spec.node_affinity)
     return VolumeFacts(capacity, volume.metadata.name, volume, affinity)
 
 
 def compile_affinity(affinity: VolumeNodeAffinity | None) -> NodeTerms | None:
-    """Compile which nodes can reach a volume; ``None`` for all.
+    """Compile a volume's node affinity; ``None`` for all nodes.
 
-    Only labels are looked at: a condition on a node's name always holds, as upstream.
+    Only labels are evaluated: a condition on a node's name always holds, as in kube-scheduler.
     """
     if affinity is None or affinity.required is None:
         return None
@@ -242,7 +242,7 @@ def _rank(facts: VolumeFacts) -> tuple[int, str]:
 
 
 def count_at_least(ranked: Ranked, size_nanos: int) -> int:
-    """How many volumes are of at least this size."""
+    """Count the volumes of at least this size."""
     return len(ranked) - bisect_left(ranked, size_nanos, key=_capacity)
 
 
@@ -251,7 +251,7 @@ def _capacity(facts: VolumeFacts) -> int:
 
 
 def _label_values(facts: VolumeFacts) -> tuple[str, frozenset[str | None]] | None:
-    """The label and its values, if that is all a volume of whole bytes asks of a node."""
+    """Return label and values if they are a volume's only condition on nodes."""
     affinity = facts.affinity
     if affinity is None or len(affinity.terms) != 1 or facts.capacity_nanos % NANOS:
         return None

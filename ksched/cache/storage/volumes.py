@@ -1,9 +1,9 @@
-"""Volumes and claims, with the promises made to pods that are being bound.
+"""Volumes and claims, with the assumed changes of pods that are being bound.
 
-A promise is a changed copy of an object that is on its way to the API server: a volume reserved for
-a claim, a claim with the node to provision for. It covers the object that the watch last brought,
-and only that version of it: whatever the watch brings next is newer than what was promised. Shared
-by all profiles (``listers.view(Volumes)``), so that no volume is promised twice.
+An assumed object is a modified copy whose update is on its way to the API server: a volume reserved
+for a claim, a claim with its selected node. It hides the version last received from the watch, and
+only that version: the next watch event is newer than the assumption. Shared by all profiles
+(``listers.view(Volumes)``), so that no volume is assigned twice.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ T = TypeVar("T", bound=HasMetadata)
 
 
 class NotAssumed(Exception):
-    """An object cannot be assumed: it is gone, or no longer the version that was looked at."""
+    """An object cannot be assumed: it is gone, or no longer the version that was read."""
 
 
 class AssumedLister(Generic[T]):
-    """A lister with promises on top. kube-scheduler: passiveAssumeCache, AssumeCache."""
+    """A lister overlaid with assumed objects. kube-scheduler: passiveAssumeCache, AssumeCache."""
 
     def __init__(self, lister: Lister[T], plural: str) -> None:
         self.lister = lister
@@ -34,7 +34,7 @@ class AssumedLister(Generic[T]):
         lister.follow(self._listed)
 
     def follow(self, follower: Callable[[str], None]) -> None:
-        """Call ``follower`` with every key, now and whenever its object looks different."""
+        """Call ``follower`` with every key, and again when its visible object changes."""
         self._followers.append(follower)
         for obj in self.lister:
             follower(obj.metadata.key)
@@ -44,12 +44,12 @@ class AssumedLister(Generic[T]):
             follower(key)
 
     def get(self, name: str, namespace: str = "") -> T | None:
-        """The object as promised, or as the watch last brought it."""
+        """Return the assumed object, or the one last received from the watch."""
         known = self.lister.get(name, namespace)
         return None if known is None else self._assumed.get(known.metadata.key, known)
 
     def assume(self, obj: T) -> None:
-        """Promise a changed copy of an object; raises ``NotAssumed`` if it changed meanwhile."""
+        """Assume a modified copy of an object; raises ``NotAssumed`` if it changed meanwhile."""
         key = obj.metadata.key
         known = self.lister.get(obj.metadata.name, obj.metadata.namespace)
         if known is None:
@@ -61,20 +61,20 @@ class AssumedLister(Generic[T]):
         self._changed(key)
 
     def restore(self, obj: T) -> None:
-        """Take a promise back, unless another one has taken its place."""
+        """Drop an assumed object, unless a later one replaced it."""
         key = obj.metadata.key
         if self._assumed.get(key) is obj:
             del self._assumed[key]
             self._changed(key)
 
-    def break_promises(self) -> None:
-        """Take all promises back."""
+    def forget_assumed(self) -> None:
+        """Drop all assumed objects."""
         assumed, self._assumed = self._assumed, {}
         for key in assumed:
             self._changed(key)
 
     def _listed(self, key: str) -> None:
-        """Drop a promise that the watch has overtaken."""
+        """Drop an assumed object when the watch delivers a version."""
         assumed = self._assumed.get(key)
         if assumed is not None:
             meta = assumed.metadata
@@ -85,7 +85,7 @@ class AssumedLister(Generic[T]):
 
 
 class Volumes:
-    """All volumes and claims, promises included, and the volumes by class."""
+    """All volumes and claims, assumed ones included, and the volumes by class."""
 
     def __init__(self, listers: Listers) -> None:
         self.claims = AssumedLister(
@@ -93,28 +93,28 @@ class Volumes:
         )
         self.volumes = AssumedLister(listers.require(PersistentVolume), "persistentvolumes")
         self.losses = 0
-        """How often promises were broken because the API server lost what it was told."""
+        """How often assumed objects were dropped because the API server lost its data."""
         self._classes: dict[str, ClassVolumes] = {}
         self._class_of: dict[str, str] = {}
         self.volumes.follow(self._file)
 
-    def break_promises(self) -> None:
-        """Take all promises back, whether or not they were written."""
+    def forget_assumed(self) -> None:
+        """Drop all assumed objects, whether or not they were written."""
         self.losses += 1
-        self.claims.break_promises()
-        self.volumes.break_promises()
+        self.claims.forget_assumed()
+        self.volumes.forget_assumed()
 
     def of_class(self, class_name: str) -> ClassVolumes:
-        """The volumes of a class."""
+        """Return the volumes of a class."""
         return self._classes.setdefault(class_name, ClassVolumes())
 
     def facts(self, name: str) -> VolumeFacts | None:
-        """A volume by name."""
+        """Return a volume by name."""
         class_name = self._class_of.get(name)
         return None if class_name is None else self._classes[class_name].members[name]
 
     def _file(self, name: str) -> None:
-        """Put a volume where it belongs now."""
+        """Move a volume to its current index entry."""
         volume = self.volumes.get(name)
         facts = None if volume is None else facts_of(volume)
         before = self._class_of.pop(name, None)

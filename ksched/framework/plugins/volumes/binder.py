@@ -194,8 +194,8 @@ class VolumeBinder:
         volumes = [binding.volume.metadata.name for binding in pod_volumes.static]
         changed = asyncio.Event()
         with (
-            self._claims.lister.telling(claims, changed.set),
-            self._volumes.lister.telling(volumes, changed.set),
+            self._claims.lister.notifying(claims, changed.set),
+            self._volumes.lister.notifying(volumes, changed.set),
         ):
             while not self._is_bound(pod, node_name, pod_volumes):
                 remaining = deadline - clock.now()
