@@ -1,10 +1,9 @@
 """The contract with plugins: everything a plugin author needs, and nothing else.
 
 ``interface`` lists the extension points in pipeline order; ``status``, ``verdicts``,
-``cluster_events`` and ``cycle_state`` are the values that go through them, ``depends_on`` is what a
-columnar plugin declares. Does not belong here:
-how plugins are called (``ksched.framework.runtime``) and the in-tree plugins themselves
-(``ksched.framework.plugins``).
+``cluster_events`` and ``cycle_state`` are the values passed through them, ``depends_on`` is the
+declaration of a columnar plugin. Does not belong here: how plugins are called
+(``ksched.framework.runtime``) and the in-tree plugins (``ksched.framework.plugins``).
 """
 
 from ksched.api.objects import ObjectMeta

@@ -1,9 +1,9 @@
-"""What happened in the cluster, and whether it may help a waiting pod.
+"""Cluster events, and whether one may make a waiting pod schedulable.
 
-A plugin that rejects pods registers the events that could change its mind, each with an optional
-hint: a cheap look at the changed object that says whether *this* pod is worth another attempt. The
-numeric values and labels are kube-scheduler's (framework/types.go, v1.36): matching compares
-them, and the labels are metric label values.
+A plugin that rejects pods registers the events that could change its verdict, each with an optional
+queueing hint: a cheap check of the changed object that decides whether *this* pod is worth another
+attempt. Numeric values and labels are kube-scheduler's (framework/types.go, v1.36): matching
+compares them, and the labels are metric label values.
 """
 
 from __future__ import annotations
@@ -29,10 +29,9 @@ from ksched.cache.pod_info import PodInfo
 
 
 class Resource(StrEnum):
-    """Kinds of objects whose changes can wake a pod.
+    """Kinds of objects whose changes can requeue a pod.
 
-    A kind that a plugin declares is not among them: its events are named by
-    ``WatchedKind.event_resource``.
+    Kinds declared by plugins are not members; their events use ``WatchedKind.event_resource``.
     """
 
     POD = event_resource(Pod)
@@ -54,7 +53,7 @@ class Resource(StrEnum):
 
 
 class Action(IntFlag):
-    """What was done to the object."""
+    """The kind of change of the object."""
 
     ADD = 1
     DELETE = 2
@@ -93,7 +92,7 @@ _ACTION_LABELS = {
 
 
 class ClusterEvent(Struct, frozen=True):
-    """A kind of change: of what, and how."""
+    """A kind of change: the resource and the action."""
 
     resource: Resource | str
     action: Action
@@ -109,7 +108,7 @@ class ClusterEvent(Struct, frozen=True):
         return self.resource is Resource.WILDCARD and self.action is Action.ALL
 
     def matches(self, incoming: ClusterEvent) -> bool:
-        """Whether a registration for ``self`` is interested in ``incoming``.
+        """Whether a registration for ``self`` covers ``incoming``.
 
         kube-scheduler: MatchClusterEvents.
         """
@@ -119,7 +118,7 @@ class ClusterEvent(Struct, frozen=True):
             self.resource is Resource.POD
             and incoming.resource in (Resource.ASSIGNED_POD, Resource.UNSCHEDULABLE_POD)
         )
-        # The numeric comparison is upstream's: a generic Update wakes only who asked for all.
+        # The numeric comparison is kube-scheduler's: a generic Update matches only "all actions".
         return bool(
             same_resource and self.action & incoming.action and incoming.action <= self.action
         )
@@ -136,9 +135,9 @@ ASSIGNED_POD_DELETE = ClusterEvent(Resource.ASSIGNED_POD, Action.DELETE)
 ASSUMED_POD_FORGOTTEN = ClusterEvent(
     Resource.ASSIGNED_POD, Action.DELETE, ASSIGNED_POD_DELETE.label
 )
-"""A pod gave its place back before it was bound. To the others its room is as free as that of a
-deleted pod, but no object changed: it is the outcome of our own attempt, and never a reason to skip
-a backoff. Two pods that each give way to the other would otherwise be tried without end."""
+"""An assumed pod was forgotten before it was bound. For other pods its space is as free as that of
+a deleted pod, but no object changed: it results from our own attempt and never skips a backoff. Two
+pods that each yield to the other would otherwise be retried in a busy loop."""
 UNSCHEDULABLE_POD_ADD = ClusterEvent(Resource.UNSCHEDULABLE_POD, Action.ADD)
 UNSCHEDULABLE_POD_UPDATE = ClusterEvent(Resource.UNSCHEDULABLE_POD, Action.UPDATE)
 WILDCARD = _wildcard("")
@@ -157,18 +156,18 @@ class QueueingHint(Enum):
 
 
 HintFunction = Callable[[PodInfo, Any, Any], QueueingHint]
-"""``hint(pod, old, new)``: the waiting pod, and the changed API object before and after
-(``None`` before an addition and after a deletion). It must not look at anything else of the
-cluster: the cache already holds the change."""
+"""``hint(pod, old, new)``: the waiting pod, and the changed API object before and after (``None``
+before an addition and after a deletion). It must not read any other cluster state: the cache
+already contains the change."""
 
 
 class ClusterEventWithHint(Struct, frozen=True):
-    """An event a plugin registers for. Without a hint every such event requeues.
+    """A registered event. Without a hint every matching event requeues.
 
-    ``per_pod`` says that the hint looks at the pod's identity (name, UID, status), not only at what
-    it shares with the other pods of its template. Other hints are asked once for a whole template.
-    ``is_implicit`` marks the events of a plugin that registered for none: a pod that it rejected
-    with PENDING is not waiting for any of them, and does not skip its backoff for them.
+    ``per_pod`` means that the hint reads the pod's identity (name, UID, status), not only what the
+    pods of its template share. Other hints are called once per template. ``is_implicit`` marks the
+    registrations of a plugin without ``events_to_register``: a pod that it rejected with PENDING
+    waits for none of them specifically, and does not skip its backoff for them.
     """
 
     event: ClusterEvent

@@ -1,4 +1,4 @@
-"""Scratch space of one scheduling attempt."""
+"""Per-attempt storage of plugins."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ class StateData(Protocol):
 
 
 _NOTHING: Final = cast("set[str]", frozenset[str]())
-"""Instead of sets that are only read from now on."""
+"""Replaces sets that are only read from now on."""
 
 
 class CycleState:
-    """What plugins of one attempt tell each other; dies with the attempt.
+    """Data that plugins share within one attempt; discarded with the attempt.
 
-    Keys are the plugin's own (its name, by convention). Values that implement ``clone`` are copied
-    for dry runs, all others are shared and must not be changed after PreFilter.
+    Keys are chosen by the plugin (its name, by convention). Values that implement ``clone`` are
+    copied for dry runs, all others are shared and must not be modified after PreFilter.
     """
 
     __slots__ = ("_data", "_pods_to_activate", "skip_filter", "skip_pre_bind", "skip_score")
@@ -36,7 +36,7 @@ class CycleState:
 
     @property
     def pods_to_activate(self) -> dict[str, Any]:
-        """Pods, by key, that a plugin wants tried again once this attempt succeeded."""
+        """Pods, by key, to be retried once this attempt succeeded."""
         return self._pods_to_activate
 
     def write(self, key: str, value: object) -> None:
@@ -55,7 +55,7 @@ class CycleState:
         return self.read(key, kind) if key in self._data else None
 
     def decided(self) -> None:
-        """Forget what only the cycle reads: its binding may be a long time coming."""
+        """Drop what only the cycle reads: the binding cycle may take long."""
         self.skip_filter = self.skip_score = _NOTHING
 
     def clone(self) -> CycleState:

@@ -1,4 +1,4 @@
-"""Why a pod fits nowhere: statuses by node, counted into kube-scheduler's one sentence."""
+"""Why a pod fits on no node: statuses by node, counted into kube-scheduler's message."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ NO_NODES_AVAILABLE = "no nodes available to schedule pods"
 class NodeStatuses:
     """The status of every node that rejected a pod, by row of the node table.
 
-    Valid during the attempt only: rows are renumbered when nodes come and go.
+    Valid during the attempt only: rows are renumbered when nodes are added or removed.
     """
 
     __slots__ = ("codes", "statuses", "table")
@@ -41,12 +41,12 @@ class NodeStatuses:
         return self.statuses[code - 1] if code else SUCCESS
 
     def rows_with(self, code: Code) -> NDArray[np.intp]:
-        """Rows whose status has exactly this code."""
+        """Return the rows whose status has exactly this code."""
         wanted = [number for number, one in enumerate(self.statuses, 1) if one.code is code]
         return np.flatnonzero(np.isin(self.codes, wanted))
 
     def counted(self) -> Iterator[tuple[Status, int]]:
-        """Each status that occurs, with its number of nodes."""
+        """Yield each status that occurs, with its number of nodes."""
         counts = np.bincount(self.codes, minlength=len(self.statuses) + 1)
         for status, count in zip(self.statuses, counts[1:], strict=True):
             if count:
@@ -56,8 +56,8 @@ class NodeStatuses:
 class Diagnosis(Struct, frozen=True, dict=True):
     """The outcome of an attempt that found no node.
 
-    ``reasons`` counts nodes by reason. A rejection after a node was chosen (Reserve, Permit) counts
-    that one node only and has no ``node_statuses``.
+    ``reasons`` counts nodes by reason. A rejection after a node was selected (Reserve, Permit)
+    counts that one node only and has no ``node_statuses``.
     """
 
     num_all_nodes: int
@@ -83,7 +83,7 @@ class Diagnosis(Struct, frozen=True, dict=True):
 
 
 def count_reasons(statuses: Iterable[tuple[Status, int]]) -> Counter[str]:
-    """Add up how many nodes gave each reason."""
+    """Count nodes by reason."""
     counts: Counter[str] = Counter()
     for status, nodes in statuses:
         for reason in status.reasons:
@@ -92,7 +92,7 @@ def count_reasons(statuses: Iterable[tuple[Status, int]]) -> Counter[str]:
 
 
 def rejectors(statuses: Iterable[Status]) -> tuple[frozenset[str], frozenset[str]]:
-    """Plugins that rejected, and those of them that answered PENDING."""
+    """Return the plugins that rejected, and those of them that returned PENDING."""
     rejecting = [status for status in statuses if status.is_rejected and status.plugin]
     return (
         frozenset(status.plugin for status in rejecting),

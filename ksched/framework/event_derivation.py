@@ -1,8 +1,7 @@
-"""From two versions of an object to the events that describe the change.
+"""Derives events from two versions of an object.
 
-Specific events let hints say no quickly; a change that nobody can name is a generic Update for pods
-and nothing at all for nodes, whose heartbeats would otherwise wake everybody
-(framework/events.go, v1.36).
+Specific events let hints decide quickly. Any other change is a generic Update for pods and no event
+for nodes, whose heartbeats would otherwise wake every waiting pod (framework/events.go, v1.36).
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ from ksched.framework.cluster_events import Action, ClusterEvent, Resource
 
 
 def pod_update_events(old: Pod, new: Pod) -> list[ClusterEvent]:
-    """Name what changed in a pod; never empty."""
+    """Return the events of a pod update; never empty."""
     assigned = bool(new.spec.node_name)
     resource = Resource.ASSIGNED_POD if assigned else Resource.UNSCHEDULABLE_POD
     actions = []
@@ -25,7 +24,7 @@ def pod_update_events(old: Pod, new: Pod) -> list[ClusterEvent]:
         actions.append(Action.UPDATE_POD_SCALE_DOWN)
     if old.spec.scheduling_gates and not new.spec.scheduling_gates:
         actions.append(Action.UPDATE_POD_SCHEDULING_GATES_ELIMINATED)
-    # Tolerations of an existing pod can only be added, so their number tells.
+    # Tolerations of an existing pod can only be added, so comparing the number suffices.
     if len(old.spec.tolerations) != len(new.spec.tolerations):
         actions.append(Action.UPDATE_POD_TOLERATION)
     if old.status.resource_claim_statuses != new.status.resource_claim_statuses:
@@ -34,7 +33,7 @@ def pod_update_events(old: Pod, new: Pod) -> list[ClusterEvent]:
 
 
 def node_update_events(old: Node, new: Node) -> list[ClusterEvent]:
-    """Name what changed in a node; empty if nothing did that a plugin could register for."""
+    """Return the events of a node update; empty if no event describes the change."""
     actions = []
     if old.spec.unschedulable and not new.spec.unschedulable:
         actions.append(Action.UPDATE_NODE_TAINT)
@@ -54,8 +53,8 @@ def node_update_events(old: Node, new: Node) -> list[ClusterEvent]:
 
 
 def _is_scaled_down(old: Pod, new: Pod) -> bool:
-    # Most updates are of the status of a running pod and leave these alone; adding requests up
-    # costs ten times as much as comparing.
+    # Most updates change only the status of a running pod and leave these fields equal; summing
+    # the requests costs ten times as much as comparing.
     if _requests_follow_from(old) == _requests_follow_from(new):
         return False
     requested = pod_requests_with_status(new)

@@ -1,4 +1,4 @@
-"""What a plugin may reach besides the arguments of its methods."""
+"""Services a plugin may use besides the arguments of its methods."""
 
 from __future__ import annotations
 
@@ -23,25 +23,25 @@ from ksched.metrics import Metrics
 
 
 class PodClient(Protocol):
-    """The requests a plugin may make of the API server; they raise ``ApiError``."""
+    """The API requests available to plugins; they raise ``ApiError``."""
 
     async def bind(self, namespace: str, name: str, uid: str, node_name: str) -> None:
         """Bind a pod."""
         ...
 
     async def read_volume(self, name: str) -> bytes:
-        """Read a PersistentVolume; the answer is its JSON, whole."""
+        """Read a PersistentVolume; returns its complete JSON."""
         ...
 
     async def update_volume(self, name: str, body: bytes) -> bytes:
-        """Replace a PersistentVolume, unless it is of another version, and return what is stored.
+        """Replace a PersistentVolume of the same resourceVersion; returns what is stored.
 
-        ``Conflict`` if somebody wrote since it was read.
+        ``Conflict`` if it was updated since it was read.
         """
         ...
 
     async def read_claim(self, namespace: str, name: str) -> bytes:
-        """Read a PersistentVolumeClaim; the answer is its JSON, whole."""
+        """Read a PersistentVolumeClaim; returns its complete JSON."""
         ...
 
     async def update_claim(self, namespace: str, name: str, body: bytes) -> bytes:
@@ -50,11 +50,11 @@ class PodClient(Protocol):
 
 
 class WaitingPod(Protocol):
-    """A pod held at Permit, by at least one plugin that answered WAIT.
+    """A pod held at Permit by at least one plugin that returned WAIT.
 
-    A pod whose async Permit is still to answer is no waiting pod yet, unless another plugin waits:
-    as in kube-scheduler, a plugin meets the pods that were asked before, not the one it is asked
-    about.
+    A pod whose async Permit call has not returned is not a waiting pod yet, unless another plugin
+    returned WAIT: as in kube-scheduler, a plugin sees pods of earlier cycles, not the one it is
+    called for.
     """
 
     pod: PodInfo
@@ -62,20 +62,20 @@ class WaitingPod(Protocol):
 
     @property
     def pending_plugins(self) -> frozenset[str]:
-        """The plugins that answered WAIT and did not allow the pod since."""
+        """The plugins that returned WAIT and have not allowed the pod since."""
         ...
 
     def allow(self, plugin: str) -> None:
-        """Take back this plugin's objection; the pod goes on when no other plugin holds it."""
+        """Allow the pod for this plugin; it is bound when no other plugin holds it."""
         ...
 
     def reject(self, plugin: str, message: str) -> None:
-        """Send the pod back to the queue."""
+        """Reject the pod, which returns to the queue."""
         ...
 
 
 class EventRecorder(Protocol):
-    """Writes Kubernetes events without waiting for them."""
+    """Writes Kubernetes Events in the background."""
 
     def event(
         self,
@@ -87,21 +87,21 @@ class EventRecorder(Protocol):
         *,
         related: PodInfo | None = None,
     ) -> None:
-        """Record an event about a pod; ``related`` is another one that it has to do with."""
+        """Record an Event about a pod; ``related`` is a second pod involved."""
         ...
 
 
 class ResourceFilters(Protocol):
-    """The filters of a profile over an excerpt of the node table, as far as amounts decide."""
+    """The filters of a profile on a dry-run table, as far as amounts decide."""
 
     is_complete: bool
-    """Whether a node without a rejection here passes all filters. Otherwise there are filters that
-    look at more, and the node must be tried on a copy."""
+    """Whether a node without a rejection here passes all filters. Otherwise other filters read
+    more than amounts, and the node must be tried on a copy."""
 
     def judge(self) -> NDArray[np.int32]:
-        """By node 0, or the number of the status that the filters would give it.
+        """Return 0 or the number of the rejecting status for each node.
 
-        Reads the excerpt's ``amounts`` as they are now.
+        Reads the dry-run table's current ``amounts``.
         """
         ...
 
@@ -109,30 +109,30 @@ class ResourceFilters(Protocol):
 
 
 class Handle(Protocol):
-    """Given to every plugin factory; shared by the plugins of a profile."""
+    """Passed to every plugin factory; shared by the plugins of a profile."""
 
     profile_name: str
     clock: Clock
     client: PodClient
     recorder: EventRecorder
     listers: Listers
-    """Other objects of the cluster; ``require`` what you need in the constructor, kinds of your own
-    too (docs/custom_kinds.md)."""
+    """Other objects of the cluster; call ``require`` in the constructor, also for custom kinds
+    (docs/custom_kinds.md)."""
     rng: random.Random
-    """The scheduler's generator: with ``--seed`` its choices repeat."""
+    """The scheduler's generator: reproducible with ``--seed``."""
     metrics: Metrics
 
     @property
     def snapshot(self) -> Snapshot:
-        """The snapshot of the running cycle; do not keep it."""
+        """The snapshot of the running cycle; do not store it."""
         ...
 
     def node(self, name: str) -> Node | None:
-        """A node as it is now: unlike the snapshot this does not stand still. Also for binding."""
+        """Return a node's current state: unlike the snapshot, not frozen. Also during binding."""
         ...
 
     def has_pod(self, uid: str) -> bool:
-        """Whether a placed pod is still there: not deleted since, and its place not given back."""
+        """Whether a placed pod still exists: neither deleted nor forgotten since."""
         ...
 
     def get_waiting_pod(self, uid: str) -> WaitingPod | None: ...
@@ -140,36 +140,36 @@ class Handle(Protocol):
     def waiting_pods(self) -> Iterable[WaitingPod]: ...
 
     def reject_waiting_pod(self, uid: str, message: str) -> bool:
-        """Send a pod back that is held at Permit, also by an async call; False if none is."""
+        """Reject a pod held at Permit, also by an async call; False if there is none."""
         ...
 
     def nominated_pods_for_node(self, node_name: str) -> list[PodInfo]: ...
 
     def nominated_node_name(self, pod: PodInfo) -> str:
-        """The node a pod is nominated to, though the API server may not know yet; "" if none."""
+        """Return the nominated node of a pod, even before the API server knows; "" if none."""
         ...
 
     def activate(self, pods: Iterable[PodInfo]) -> None:
-        """Try these pods again now, if they are waiting."""
+        """Retry these pods now, if they are waiting."""
         ...
 
-    # For PostFilter plugins. A dry run works on ``node.clone()`` and ``state.clone()``; the answers
-    # are SUCCESS, a rejection, or ERROR if a plugin broke.
+    # For PostFilter plugins. A dry run works on ``node.clone()`` and ``state.clone()``; statuses
+    # are SUCCESS, a rejection, or ERROR if a plugin failed.
 
     def run_filters_with_nominated_pods(
         self, state: CycleState, pod: PodInfo, node: NodeInfo
     ) -> Status:
-        """Run the filters on a (changed) node, with the pods nominated to it and without."""
+        """Run the filters on a (modified) node, with and without the pods nominated to it."""
         ...
 
     def add_pod(self, state: CycleState, pod: PodInfo, added: PodInfo, node: NodeInfo) -> Status:
-        """Put a pod on a copied node, keeping the plugins' state true."""
+        """Add a pod to a copied node and to the plugins' state."""
         ...
 
     def remove_pod(
         self, state: CycleState, pod: PodInfo, removed: PodInfo, node: NodeInfo
     ) -> Status:
-        """Take a pod off a copied node, keeping the plugins' state true."""
+        """Remove a pod from a copied node and from the plugins' state."""
         ...
 
     def resource_filters(
@@ -181,23 +181,23 @@ class Handle(Protocol):
     async def process_preemption(
         self, pod: PodInfo, victims: Mapping[str, Victims]
     ) -> Mapping[str, Victims]:
-        """Ask the extenders which of these preemptions, by node, will do.
+        """Pass candidate preemptions, by node, through the extenders.
 
-        They may leave nodes out, even all, and name other victims. Raises ``ExtenderError``.
+        They may remove nodes, even all, and change victims. Raises ``ExtenderError``.
         """
         ...
 
     def preempt(self, pod: PodInfo, node_name: str, victims: Sequence[PodInfo]) -> None:
-        """Evict pods from a node to make room for a pod; returns at once.
+        """Evict pods from a node for a pod; returns immediately.
 
-        Victims that wait for permission or volumes are sent back to the queue, the others deleted.
-        Less important pods lose their nomination to the node. If something fails, the pod is tried
-        again. The caller nominates the pod.
+        Victims that wait on permit or for volumes return to the queue, the others are deleted.
+        Pods of lower priority lose their nomination to the node. On failure the pod is retried. The
+        caller nominates the pod.
         """
         ...
 
     def is_preempting(self, uid: str) -> bool:
-        """Whether victims of this pod's preemption are still to be seen running."""
+        """Whether victims of this pod's preemption are still seen running."""
         ...
 
 

@@ -1,31 +1,32 @@
-"""The extension points, in the order in which a pod passes them.
+"""The extension points, in pipeline order.
 
-A plugin is any object with a ``name`` and at least one of these methods; nothing is inherited. The
-runtime finds out which points a plugin implements by looking for the methods, when it is built.
+A plugin is any object with a ``name`` and at least one of these methods; no base class is required.
+The runtime detects the implemented extension points by their methods, when the plugin is built.
 Filter and Score exist at two levels: per node (``filter``, ``score``: five lines, for most users)
 and columnar (``filter_nodes``, ``score_nodes``: one NumPy expression over all nodes).
 
-The points marked *async* may also be ``async def``; bindings, the watches and the lease go on while
-they wait, and each call has the plugin's ``timeout_seconds`` (30 by default). What they hold up:
+The points marked *async* may also be ``async def``; bindings, watches and the lease continue while
+a call is pending, and each call has the plugin's ``timeout_seconds`` (30 by default). A pending
+call blocks:
 
 ==================  ==========================================================================
-PreFilter           the scheduling cycle, so every pod behind: the filters need its answer, and
-                    the snapshot may not change between the two
-PostFilter          the cycle: what it evicts or nominates decides what the next pod finds
-Reserve             the cycle: the next pod's filters must see the plugin's books as they are
-                    after this reservation, and Permit comes after it
-Permit              its own pod only, and at most ``permit_concurrency`` calls at once
+PreFilter           the scheduling cycle, so every pod behind: the filters need its result, and
+                    the snapshot must not change between the two
+PostFilter          the cycle: its evictions and nomination determine what the next pod finds
+Reserve             the cycle: the next pod's filters must see the plugin's state after this
+                    reservation, and Permit comes after it
+Permit              its own pod only, with at most ``permit_concurrency`` concurrent calls
 PreBind, Bind,      their own pod only
 PostBind
 ==================  ==========================================================================
 
-``scheduler_plugin_cycle_blocked_duration_seconds`` says what the first three cost the pods behind,
-``scheduler_plugin_permit_duration_seconds`` what Permit costs its own. A plugin that has to ask
-somebody for long does so at Permit, or remembers the answer and rejects at PreFilter until it is
-there (``handle.activate`` wakes the pod).
+``scheduler_plugin_cycle_blocked_duration_seconds`` measures what the first three cost the pods
+behind, ``scheduler_plugin_permit_duration_seconds`` what Permit costs its own pod. A plugin that
+calls a slow service does so at Permit, or caches the response and rejects at PreFilter until it is
+there (``handle.activate`` requeues the pod).
 
-A plugin that keeps something between pods may have a method ``sweep()``: it is called every twenty
-seconds, never during a cycle, and drops what was not used since it was called before.
+A plugin with state between pods may have a method ``sweep()``: it is called every twenty seconds,
+never during a cycle, and drops what was not used since the previous call.
 """
 
 from __future__ import annotations
@@ -56,24 +57,25 @@ MIN_NODE_SCORE = 0
 
 
 class Plugin(Protocol):
-    """What every plugin has."""
+    """The base of every plugin."""
 
     name: ClassVar[str]
 
 
 class EnqueueExtensions(Protocol):
-    """Says which events may make pods schedulable that this plugin rejected.
+    """Registers the events that may make pods schedulable that this plugin rejected.
 
-    A plugin with PreEnqueue, PreFilter, Filter, Reserve or Permit and without this is woken by
-    every event, after the pod's backoff; a rejection with PENDING skips the backoff only for events
-    that are registered here. What the scheduler writes into a pod's status is no event to that pod.
+    A plugin with PreEnqueue, PreFilter, Filter, Reserve or Permit but without this method is
+    registered for every event, after the pod's backoff; a rejection with PENDING skips the backoff
+    only for events that are registered here. The scheduler's own status patches are no events for
+    their pod.
     """
 
     def events_to_register(self) -> Sequence[ClusterEventWithHint]: ...
 
 
 class PreEnqueuePlugin(Plugin, Protocol):
-    """Called before a pod enters the active queue; a rejection keeps it gated. Must be quick."""
+    """Called before a pod enters the active queue; a rejection gates the pod. Must be quick."""
 
     def pre_enqueue(self, pod: PodInfo) -> Status: ...
 
@@ -81,16 +83,16 @@ class PreEnqueuePlugin(Plugin, Protocol):
 class QueueSortPlugin(Plugin, Protocol):
     """Orders the active queue: smaller keys first. Exactly one per scheduler.
 
-    A plugin may define ``rank(queued)``: pods of equal rank are told apart by their age alone, and
-    first attempts take turns with the retries of older pods (``queue.active``). Without it the
-    order is that of the keys.
+    A plugin may define ``rank(queued)``: pods of equal rank differ by age only, and first attempts
+    alternate with retries of older pods (``queue.active``). Without it the order is that of the
+    keys.
     """
 
     def sort_key(self, queued: QueuedPodInfo) -> Any: ...
 
 
 class PreFilterResult(Struct, frozen=True):
-    """PreFilter's answer: a status and, optionally, the only nodes worth looking at."""
+    """Result of PreFilter: a status and, optionally, the only candidate nodes."""
 
     status: Status = SUCCESS
     node_names: frozenset[str] | None = None
@@ -99,7 +101,7 @@ class PreFilterResult(Struct, frozen=True):
 class PreFilterPlugin(Plugin, Protocol):
     """Prepares the filters of one attempt (*async* allowed).
 
-    SKIP: this plugin's filter is not needed for this pod. A rejection rejects the pod on all nodes.
+    SKIP: this plugin's filter is not called for this pod. A rejection rejects the pod on all nodes.
     """
 
     def pre_filter(
@@ -108,7 +110,7 @@ class PreFilterPlugin(Plugin, Protocol):
 
 
 class PreFilterExtensions(Protocol):
-    """Keeps PreFilter's state true while a dry run adds or removes pods on a node."""
+    """Updates PreFilter's state when a dry run adds or removes pods on a node."""
 
     def add_pod(
         self, state: CycleState, pod: PodInfo, added: PodInfo, node: NodeInfo
@@ -120,16 +122,16 @@ class PreFilterExtensions(Protocol):
 
 
 class FilterPlugin(Plugin, Protocol):
-    """Says whether a pod may run on a node. SUCCESS or a rejection; anything else is an error."""
+    """Whether a pod may run on a node: SUCCESS or a rejection; anything else is an error."""
 
     def filter(self, state: CycleState, pod: PodInfo, node: NodeInfo) -> Status: ...
 
 
 class ColumnarFilterPlugin(Plugin, Protocol):
-    """Says for many nodes at once whether a pod may run there.
+    """Whether a pod may run on each of many nodes.
 
     ``filter_depends_on`` is optional: it declares what the verdicts depend on, and so how long the
-    runtime caches them; without it, not at all.
+    runtime caches them; without it they are not cached.
     """
 
     @property
@@ -139,14 +141,14 @@ class ColumnarFilterPlugin(Plugin, Protocol):
 
 
 class PostFilterResult(Struct, frozen=True):
-    """PostFilter's answer; ``nominated_node_name`` of ``None`` keeps what the pod has."""
+    """Result of PostFilter; ``nominated_node_name`` of ``None`` leaves the nomination unchanged."""
 
     status: Status
     nominated_node_name: str | None = None
 
 
 class PostFilterPlugin(Plugin, Protocol):
-    """Called when no node fits (*async* allowed); may nominate a node after making room."""
+    """Called when no node fits (*async* allowed); may preempt pods and nominate a node."""
 
     def post_filter(
         self, state: CycleState, pod: PodInfo, diagnosis: Diagnosis
@@ -160,15 +162,15 @@ class PreScorePlugin(Plugin, Protocol):
 
 
 class ScorePlugin(Plugin, Protocol):
-    """Rates one feasible node; 0 to 100, unless ``normalize`` brings it there."""
+    """Scores one feasible node; 0 to 100, unless ``normalize`` maps it there."""
 
     def score(self, state: CycleState, pod: PodInfo, node: NodeInfo) -> int: ...
 
 
 class ColumnarScorePlugin(Plugin, Protocol):
-    """Rates many nodes at once; ``score_depends_on`` as ``filter_depends_on``.
+    """Scores many nodes at once; ``score_depends_on`` as ``filter_depends_on``.
 
-    With scope CLUSTER or POD, where the nodes fall into a few classes, it may rate and normalise
+    With scope CLUSTER or POD, where the nodes fall into a few classes, it may score and normalize
     these itself (``ClassScores``).
     """
 
@@ -181,10 +183,10 @@ class ColumnarScorePlugin(Plugin, Protocol):
 
 
 class ScoreExtensions(Protocol):
-    """Brings the raw scores of all feasible nodes into the range 0 to 100.
+    """Maps the raw scores of all feasible nodes to the range 0 to 100.
 
-    If the raw scores are cached (scopes NODE, RESOURCES and ROW) only ``scores`` may matter: while
-    they are all the same, one of them is normalised for all.
+    If the raw scores are cached (scopes NODE, RESOURCES and ROW), the result may depend only on
+    ``scores``: while they are all equal, one of them is normalized for all.
     """
 
     def normalize(
@@ -193,10 +195,10 @@ class ScoreExtensions(Protocol):
 
 
 class ReservePlugin(Plugin, Protocol):
-    """Keeps a plugin's own books on the chosen node (*async* allowed).
+    """Maintains a plugin's own state for the selected node (*async* allowed).
 
-    ``unreserve`` is called in reverse order for every Reserve plugin when anything later fails,
-    also for those whose ``reserve`` did not run; it must be idempotent and must not fail.
+    ``unreserve`` is called in reverse order for every Reserve plugin when a later step fails, also
+    for those whose ``reserve`` did not run; it must be idempotent and must not fail.
     """
 
     def reserve(
@@ -207,9 +209,9 @@ class ReservePlugin(Plugin, Protocol):
 
 
 class PermitResult(Struct, frozen=True):
-    """Permit's answer; with WAIT the pod is held for at most ``timeout_seconds``.
+    """Result of Permit; with WAIT the pod is held for at most ``timeout_seconds``.
 
-    More than 0; ``None`` stands for the plugin's ``permit_wait_seconds``.
+    Must be positive; ``None`` means the plugin's ``permit_wait_seconds``.
     """
 
     status: Status = SUCCESS
@@ -217,21 +219,21 @@ class PermitResult(Struct, frozen=True):
 
 
 class PermitPlugin(Plugin, Protocol):
-    """Last word before binding (*async* allowed): SUCCESS, a rejection, or WAIT.
+    """The last decision before binding (*async* allowed): SUCCESS, a rejection, or WAIT.
 
-    The synchronous plugins are asked inside the cycle, in order; the first rejection ends it. Then
-    the async ones are started in order and run beside each other while the pod is held and the next
-    cycle begins. All must agree; the first rejection, a deadline, the pod's deletion or preemption,
-    shutdown and a lost lease cancel the calls that are under way. ``unreserve`` comes after the
-    call has ended, but for one that swallows its cancellation (after a second) and at shutdown.
-    A plugin has ``permit_concurrency`` calls at once, a class attribute or one set from its
-    arguments (1024 by default, for each profile); pods beyond that wait for a slot in the order of
-    their cycles, for a quarter of an hour at most, and the deadline counts from the start of the
-    call. ``handle.snapshot`` is that of another cycle by then.
+    Synchronous plugins run inside the cycle, in order; the first rejection ends it. Then the async
+    ones are started in order and run concurrently while the pod is held and the next cycle begins.
+    All must succeed; the first rejection, a deadline, the pod's deletion or preemption, shutdown
+    and a lost lease cancel the running calls. ``unreserve`` follows after the call has ended,
+    except for a call that swallows its cancellation (after a second) and at shutdown.
+    A plugin has at most ``permit_concurrency`` concurrent calls, a class attribute or one set from
+    its arguments (1024 by default, per profile); pods beyond that wait for a slot in the order of
+    their cycles, for at most a quarter of an hour, and the deadline counts from the start of the
+    call. ``handle.snapshot`` belongs to a later cycle by then.
 
-    A plugin that answers a bare ``wait()`` declares how long a pod is held at most:
-    ``permit_wait_seconds``, a class attribute. A WAIT without any time, or with none left, breaks
-    the contract, and the attempt fails with an error that says so.
+    A plugin that returns a bare ``wait()`` declares how long a pod is held at most:
+    ``permit_wait_seconds``, a class attribute. A WAIT without a timeout, or with one that is not
+    positive, violates the contract: the attempt fails with an error that says so.
     """
 
     def permit(
@@ -242,7 +244,7 @@ class PermitPlugin(Plugin, Protocol):
 class PreBindPlugin(Plugin, Protocol):
     """Work that must be done before the pod is bound (*async* allowed), such as volumes.
 
-    ``pre_bind_pre_flight`` is optional: SKIP says that there is nothing to do for this pod.
+    ``pre_bind_pre_flight`` is optional: SKIP means that there is nothing to do for this pod.
     """
 
     def pre_bind(
@@ -251,7 +253,7 @@ class PreBindPlugin(Plugin, Protocol):
 
 
 class BindPlugin(Plugin, Protocol):
-    """Binds the pod (*async* allowed). SKIP leaves it to the next Bind plugin."""
+    """Binds the pod (*async* allowed). SKIP passes it to the next Bind plugin."""
 
     def bind(
         self, state: CycleState, pod: PodInfo, node_name: str
@@ -259,7 +261,7 @@ class BindPlugin(Plugin, Protocol):
 
 
 class PostBindPlugin(Plugin, Protocol):
-    """Told that a pod was bound (*async* allowed)."""
+    """Called after a pod was bound (*async* allowed)."""
 
     def post_bind(
         self, state: CycleState, pod: PodInfo, node_name: str

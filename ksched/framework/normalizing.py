@@ -1,4 +1,4 @@
-"""Raw scores of a plugin to the range every plugin must keep to."""
+"""Normalization of raw scores to the range 0 to 100."""
 
 from __future__ import annotations
 

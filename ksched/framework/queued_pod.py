@@ -5,15 +5,15 @@ from __future__ import annotations
 from ksched.cache.pod_info import PodInfo
 
 _NO_PLUGINS: frozenset[str] = frozenset()
-"""One for all: an empty set takes 216 bytes."""
+"""Shared: an empty set takes 216 bytes."""
 
 
 class QueuedPodInfo:
-    """Book-keeping the scheduling queue has about one pending pod.
+    """The scheduling queue's entry of one pending pod.
 
-    ``attempts`` counts every try and feeds only metrics. The backoff has its own counts: a
-    rejection (``unschedulable_count``) is charged for a wasted cycle, an error
-    (``consecutive_errors_count``) spares the API server; adding them up would make a pod pay for an
+    ``attempts`` counts every attempt and feeds only metrics. The backoff has its own counters: one
+    for rejections (``unschedulable_count``), which waste cycles, and one for errors
+    (``consecutive_errors_count``), which load the API server; a sum would make a pod pay for an
     outage.
     """
 
@@ -43,7 +43,7 @@ class QueuedPodInfo:
         self.backoff_expiration: float | None = None
         self.initial_attempt_timestamp: float | None = None
         self.owed_until = float("-inf")
-        """End of the pause that the last early attempt cut short."""
+        """End of the backoff that the last early attempt cut short."""
         self.flush_timestamp = float("-inf")
         self.unschedulable_plugins: frozenset[str] = _NO_PLUGINS
         self.pending_plugins: frozenset[str] = _NO_PLUGINS
@@ -55,7 +55,7 @@ class QueuedPodInfo:
 
     @property
     def rejector_plugins(self) -> frozenset[str]:
-        """Plugins that rejected the pod last; none if it is new or its attempt met an error."""
+        """The plugins that rejected the pod last; none if it is new or its attempt met an error."""
         if not self.pending_plugins:
             return self.unschedulable_plugins
         return self.unschedulable_plugins | self.pending_plugins

@@ -1,4 +1,4 @@
-"""The answer of a plugin."""
+"""The result of a plugin call."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ class Code(Enum):
     WAIT = "Wait"
     """Permit only: hold the pod until a plugin allows or rejects it."""
     SKIP = "Skip"
-    """PreFilter, PreScore, Bind: this plugin has no business with this pod."""
+    """PreFilter, PreScore, Bind: this plugin does not apply to this pod."""
     PENDING = "Pending"
-    """Rejected, and when the awaited event comes the pod skips its backoff."""
+    """Rejected; a registered event of the plugin makes the pod skip its backoff."""
 
 
 _REJECTED = frozenset(
@@ -31,12 +31,12 @@ _REJECTED = frozenset(
 
 
 MESSAGE_LIMIT = 8192
-"""Characters of a text that is made of reasons. A pod may give a node thousands of them, and the
-text goes into the condition, the Event, the log and the list of decisions."""
+"""Limit in characters of a text composed of reasons. A pod may have thousands of them, and the text
+goes into the condition, the Event, the log and the decision log."""
 
 
 def joined(parts: Sequence[str]) -> str:
-    """The parts with commas between them, as many as ``MESSAGE_LIMIT`` allows."""
+    """Join the parts with commas, as many as ``MESSAGE_LIMIT`` allows."""
     length = 0
     for number, part in enumerate(parts):
         length += len(part) + 2
@@ -48,7 +48,7 @@ def joined(parts: Sequence[str]) -> str:
 
 
 class Status(Struct, frozen=True):
-    """A code, the reasons a user will read, and the plugin that answered (set by the runtime)."""
+    """A code, the reasons shown to users, and the plugin that returned it (set by the runtime)."""
 
     code: Code = Code.SUCCESS
     reasons: tuple[str, ...] = ()
@@ -68,7 +68,7 @@ class Status(Struct, frozen=True):
 
     @property
     def is_rejected(self) -> bool:
-        """The pod may not go (there), as opposed to: something went wrong."""
+        """Whether the pod was rejected, as opposed to an error."""
         return self.code in _REJECTED
 
     @property
@@ -76,20 +76,20 @@ class Status(Struct, frozen=True):
         return joined(self.reasons)
 
     def by(self, plugin: str) -> Status:
-        """Return the same answer, attributed to a plugin."""
+        """Return the same status, attributed to a plugin."""
         return self if self.plugin == plugin else Status(self.code, self.reasons, plugin)
 
     def __bool__(self) -> bool:
-        raise TypeError("a Status is neither true nor false; ask is_success or is_rejected")
+        raise TypeError("a Status is neither true nor false; use is_success or is_rejected")
 
 
 SUCCESS = Status()
 SKIP = Status(Code.SKIP)
-SKIP_TEMPLATE = Status(Code.SKIP, ("has no business with any pod of the template",))
-"""SKIP for this pod and for every other of its template: PreFilter and PreScore plugins that
-answer so are not asked about them again."""
+SKIP_TEMPLATE = Status(Code.SKIP, ("does not apply to any pod of the template",))
+"""SKIP for this and every other pod of its template: PreFilter and PreScore plugins that return it
+are not called for them again."""
 PASS_TEMPLATE = Status(Code.SUCCESS, ("has nothing to prepare for any pod of the template",))
-"""SUCCESS likewise, by plugins that leave nothing in the cycle state."""
+"""SUCCESS likewise, for plugins that write nothing to the cycle state."""
 
 
 def unschedulable(*reasons: str) -> Status:
@@ -108,10 +108,10 @@ def pending(*reasons: str) -> Status:
 
 
 def wait(*reasons: str) -> Status:
-    """Permit: hold the pod, for as long as ``PermitResult`` or the plugin itself says."""
+    """Permit: hold the pod, for the time that ``PermitResult`` or the plugin declares."""
     return Status(Code.WAIT, reasons)
 
 
 def error(*reasons: str) -> Status:
-    """Something went wrong; the attempt fails and is retried after the error backoff."""
+    """The attempt fails and is retried after the error backoff."""
     return Status(Code.ERROR, reasons)

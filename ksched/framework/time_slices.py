@@ -1,4 +1,4 @@
-"""Long work in small pieces, so that nobody else waits for it."""
+"""Long computations in slices, with yields to the event loop in between."""
 
 from __future__ import annotations
 
@@ -11,21 +11,21 @@ from ksched.errors import TookTooLong
 T = TypeVar("T")
 
 Steps = Generator[None, None, T]
-"""Work that pauses now and then, and what comes of it."""
+"""A computation that pauses at each ``yield``, and its result."""
 
 SLICE_SECONDS = 0.005
-"""How long work may go on before the event loop gets its turn."""
+"""How long a computation may run before it yields to the event loop."""
 
 ATTEMPT_SECONDS = 0.1
-"""How much of its time an attempt may spend on what only its own pod's spec makes long: other pods
-wait meanwhile. Enough for ten thousand affinity terms, and hardly noticed by those who wait."""
+"""Limit per attempt for work whose length depends only on its own pod's spec: other pods wait
+meanwhile. Enough for ten thousand affinity terms, and hardly noticeable for the pods behind."""
 
 FEW_STEPS = 8
-"""So few that time need not be asked for."""
+"""So few that the clock need not be read."""
 
 
 class TimeSlice:
-    """The time since the event loop had its turn; make one where the work begins."""
+    """The time since the last yield to the event loop; create one where the work begins."""
 
     __slots__ = ("_began", "_now")
 
@@ -38,13 +38,13 @@ class TimeSlice:
         return self._now() - self._began > SLICE_SECONDS
 
     async def give_way(self) -> None:
-        """Let the event loop run; call it between two pieces of work when the slice is over."""
+        """Yield to the event loop; call it between two pieces of work when the slice is over."""
         await asyncio.sleep(0)
         self._began = self._now()
 
 
 def in_slices(steps: Steps[T], now: Callable[[], float]) -> T | Coroutine[Any, Any, T]:
-    """Do some work: the result if a slice is enough, otherwise what to await for it."""
+    """Run a computation: returns the result if one slice suffices, otherwise an awaitable."""
     try:
         for _ in range(FEW_STEPS):
             next(steps)
@@ -69,7 +69,7 @@ async def _go_on(steps: Steps[T], turn: TimeSlice) -> T:
 
 
 def at_once(steps: Steps[T]) -> T:
-    """Do some work without a pause."""
+    """Run a computation without pauses."""
     while True:
         try:
             next(steps)
@@ -79,9 +79,9 @@ def at_once(steps: Steps[T]) -> T:
 
 
 def within_budget(steps: Steps[T], now: Callable[[], float]) -> Steps[T]:
-    """The same work; raises ``TookTooLong`` at a pause after more than ``ATTEMPT_SECONDS`` of it.
+    """Limit a computation: ``TookTooLong`` at the first pause after ``ATTEMPT_SECONDS``.
 
-    Only for work that goes on where it stopped when it is begun again.
+    Only for work that resumes where it stopped when it is started again.
     """
     spent, taken = 0.0, 0
     while True:

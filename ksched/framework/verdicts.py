@@ -1,4 +1,4 @@
-"""The answers of columnar plugins, for many nodes at once."""
+"""Results of columnar plugins, for many nodes at once."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Verdicts:
 
     @classmethod
     def rejecting(cls, rejected: NDArray[np.bool_], status: Status) -> Verdicts:
-        """Reject the marked nodes, all for the same reason."""
+        """Reject the marked nodes, all with the same status."""
         return cls(rejected.astype(np.int16), (status,))
 
     @classmethod
@@ -35,20 +35,20 @@ class Verdicts:
 
     @classmethod
     def of(cls, statuses: Sequence[Status]) -> Verdicts:
-        """Collect one status per node, as a per-node filter returns them."""
+        """Collect one status per node, as returned by a per-node filter."""
         table: dict[Status, int] = {}
         codes = [
             0 if status.is_success else table.setdefault(status, len(table) + 1)
             for status in statuses
         ]
-        # Every node may have a reason of its own.
+        # Every node may have a different reason.
         return cls(np.array(codes, np.int32), tuple(table))
 
 
 class ChangedVerdicts(NamedTuple):
-    """What a filter says now of nodes about which it said something else before.
+    """New verdicts for rows whose verdict changed.
 
-    One row may be in several pieces; the last one counts.
+    A row may be in several pieces; the last one counts.
     """
 
     pieces: Sequence[tuple[NDArray[np.intp], Status]]
@@ -56,9 +56,9 @@ class ChangedVerdicts(NamedTuple):
 
 
 class ClassScores:
-    """Scores of nodes that fall into few classes, zones for instance: one for each class.
+    """Scores of nodes that fall into few classes, such as zones: one score per class.
 
-    ``values[k]`` is the score of class k, normalised already over the classes that occur;
+    ``values[k]`` is the score of class k, already normalized over the classes that occur;
     ``ids[i]`` is the class of node i, an index of ``values``. Classes that do not occur may have
     any score in the range.
     """

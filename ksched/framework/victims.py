@@ -1,4 +1,4 @@
-"""The victims of a preemption, and who has a say in them besides the plugin that chose them."""
+"""The victims of a preemption, and the extenders' part in selecting them."""
 
 from __future__ import annotations
 
@@ -24,5 +24,5 @@ class SupportsPreemption(Protocol):
     async def process_preemption(
         self, pod: PodInfo, victims: Mapping[str, Victims], snapshot: Snapshot
     ) -> Mapping[str, Victims]:
-        """Return those of these preemptions, by node, that will do; raises ``ExtenderError``."""
+        """Return the acceptable ones of these preemptions, by node; raises ``ExtenderError``."""
         ...

@@ -1,11 +1,11 @@
-"""How many pods of a kind run where, for plugins whose answers hang on it: a public room.
+"""Public API of pod counters, for plugins that decide by the number of matching pods.
 
-``snapshot.counters`` and ``nodes.counters`` make counters that follow the cluster change by change:
-``pod_counts`` of the pods that match, ``domain_counts`` of their sums by the value of a node label.
-A filter states one rule over such numbers (``DomainFilter``), a score one over the numbers of a
-domain (``rate_domains``); the room decides whether to ask about one domain or all of them, and
-knows which domains changed. ``PerTemplate`` keeps both for the pods that come next. See
-docs/counters.md. Does not belong here: what a plugin makes of the numbers.
+``snapshot.counters`` and ``nodes.counters`` provide incrementally updated counters: ``pod_counts``
+of matching pods, ``domain_counts`` of their sums by the value of a node label. A filter states one
+rule over such counts (``DomainFilter``), a score one over the counts of a domain
+(``rate_domains``); this package evaluates the rule for one domain or all of them and tracks which
+domains changed. ``PerTemplate`` caches both for later pods. See docs/counters.md. Does not belong
+here: the rules of plugins.
 """
 
 from ksched.cache.counters.domain_counts import DomainCounts

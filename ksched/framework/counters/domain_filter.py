@@ -1,9 +1,9 @@
-"""Rules about topology domains: stated once, asked of one domain or of all, and followed.
+"""Rules about topology domains: stated once, evaluated for one domain or all, and cached.
 
-A ``DomainRule`` says by the numbers of pods in a domain what is wrong with its nodes, in plain
-comparisons that mean the same of a number and of an array. A ``DomainFilter`` keeps the answers of
-some rules by domain: when it catches up it asks about the domains whose numbers changed, one by
-one, or about all of them when something changed that matters to all (``facts``).
+A ``DomainRule`` derives from the pod counts of a domain what is wrong with its nodes, in plain
+comparisons that work on a number and on an array. A ``DomainFilter`` caches the results of some
+rules by domain: an update evaluates the domains whose counts changed, one by one, or all of them
+when something changed that affects all (``facts``).
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ Counts = int | Ints
 """The number of pods in a domain, or those of all domains."""
 
 Holds = bool | Bools
-"""Whether something is true of a domain, or of which domains it is."""
+"""Whether a condition holds for a domain, or for each of all domains."""
 
 Codes = NDArray[np.int16]
 Changed = tuple[int, list[int]]
@@ -48,18 +48,18 @@ class Counted(Protocol):
 
 
 Judge = Callable[[Sequence[Counts], Any], Iterable[tuple[int, Holds]]]
-"""Codes (positions among the statuses, from 1) in order of precedence, and where each holds.
+"""Yields codes (1-based positions among the statuses) in order of precedence, and where each holds.
 
-It gets the numbers of each group of counters, and the rule's facts.
+Its arguments are the counts of each group of counters, and the rule's facts.
 """
 
 Facts = Callable[[Sequence[Sequence[Counted]]], Sequence[Hashable]]
-"""What each rule needs to know beside the numbers of a domain, by rule; by rule and group it gets
-the counters as they are, or as a dry run made them."""
+"""Returns, by rule, what a rule needs besides the counts of a domain; its argument has the counters
+by rule and group, of the cluster or of a dry run."""
 
 
 class DomainRule(NamedTuple):
-    """What makes the domains of one topology unfit."""
+    """A rule that rejects domains of one topology."""
 
     topology: TopologyDomains
     groups: tuple[tuple[DomainCounts, ...], ...]
@@ -70,7 +70,7 @@ class DomainRule(NamedTuple):
 
 
 class _Sum:
-    """Counters added up, and pods that a dry run added or removed."""
+    """A sum of counters, with the pods that a dry run added or removed."""
 
     def __init__(
         self, topology: TopologyDomains, counters: Sequence[DomainCounts], more: Mapping[int, int]
@@ -108,10 +108,10 @@ def _no_facts(counted: Sequence[Sequence[Counted]]) -> Sequence[Hashable]:
 
 
 class DomainFilter:
-    """What some rules say of every domain, as of the last ``catch_up``.
+    """The verdicts of some rules for every domain, as of the last ``catch_up``.
 
-    Of several codes the smallest owns a node's reason. That a node moved to another domain is not
-    noted: the runtime asks about changed nodes anyway.
+    Of several codes the smallest determines a node's reason. A node's move to another domain is not
+    recorded: the runtime evaluates changed nodes anyway.
     """
 
     def __init__(
@@ -137,25 +137,25 @@ class DomainFilter:
         self._facts: Sequence[Hashable] = ()
         self.codes: list[Codes] = [np.zeros(0, np.int16) for _ in self.rules]
         """By rule and domain."""
-        # A pod like the last one has missed the last change at most, and one change may be long.
+        # An equal pod missed the last change at most, and one change may be long.
         self._log: ChangeLog[list[Changed]] = ChangeLog(limit=1)
         self._noted: list[Changed] | None = None
 
-    # -- catching up ----------------------------------------------------------------------------
+    # -- updates --------------------------------------------------------------------------------
 
     def catch_up(self) -> DomainAttempt:
-        """Judge by the numbers of pods as they are now."""
+        """Update counters and verdicts."""
         self.count()
         return self.judge()
 
     def count(self) -> bool:
-        """Bring the counters up to date; tell whether there is a pod that counts."""
+        """Update the counters; returns whether any pod counts."""
         for counter in self.counters:
             counter.catch_up()
         return any(counter.total for counter in self.counters)
 
     def judge(self) -> DomainAttempt:
-        """Bring the verdicts up to date, after the counters."""
+        """Update the verdicts, after the counters."""
         facts, changed = self.facts_of(self._counted), self._changes()
         if changed is None or self._is_outgrown:
             self.codes = [
@@ -177,7 +177,7 @@ class DomainFilter:
         return DomainAttempt(self)
 
     def _changes(self) -> list[tuple[int, int]] | None:
-        """Rules and domains of other numbers than at the last time; ``None`` for all."""
+        """Return rules and domains whose counts changed since the last update; ``None`` for all."""
         found: list[tuple[int, int]] | None = []
         for cursor, numbers in self._cursors:
             if cursor.is_current:
@@ -200,7 +200,7 @@ class DomainFilter:
         return False
 
     def judge_all(self, rule: DomainRule, counted: Sequence[Counted], fact: Hashable) -> Codes:
-        """What a rule says of all domains."""
+        """Evaluate a rule for all domains."""
         codes: Codes = np.full(rule.topology.width, self._passes, np.int16)
         judged = list(rule.judge([one.counts for one in counted], fact))
         for code, holds in reversed(judged):
@@ -209,7 +209,7 @@ class DomainFilter:
         return codes
 
     def _judge_one(self, rule: DomainRule, domain: int, fact: Hashable) -> int:
-        """What ``judge_all`` says of one domain."""
+        """Evaluate a rule for one domain, as ``judge_all`` would."""
         counts: list[Counts] = [
             group[0].counts.item(domain)
             if len(group) == 1
@@ -243,9 +243,9 @@ class DomainFilter:
     # -- reading --------------------------------------------------------------------------------
 
     def changes_since(self, mark: object) -> tuple[object, ChangedVerdicts | Ids | None]:
-        """The present mark, and what changed since an earlier one; see ``FilterDependsOn``.
+        """Return the current mark, and what changed since an earlier one; see ``FilterDependsOn``.
 
-        The verdicts themselves if a single rule decides, otherwise the rows.
+        The verdicts themselves if there is a single rule, otherwise the rows.
         """
         now = (self, self._log.generation)
         if mark == now:
@@ -273,7 +273,7 @@ class DomainFilter:
     def verdicts(
         self, rules: Sequence[DomainRule], codes: Sequence[Codes], nodes: NodeRows
     ) -> Verdicts:
-        """Verdicts about nodes, given the codes of the domains of some rules."""
+        """Return the verdicts of nodes, given the codes of the domains of some rules."""
         result: Codes | None = None
         for rule, by_domain in zip(rules, codes, strict=True):
             found = by_domain.take(rule.topology.ids(nodes))
@@ -285,7 +285,7 @@ class DomainFilter:
 
 
 class DomainAttempt:
-    """The verdicts of one attempt, and what a dry run changed in the counts; cloned for each."""
+    """The verdicts of one attempt, and a dry run's changes of the counts; cloned for each."""
 
     __slots__ = ("_changes", "_rules", "filter")
 
@@ -293,7 +293,7 @@ class DomainAttempt:
         self.filter = kept
         self._rules = kept.rules
         self._changes: dict[tuple[int, int], dict[int, int]] = {}
-        """More or fewer pods by rule, group and domain."""
+        """Changes of counts by rule, group and domain."""
 
     def clone(self) -> DomainAttempt:
         copy = DomainAttempt(self.filter)
@@ -306,7 +306,7 @@ class DomainAttempt:
         return self._rules
 
     def add_rule(self, rule: DomainRule) -> int:
-        """Judge by one more topology, from here on in this dry run only."""
+        """Add a topology for the rest of this dry run."""
         self._rules = (*self._rules, rule)
         return len(self._rules) - 1
 

@@ -1,4 +1,4 @@
-"""Scores by domain: normalised domain by domain where there are few, node by node otherwise."""
+"""Scores by domain: normalized per domain where there are few, otherwise per node."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ ScoreT = TypeVar("ScoreT", int, Ints)
 
 
 class Normalize(Protocol):
-    """The final score of a raw one, given the range of all: the same of a number and an array."""
+    """Maps a raw score to the final one, given the range of all; works on numbers and arrays."""
 
     def __call__(self, score: ScoreT, lowest: int, highest: int) -> ScoreT: ...
 
@@ -26,16 +26,16 @@ def whole(number: float) -> int: ...
 @overload
 def whole(number: NDArray[np.float64]) -> Ints: ...
 def whole(number: float | NDArray[np.float64]) -> int | Ints:
-    """What is before the point, as Go's ``int64()``: of a number, or of each in an array."""
+    """Truncate like Go's ``int64()``: a number, or each element of an array."""
     return number.astype(np.int64) if isinstance(number, np.ndarray) else int(number)
 
 
 def rate_domains(
     topology: TopologyDomains, by_domain: Ints, nodes: NodeRows, normalize: Normalize
 ) -> Ints | ClassScores:
-    """Scores of nodes that are those of their domains.
+    """Score nodes by their domains.
 
-    Final ones if there are few domains, otherwise raw ones for ``normalize_scores``.
+    Returns final scores if there are few domains, otherwise raw ones for ``normalize_scores``.
     """
     ids = topology.ids(nodes)
     if len(by_domain) > FEW_DOMAINS_RATED:
@@ -51,5 +51,5 @@ def rate_domains(
 
 
 def normalize_scores(scores: Ints, normalize: Normalize) -> Ints:
-    """Final scores of all nodes."""
+    """Return the final scores of all nodes."""
     return normalize(scores, int(scores.min()), int(scores.max()))

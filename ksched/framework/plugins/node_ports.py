@@ -27,7 +27,7 @@ from ksched.framework import (
     Verdicts,
     unschedulable,
 )
-from ksched.framework.last_answers import last_answers
+from ksched.framework.memoizing import memoize_last
 from ksched.framework.plugins import names
 
 NO_FREE_PORTS = unschedulable("node(s) didn't have free ports for the requested pod ports")
@@ -73,6 +73,6 @@ class NodePorts:
         return QueueingHint.SKIP
 
 
-@last_answers
+@memoize_last
 def _freed_ports(deleted: Pod) -> tuple[HostPort, ...]:
     return host_ports_of(deleted.spec)

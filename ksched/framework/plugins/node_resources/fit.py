@@ -46,7 +46,7 @@ from ksched.framework import (
     unresolvable,
     unschedulable,
 )
-from ksched.framework.last_answers import last_answers
+from ksched.framework.memoizing import memoize_last
 from ksched.framework.plugins import names
 from ksched.framework.plugins.node_resources.asked import Asked, Ints, stacked
 from ksched.framework.plugins.node_resources.scorers import scorer_of
@@ -272,11 +272,11 @@ def _status(marked: Sequence[int], resources: Sequence[str], checked: _Checked) 
     return unresolvable(*named) if beyond else unschedulable(*named)
 
 
-@last_answers
+@memoize_last
 def _offered_by(node: Node) -> Mapping[str, int]:
     return amounts(node.status.allocatable)
 
 
-@last_answers
+@memoize_last
 def _occupied_by(pod: Pod) -> Mapping[str, int]:
     return pod_requests_with_status(pod)

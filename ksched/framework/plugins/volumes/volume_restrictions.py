@@ -33,7 +33,7 @@ from ksched.framework import (
     unresolvable,
     unschedulable,
 )
-from ksched.framework.last_answers import last_answers
+from ksched.framework.memoizing import memoize_last
 from ksched.framework.plugins import names
 from ksched.framework.plugins.volumes.claims import claim_events, claim_not_found, claims_of
 
@@ -205,7 +205,7 @@ def _wanted_disks(template: PodTemplate) -> _WantedDisks:
     return wanted
 
 
-@last_answers
+@memoize_last
 def _freed(deleted: Pod) -> tuple[frozenset[str], Sequence[_Disk]]:
     """The claims and disks of a pod that is gone."""
     volumes = deleted.spec.volumes

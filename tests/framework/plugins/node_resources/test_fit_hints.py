@@ -1,6 +1,6 @@
 """plugins/noderesources/fit.go: isSchedulableAfterPodEvent, isSchedulableAfterNodeChange.
 
-Covers ``ksched.framework.last_answers`` too.
+Covers ``ksched.framework.memoizing`` too.
 """
 
 from __future__ import annotations

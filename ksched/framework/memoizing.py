@@ -1,4 +1,4 @@
-"""Answers about the object that an event brought: every waiting group asks the same of it."""
+"""Memoized functions of an event's object: every waiting group evaluates the same function."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from typing import TypeVar
 K = TypeVar("K")
 V = TypeVar("V")
 
-_KEPT = 2
-"""An event brings an old and a new version."""
+_SIZE = 2
+"""An event has an old and a new version of the object."""
 
 
-def last_answers(compute: Callable[[K], V]) -> Callable[[K], V]:
-    """Make a function of an object that never changes remember what it said of the last ones."""
+def memoize_last(compute: Callable[[K], V]) -> Callable[[K], V]:
+    """Memoize a function of an immutable object for its most recent arguments."""
     known: list[tuple[K, V]] = []
 
     @wraps(compute)
@@ -23,7 +23,7 @@ def last_answers(compute: Callable[[K], V]) -> Callable[[K], V]:
             if one is about:
                 return said
         said = compute(about)
-        known[:] = [(about, said), *known[: _KEPT - 1]]
+        known[:] = [(about, said), *known[: _SIZE - 1]]
         return said
 
     return answer
