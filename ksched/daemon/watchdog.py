@@ -50,7 +50,7 @@ LAST_WORDS_SECONDS: Final = 2.0
 
 _CYCLE: Final = SchedulingCycle.run.__code__
 _HINT: Final = HintTable._hint.__code__
-_PERMIT_CALL: Final = PermitCalls._ask.__code__
+_PERMIT_CALL: Final = PermitCalls._await_result.__code__
 _ITSELF: Final = "scheduling the pod"
 
 

@@ -382,7 +382,7 @@ async def test_pods_that_cannot_be_sorted_come_last(caplog: pytest.LogCaptureFix
         ),
         pytest.param(
             type("Half", (), {"name": "Odd", "reserve": lambda *args: SUCCESS})(),
-            'plugin "Odd": reserve needs an unreserve that takes it back',
+            'plugin "Odd": reserve needs an unreserve that undoes it',
             id="reserve without unreserve",
         ),
         pytest.param(

@@ -62,7 +62,7 @@ log = logging.getLogger(__name__)
 
 Answer: TypeAlias = Status | PreFilterResult
 
-MAX_COMPLAINTS: Final = 100
+MAX_LOGGED_PROBLEMS: Final = 100
 """How many different expressions that cannot be parsed are logged."""
 
 ENFORCED = unresolvable("node(s) didn't match scheduler-enforced node affinity")
@@ -93,7 +93,7 @@ class NodeAffinity:
         added = args.added_affinity if args is not None else None
         self._added_required = _compile_added_required(added)
         self._added_preferred = _compile_added_preferred(added)
-        self._complained: set[str] = set()
+        self._logged: set[str] = set()
 
     def pre_filter(
         self, state: CycleState, pod: PodInfo, snapshot: Snapshot
@@ -112,18 +112,18 @@ class NodeAffinity:
 
     def _demanded(self, pod: PodInfo, demand: NodeDemand) -> Answer:
         if problems := demand.problems:
-            self._complain(pod, problems)
+            self._log_once(pod, problems)
         node_names = _only_node_names(pod.template)
         if node_names is None:
             # Very many terms are asked about changed nodes before every cycle.
             return SUCCESS if demand.is_large else PASS_TEMPLATE
         return PreFilterResult(node_names=node_names) if node_names else CONFLICT
 
-    def _complain(self, pod: PodInfo, problems: str) -> None:
+    def _log_once(self, pod: PodInfo, problems: str) -> None:
         """Log what the reason does not say: the affinity matches no node because it is invalid."""
-        if problems in self._complained or len(self._complained) >= MAX_COMPLAINTS:
+        if problems in self._logged or len(self._logged) >= MAX_LOGGED_PROBLEMS:
             return
-        self._complained.add(problems)
+        self._logged.add(problems)
         log.warning(
             "node affinity cannot be parsed, its term matches no node",
             extra={"pod": pod.key, "err": problems},

@@ -1,5 +1,5 @@
-"""How plugins are called: registry, profiles, the pipeline of a cycle, and what is kept between.
+"""The plugin runtime: registry, profiles, the pipeline of a cycle, and caches between cycles.
 
-The contract is ``ksched.framework``; this is its engine. Does not belong here: what a plugin
-checks, which pod is next, anything that talks to the API server.
+The contract is ``ksched.framework``; this is its implementation. Does not belong here: rules of
+plugins, queue order, anything that talks to the API server.
 """

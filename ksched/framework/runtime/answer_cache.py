@@ -1,4 +1,4 @@
-"""What a profile keeps between cycles, and for which pods it holds."""
+"""The results that a profile caches between cycles, and for which pods they are valid."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ WANTED_GROUP = "a group that can be looked up"
 
 
 class CachedColumns:
-    """Everything kept for pods that the plugins of a profile cannot tell apart."""
+    """Cached verdicts and scores for pods that a profile's plugins cannot distinguish."""
 
     __slots__ = ("__weakref__", "filters", "scores")
 
@@ -53,7 +53,7 @@ class CachedColumns:
 
 
 class ActivePlugins:
-    """The PreFilter and PreScore plugins that still want to be asked about pods of a template."""
+    """The PreFilter and PreScore plugins that still have to run for pods of a template."""
 
     __slots__ = ("pre_filter", "pre_score", "skip_filter", "skip_score")
 
@@ -61,12 +61,12 @@ class ActivePlugins:
         self.pre_filter = list(framework.pre_filter)
         self.pre_score = list(framework.pre_score)
         self.skip_filter: set[str] = set()
-        """Plugins that waved the template through for good."""
+        """Plugins that returned SKIP_TEMPLATE."""
         self.skip_score: set[str] = set()
 
 
 class AnswerCache:
-    """Finds what is kept for a pod, and bounds it."""
+    """Looks up the cached columns of a pod, and bounds their number."""
 
     def __init__(
         self,
@@ -96,7 +96,7 @@ class AnswerCache:
         return active_plugins
 
     def columns(self, state: CycleState, pod: PodInfo) -> CachedColumns:
-        """What is kept for pods like this one; what was unused for longest makes room."""
+        """Return the columns for pods equal to this one; least recently used ones are evicted."""
         key = self._key(state, pod)
         try:
             columns = self._columns.get(key)
@@ -112,11 +112,11 @@ class AnswerCache:
         return columns
 
     def sweep(self) -> None:
-        """Let go of what is kept for pods that do not come any more."""
+        """Drop columns that no recent pod used."""
         self._columns.sweep()
 
     def _key(self, state: CycleState, pod: PodInfo) -> Hashable:
-        """Pods with equal keys get equal answers from every plugin whose answers are kept."""
+        """Pods with equal keys get equal results from every plugin whose results are cached."""
         groups = self._framework.groups
         if groups is None:
             return pod.template
@@ -127,13 +127,13 @@ class AnswerCache:
         )
 
     def _blame(self, state: CycleState, pod: PodInfo, problem: Exception) -> PluginFailure:
-        """Find the plugin whose group cannot be looked up."""
+        """Find the plugin whose group cannot be hashed or compared."""
         groups = self._framework.groups or ()
-        asked = [one for one in groups if one.plugin not in state.skip_filter]
-        for one in asked:
+        candidates = [one for one in groups if one.plugin not in state.skip_filter]
+        for one in candidates:
             group = one.call(state, pod)
             try:
                 hash(group)
             except Exception as unhashable:
                 raise one.unusable(group, WANTED_GROUP, unhashable) from unhashable
-        return asked[-1].unusable(asked[-1].call(state, pod), WANTED_GROUP, problem)
+        return candidates[-1].unusable(candidates[-1].call(state, pod), WANTED_GROUP, problem)

@@ -16,23 +16,23 @@ from ksched.tuning import FEW_ROWS
 Codes = NDArray[np.int32]
 
 NO_RANK = 1 << 14
-"""Rank of code 0: later than every plugin."""
+"""Rank of code 0: after every plugin."""
 
 
 class _Translation(NamedTuple):
-    """What the codes of a plugin are in a book."""
+    """A plugin's codes translated to the numbers of a book."""
 
     statuses: Sequence[Status]
     numbers: Codes
     wrong: frozenset[int]
-    """Codes of statuses that a filter may not answer."""
+    """Codes of statuses that a filter may not return."""
 
 
 class CodeBook:
     """Numbers for (plugin position, status) pairs; 0 stands for feasible.
 
-    The rank of a code is its plugin's position: of two rejections the one of lower rank owns the
-    node, because upstream stops at the first plugin that rejects.
+    The rank of a code is its plugin's position: of two rejections the one of lower rank determines
+    the node's status, because kube-scheduler stops at the first plugin that rejects.
     """
 
     __slots__ = ("_numbers", "_rank_list", "_ranks", "_translations", "statuses")
@@ -43,10 +43,10 @@ class CodeBook:
         self._ranks = np.array(self._rank_list, np.int16)
         self._numbers: dict[tuple[int, Status], int] = {}
         self._translations: dict[int, _Translation] = {}
-        """The last one by rank: the statuses of a plugin are most often a constant of its."""
+        """The last one by rank: a plugin's statuses are usually the same constant tuple."""
 
     def fork(self) -> CodeBook:
-        """A copy to which one attempt may add codes that are not worth keeping."""
+        """Return a copy to which one attempt may add codes that are not worth caching."""
         copy = CodeBook()
         copy.statuses = list(self.statuses)
         copy._rank_list = list(self._rank_list)
@@ -74,7 +74,7 @@ class CodeBook:
         return self.statuses[code - 1]
 
     def translate(self, hook: Hook, rank: int, verdicts: object, count: int) -> Codes | None:
-        """Turn a plugin's verdicts into codes of this book; ``None`` if it rejects nothing."""
+        """Translate a plugin's verdicts to codes of this book; ``None`` if it rejects nothing."""
         if not isinstance(verdicts, Verdicts) or not _are_codes(verdicts.codes, count):
             raise hook.contract_violation(verdicts, f"Verdicts for {count} nodes")
         codes, statuses = verdicts.codes, verdicts.statuses
@@ -94,7 +94,7 @@ class CodeBook:
         return known.numbers.take(codes)
 
     def number_of(self, hook: Hook, rank: int, status: object) -> int:
-        """The code of one status of a plugin: 0 for a success."""
+        """Return the code of one status of a plugin: 0 for a success."""
         signed = hook.status(status)
         if signed.is_success:
             return 0
@@ -113,7 +113,7 @@ class CodeBook:
         return _Translation(statuses, np.array(numbers, np.int32), frozenset(wrong))
 
     def first(self, one: Codes, other: Codes) -> Codes:
-        """Per node the code of lower rank."""
+        """Return, per node, the code of lower rank."""
         return np.where(self._ranks[one] <= self._ranks[other], one, other)
 
 
@@ -130,5 +130,5 @@ def _range(codes: CodesOfNodes) -> tuple[int, int]:
 
 
 def _as_error(hook: Hook, status: Status) -> Status:
-    """A filter may only accept or reject; any other answer ends the attempt."""
+    """A filter may only accept or reject; any other status fails the attempt."""
     return Status(Code.ERROR, (f"{hook.activity}: {status.message}",), hook.plugin)

@@ -1,4 +1,4 @@
-"""One timer for many things that all have the same time."""
+"""One timer for many entries with the same timeout."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ T = TypeVar("T", bound=Hashable)
 
 
 class Deadlines(Generic[T]):
-    """Calls ``expire`` with whatever was added ``seconds`` ago and not removed since.
+    """Calls ``expire`` with every entry added ``seconds`` ago and not removed since.
 
-    Ten thousand pods at Permit would otherwise have ten thousand timers.
+    Ten thousand pods at Permit would otherwise need ten thousand timers.
     """
 
     __slots__ = ("_expire", "_seconds", "_timer", "_until")
@@ -20,7 +20,7 @@ class Deadlines(Generic[T]):
     def __init__(self, seconds: float, expire: Callable[[T], None]) -> None:
         self._seconds, self._expire = seconds, expire
         self._until: dict[T, float] = {}
-        """Oldest first, so that the first is due first."""
+        """Oldest first, so that the first expires first."""
         self._timer: asyncio.TimerHandle | None = None
 
     def add(self, one: T) -> None:
@@ -36,7 +36,7 @@ class Deadlines(Generic[T]):
             self._timer = None
 
     def span(self, one: T) -> tuple[float, float]:
-        """When something was added and when it is due; ``KeyError`` if it is not here."""
+        """Return when an entry was added and when it expires; ``KeyError`` if it is absent."""
         until = self._until[one]
         return until - self._seconds, until
 

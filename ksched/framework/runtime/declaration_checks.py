@@ -1,8 +1,8 @@
-"""Cached answers compared with fresh ones: finds plugins whose declarations are not true.
+"""Compares cached results with recomputed ones: detects plugins with false declarations.
 
-A debug mode that is chosen when a scheduler is built: with it a profile has a ``CheckedPipeline``,
-whose columns call every plugin again, in every attempt, for the rows that they already know. A
-scheduler without it runs none of this code.
+A debug mode selected when a scheduler is built: its profiles have a ``CheckedPipeline``, whose
+columns call every plugin again, in every attempt, for rows that are already cached. A scheduler
+without it runs none of this code.
 """
 
 from __future__ import annotations
@@ -36,15 +36,15 @@ from ksched.framework.runtime.score_columns import ScoreColumns, ScoreEntry, Sco
 from ksched.framework.status import SUCCESS, Code, Status
 
 ROWS_PER_CHECK: Final = 256
-"""Larger clusters are checked in turns: each attempt every k-th row, the next one the rows after
-these."""
+"""Larger clusters are checked in rotation: each attempt checks every k-th row, the next attempt the
+rows after these."""
 
 MAX_REMEMBERED: Final = 4096
 """How many scores by plugin and amounts are remembered, to name the plugin of a wrong sum."""
 
 
 class FalseDeclaration(PluginFailure):
-    """What a plugin declared its answers to depend on was not all of it; a cached one is wrong."""
+    """A plugin's declared dependencies are incomplete: a cached result is wrong."""
 
     def __init__(
         self,
@@ -69,7 +69,7 @@ class FalseDeclaration(PluginFailure):
 
 
 class DeclarationChecks:
-    """What the checks of one scheduler found; an attempt that found something fails as well."""
+    """The findings of one scheduler; an attempt with a finding fails as well."""
 
     def __init__(self) -> None:
         self.found: list[FalseDeclaration] = []
@@ -81,7 +81,7 @@ class DeclarationChecks:
         now: Callable[[], float],
         metrics: ProfileMetrics,
     ) -> Pipeline:
-        """What a scheduler is given instead of ``Pipeline``."""
+        """The factory to pass to a scheduler instead of ``Pipeline``."""
         return CheckedPipeline(framework, snapshot, now, metrics, checks=self)
 
     def fail(self, problem: FalseDeclaration) -> NoReturn:
@@ -90,13 +90,13 @@ class DeclarationChecks:
 
 
 def rows_to_check(count: int, turn: int) -> Rows:
-    """The rows of so many that are checked in one of some successive attempts."""
+    """Return the rows that one of several successive attempts checks."""
     stride = -(-count // ROWS_PER_CHECK) or 1
     return np.arange(turn % stride, count, stride)
 
 
 class CheckedFilterColumns(FilterColumns):
-    """Cached verdicts that are compared with fresh ones whenever they have caught up."""
+    """Cached verdicts that are compared with recomputed ones after every update."""
 
     def __init__(
         self,
@@ -133,7 +133,7 @@ class CheckedFilterColumns(FilterColumns):
                 before = _status(book, int(cached[at]))
                 entry = _owner(statuses, before, _status(book, int(fresh[at])))
                 if before.plugin != entry.name:
-                    # A rejection that another plugin owns was only cached because this one passed.
+                    # Another plugin's rejection was only cached because this one passed.
                     before = SUCCESS
                 self._fail(entry, rows[at : at + 1], pod, before, statuses[entry])
         self._true_for = (state, pod)
@@ -164,7 +164,7 @@ class CheckedFilterColumns(FilterColumns):
 
 
 class CheckedScoreColumns(ScoreColumns):
-    """Cached scores that are compared with fresh ones whenever they have caught up."""
+    """Cached scores that are compared with recomputed ones after every update."""
 
     def __init__(
         self,
@@ -180,7 +180,7 @@ class CheckedScoreColumns(ScoreColumns):
         self._turn = 0
         self._true_for: tuple[CycleState, PodInfo] | None = None
         self._by_entry: dict[tuple[str, Amounts], int] = {}
-        """What the plugins that are cached as one sum said of a node with these amounts."""
+        """Scores of a node with these amounts, by plugin of those cached as one sum."""
         if isinstance(seed, CheckedScoreColumns):
             self._true_for, self._by_entry = seed._true_for, dict(seed._by_entry)
 
@@ -191,14 +191,14 @@ class CheckedScoreColumns(ScoreColumns):
         nodes = NodeRows(self._snapshot.table, rows)
         for entry in self._active:
             if not entry.is_sum_of_amounts:
-                cached, fresh = self._raw[entry.name][rows], entry.ask(state, pod, nodes)
+                cached, fresh = self._raw[entry.name][rows], entry.raw_scores(state, pod, nodes)
                 for at in np.flatnonzero(cached != fresh)[:1].tolist():
                     self._fail(entry, nodes, at, state, pod, int(cached[at]), int(fresh[at]))
         self._check_sums(nodes, rows, state, pod)
         self._true_for = (state, pod)
 
     def _check_sums(self, nodes: NodeRows, rows: Rows, state: CycleState, pod: PodInfo) -> None:
-        scores = {entry: entry.ask(state, pod, nodes) for entry in self._by_resources}
+        scores = {entry: entry.raw_scores(state, pod, nodes) for entry in self._by_resources}
         total: Scores = np.zeros(len(rows), np.int64)
         for entry, fresh in scores.items():
             total += fresh * entry.weight
@@ -210,7 +210,7 @@ class CheckedScoreColumns(ScoreColumns):
                 before = self._by_entry.get((entry.name, amounts))
                 if before is not None and before != fresh[at]:
                     self._fail(entry, nodes, at, state, pod, before, int(fresh[at]))
-            # Too long ago to know which of them it was.
+            # No longer known which of them it was.
             entry = self._by_resources[0]
             self._fail(entry, nodes, at, state, pod, self._resource_sums[rows[at]], int(total[at]))
         for entry, fresh in scores.items():
@@ -257,7 +257,7 @@ class CheckedScoreColumns(ScoreColumns):
         one = nodes.table.some(np.array([nodes.table.rows[name]], np.intp))
 
         def holds(state: CycleState, pod: PodInfo) -> bool:
-            return int(entry.ask(state, pod, one)[0]) == before
+            return int(entry.raw_scores(state, pod, one)[0]) == before
 
         untrue = _untrue(entry.depends_on, self._true_for, pod, holds)
         self._checks.fail(
@@ -275,7 +275,7 @@ class CheckedScoreColumns(ScoreColumns):
 
 
 class CheckedPipeline(Pipeline):
-    """A pipeline that believes no plugin's declaration."""
+    """A pipeline that verifies every declaration."""
 
     def __init__(
         self,
@@ -302,23 +302,23 @@ class CheckedPipeline(Pipeline):
         fit = await super().find_nodes_that_fit(state, pod, search)
         if fit.diagnosis is None or search.only is not None or search.nominated:
             return fit
-        statuses, asked = fit.diagnosis.node_statuses, self._asked_every_cycle(state)
-        if statuses is not None and asked and all(entry.epoch is not None for entry in asked):
-            self._check_epochs(asked, statuses, state, pod)
+        statuses, uncached = fit.diagnosis.node_statuses, self._uncached_filters(state)
+        if statuses is not None and uncached and all(entry.epoch is not None for entry in uncached):
+            self._check_epochs(uncached, statuses, state, pod)
         return fit
 
     def _check_epochs(
-        self, asked: list[FilterEntry], cached: NodeStatuses, state: CycleState, pod: PodInfo
+        self, uncached: list[FilterEntry], cached: NodeStatuses, state: CycleState, pod: PodInfo
     ) -> None:
-        """Compare a rejection, which may be of an earlier attempt, with fresh verdicts."""
+        """Compare a rejection, possibly cached from an earlier attempt, with fresh verdicts."""
         table = self.snapshot.table
         filters = self._answer_cache.columns(state, pod).filters
         codes, book = filters.codes.copy(), filters.book.fork()
-        for entry in asked:
+        for entry in uncached:
             rows = np.flatnonzero(book.ranks(codes) > entry.rank)
             fresh = _codes(entry, state, pod, NodeRows(table, rows), book)
             codes[rows[fresh != 0]] = fresh[fresh != 0]
-        by_name = {entry.name: entry for entry in asked}
+        by_name = {entry.name: entry for entry in uncached}
         for row, name in enumerate(table.all().names):
             before, after = cached.get(name), _status(book, int(codes[row]))
             blamed = by_name.get(before.plugin) or by_name.get(after.plugin)
@@ -337,13 +337,13 @@ class CheckedPipeline(Pipeline):
                 )
 
 
-# -- who is wrong, and how ----------------------------------------------------------------------
+# -- attribution to plugin and declaration ------------------------------------------------------
 
 
 def _codes(
     entry: FilterEntry, state: CycleState, pod: PodInfo, nodes: NodeRows, book: CodeBook
 ) -> Codes:
-    """Fresh verdicts of one plugin."""
+    """Recompute the verdicts of one plugin."""
     verdicts = entry.hook.call(state, pod, nodes)
     codes = book.translate(entry.hook, entry.rank, verdicts, len(nodes))
     return np.zeros(len(nodes), np.int32) if codes is None else codes
@@ -354,11 +354,11 @@ def _status(book: CodeBook, code: int) -> Status:
 
 
 def _owner(fresh: dict[FilterEntry, Status], before: Status, after: Status) -> FilterEntry:
-    """Whose verdict changed, of plugins of which only the first rejection is cached."""
+    """Find whose verdict changed, of plugins of which only the first rejection is cached."""
     for entry, status in fresh.items():
         if entry.name == before.plugin and status != before:
             return entry
-    # Whoever owned the cached rejection still says the same: an earlier one rejects now.
+    # The owner of the cached rejection still rejects: an earlier plugin rejects now.
     return next(entry for entry in fresh if entry.name == after.plugin)
 
 
@@ -368,10 +368,10 @@ def _untrue(
     pod: PodInfo,
     holds: Callable[[CycleState, PodInfo], bool],
 ) -> str:
-    """Which part of a declaration a wrong answer contradicts.
+    """Name the part of a declaration that a wrong result contradicts.
 
-    ``true_for`` is the last attempt for which the cached answer was right; ``holds`` says whether
-    it still is for that pod.
+    ``true_for`` is the last attempt for which the cached result was right; ``holds`` is whether it
+    still is for that pod.
     """
     group = declared.group if isinstance(declared, FilterDependsOn) else None
     changes = declared.changes if isinstance(declared, FilterDependsOn) else None
@@ -384,7 +384,7 @@ def _untrue(
 
 
 def described(declared: FilterDependsOn | ScoreDependsOn) -> str:
-    """A declaration as it would be written, without what is left at its default."""
+    """Format a declaration as source code, without defaults."""
     default = type(declared)()
     parts = [
         f"{field}={getattr(value, '__qualname__', value)}"

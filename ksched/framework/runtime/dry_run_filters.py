@@ -1,4 +1,4 @@
-"""What the filters would say of nodes with pods added or removed.
+"""Filters on nodes with pods added or removed (dry runs).
 
 One node at a time on a copy of the node and of the plugins' state, which is exact for every plugin;
 or many at once where amounts alone decide.
@@ -32,7 +32,7 @@ log = logging.getLogger(__name__)
 
 
 class DryRunFilters:
-    """Runs one profile's filters over nodes that do not exist like that."""
+    """Runs one profile's filters over hypothetical nodes."""
 
     def __init__(self, framework: Framework, snapshot: Snapshot, work: Work) -> None:
         self._framework = framework
@@ -48,8 +48,8 @@ class DryRunFilters:
     ) -> Status:
         """Run the filters on one node, first with the nominated pods on it, then without.
 
-        With them, because they will come; without, because they may not, and a pod must not count
-        on an affinity to them.
+        With them, because they will use resources; without, because they may not come, and a pod
+        must not depend on an affinity to them.
 
         kube-scheduler: RunFilterPluginsWithNominatedPods.
         """
@@ -63,7 +63,7 @@ class DryRunFilters:
         return self.filter_node(state, pod, node)
 
     def filter_node(self, state: CycleState, pod: PodInfo, node: NodeInfo) -> Status:
-        """Run the filters on one node, real or changed; the first rejection wins.
+        """Run the filters on one node, real or modified; the first rejection wins.
 
         kube-scheduler: RunFilterPlugins.
         """
@@ -83,7 +83,7 @@ class DryRunFilters:
         return SUCCESS
 
     def _as_columns(self, node: NodeInfo) -> NodeRows:
-        """A table of one node; a dry run asks about the same one again and again."""
+        """Return a table of one node; cached, since a dry run uses the same node repeatedly."""
         if self._columns is None or self._columns.table.infos[0] is not node:
             self._columns = NodeTable.of([node], self._snapshot.table.axis).all()
         else:
@@ -91,7 +91,7 @@ class DryRunFilters:
         return self._columns
 
     def add_pod(self, state: CycleState, pod: PodInfo, added: PodInfo, node: NodeInfo) -> None:
-        """Put a pod on a copied node, keeping the plugins' state true.
+        """Add a pod to a copied node and to the plugins' state.
 
         kube-scheduler: RunPreFilterExtensionAddPod.
         """
@@ -99,14 +99,14 @@ class DryRunFilters:
         _extend(self._framework.add_pod, state, pod, added, node)
 
     def remove_pod(self, state: CycleState, pod: PodInfo, removed: PodInfo, node: NodeInfo) -> None:
-        """Take a pod off a copied node, keeping the plugins' state true.
+        """Remove a pod from a copied node and from the plugins' state.
 
         kube-scheduler: RunPreFilterExtensionRemovePod.
         """
         node.remove_pod(removed.uid)
         for port in removed.template.host_ports:
-            # Only if somebody put two pods with the same port on the node past the scheduler;
-            # upstream's dry run then takes the port for free when the first of them goes.
+            # Matters only if two pods with the same port were put on the node bypassing the
+            # scheduler; kube-scheduler's dry run frees the port with the first of them.
             node.used_ports.pop(port, None)
         _extend(self._framework.remove_pod, state, pod, removed, node)
 
@@ -117,7 +117,7 @@ class DryRunFilters:
         nodes: DryRunTable,
         nominated: Mapping[str, ExpectedPods],
     ) -> ResourceFilters:
-        """The filters up to the first that looks at more than node objects and amounts."""
+        """The filters up to the first that reads more than node objects and amounts."""
         entries: list[FilterEntry] = []
         active = [one for one in self._framework.filters if one.name not in state.skip_filter]
         for entry in active:
@@ -130,7 +130,7 @@ class DryRunFilters:
 
 
 class ResourceFilters:
-    """The verdicts of one attempt on an excerpt, as far as amounts decide them."""
+    """The verdicts of one attempt on a dry-run table, as far as amounts decide them."""
 
     def __init__(
         self,
@@ -154,12 +154,12 @@ class ResourceFilters:
         self._by_node: Codes = np.zeros(len(nodes), np.int32)
         for entry in entries:
             if entry.scope is Scope.NODE:
-                self._by_node = self._ask(entry, self._by_node, is_changed=False)
+                self._by_node = self._evaluate(entry, self._by_node, is_changed=False)
 
     def judge(self) -> Codes:
-        """Numbers of the statuses that the nodes would get; 0 where nothing is against one.
+        """Return the numbers of the nodes' statuses; 0 where none rejects.
 
-        The nominated pods are expected on top of what the excerpt says, and then not.
+        Evaluated with the nominated pods added to the table's amounts, and without them.
         """
         if self._expected is None:
             return self._run()
@@ -174,10 +174,10 @@ class ResourceFilters:
     def _run(self) -> Codes:
         codes = self._by_node
         for entry in self._by_amounts:
-            codes = self._ask(entry, codes, is_changed=True)
+            codes = self._evaluate(entry, codes, is_changed=True)
         return codes
 
-    def _ask(self, entry: FilterEntry, codes: Codes, *, is_changed: bool) -> Codes:
+    def _evaluate(self, entry: FilterEntry, codes: Codes, *, is_changed: bool) -> Codes:
         nodes = self._nodes.all() if is_changed else self._nodes.original
         self._work.rows_filtered += len(nodes)
         verdicts = entry.hook.call(self._state, self._pod, nodes)
@@ -186,7 +186,7 @@ class ResourceFilters:
 
 
 def _expected_amounts(nodes: DryRunTable, nominated: Mapping[str, ExpectedPods]) -> Ints | None:
-    """What the nominated pods would add to the amounts; ``None`` if there are none."""
+    """Return what the nominated pods would add to the amounts; ``None`` if there are none."""
     # By line: filling an array cell by cell costs ten times as much.
     lines: dict[int, list[int]] = {}
     positions = nodes.rows
@@ -209,7 +209,7 @@ def _clone(state: CycleState) -> CycleState:
     try:
         return state.clone()
     except Exception as problem:
-        # Which plugin it belongs to is in the traceback only: keys are the plugins' own.
+        # Only the traceback shows the plugin: keys are chosen by the plugins.
         log.exception("cycle state cannot be copied")
         text = f"copying the cycle state: {safe_error_text(problem)}"
         raise PluginFailure(Status(Code.ERROR, (text,))) from problem
@@ -223,9 +223,9 @@ def _extend(
             continue
         status = hook.status(hook.call(state, pod, other, node))
         if not status.is_success:
-            raise refused(hook, status)
+            raise disallowed(hook, status)
 
 
-def refused(hook: Hook, status: Status) -> PluginFailure:
-    """An answer that the extension point does not allow ends the attempt."""
+def disallowed(hook: Hook, status: Status) -> PluginFailure:
+    """The failure for a status that the extension point does not allow."""
     return PluginFailure(Status(Code.ERROR, (f"{hook.activity}: {status.message}",), hook.plugin))

@@ -1,9 +1,8 @@
-"""Verdicts that are kept between cycles: of plugins that say what their answers hang on.
+"""Verdicts cached between cycles, for plugins that declare what their verdicts depend on.
 
-One ``FilterColumns`` belongs to pods that the plugins cannot tell apart. It remembers how far it
-has read the change logs of the node table; catching up asks the same columnar plugins again, for
-the changed rows only. Plugins of scope CLUSTER may keep such a log themselves
-(``FilterDependsOn.changes``).
+One ``FilterColumns`` is shared by pods that the plugins cannot distinguish. It has cursors on the
+change logs of the node table; an update calls the same columnar plugins again, for the changed rows
+only. Plugins of scope CLUSTER may have a change log of their own (``FilterDependsOn.changes``).
 """
 
 from __future__ import annotations
@@ -29,14 +28,14 @@ from ksched.tuning import AMOUNTS_CACHED, FEW_ROWS, FLIPS_LOGGED
 
 Rows = NDArray[np.intp]
 
-# Members of an enumeration are looked up slowly, and these are asked for in every cycle.
+# Members of an enumeration are looked up slowly, and these are read in every cycle.
 _NODE, _RESOURCES, _CLUSTER = Scope.NODE, Scope.RESOURCES, Scope.CLUSTER
 
 NO_ROWS: Rows = np.zeros(0, np.intp)
 
 
 class FilterEntry:
-    """A filter plugin in its place of the calling order."""
+    """A filter plugin at its position in the calling order."""
 
     __slots__ = (
         "changes",
@@ -72,11 +71,11 @@ class FilterEntry:
         self.changes = changes
         self.group = group
         self.is_cached = depends_on.is_cached
-        """Whether the answers outlive the cycle."""
+        """Whether verdicts are cached between cycles."""
 
 
 class Work:
-    """How much was asked of plugins; the performance that tests can assert."""
+    """Counts calls and rows passed to plugins: performance that tests can assert."""
 
     __slots__ = ("cycles", "rows_filtered", "rows_scored")
 
@@ -91,7 +90,7 @@ class Work:
 
 
 class _Column:
-    """The first rejection of every row by some filters that are asked together."""
+    """The first rejection of every row by a group of filters that are evaluated together."""
 
     __slots__ = ("codes", "entries", "has_rejected", "mark", "numbers", "scope")
 
@@ -100,18 +99,18 @@ class _Column:
         self.entries = entries
         self.codes = np.zeros(count, np.int32)
         self.has_rejected = False
-        """Whether any row was ever rejected; most often none, and the column need not be read."""
+        """Whether any row was ever rejected; usually none, and the column need not be read."""
         self.mark: object = None
-        """Up to where a plugin's own log was read."""
+        """The position in the plugin's own change log."""
         self.numbers: dict[Status, int] = {}
-        """Codes of the statuses that a plugin told of its own accord."""
+        """Codes of the statuses that the plugin reported through its change log."""
 
 
 class FilterColumns:
-    """The kept verdicts about some pods, for all nodes.
+    """The cached verdicts of some pods for all nodes.
 
-    ``seed`` are those about pods that only plugins of scope CLUSTER tell from these: what the
-    others said need not be asked again.
+    ``seed`` has the verdicts of pods that differ only for plugins of scope CLUSTER: those of all
+    other plugins are copied from it.
     """
 
     def __init__(
@@ -136,25 +135,25 @@ class FilterColumns:
         self._codes = np.zeros(0, np.int32)
         self._feasible: Rows | None = None
         self.flips: ChangeLog[Rows | list[int]] = ChangeLog(FLIPS_LOGGED)
-        """Rows that became feasible or ceased to be; forgets when it may be any."""
+        """Rows that became feasible or infeasible; cleared when any row may have."""
         self.rejection: Diagnosis | None = None
-        """Why the last attempt found no node, while that is still true."""
+        """Why the last attempt found no node, while that is still valid."""
         self.rejection_epochs: tuple[object, ...] = ()
 
     @property
     def codes(self) -> Codes:
-        """The owning rejection of every row; a view, valid until the next ``catch_up``."""
+        """The deciding rejection of every row; a view, valid until the next ``catch_up``."""
         return self._codes[: self._count]
 
     @property
     def feasible(self) -> Rows:
-        """Rows that no kept verdict rejects, ascending."""
+        """Rows that no cached verdict rejects, ascending."""
         if self._feasible is None:
             self._feasible = (self.codes == 0).nonzero()[0]
         return self._feasible
 
     def catch_up(self, state: CycleState, pod: PodInfo) -> None:
-        """Ask again about every row that changed since the last cycle of such a pod."""
+        """Re-evaluate every row that changed since the last cycle of such a pod."""
         table = self._table
         skipped = self._names & state.skip_filter
         if self._seed is not None:
@@ -166,7 +165,7 @@ class FilterColumns:
             self._reset(skipped, count)
             marks = [self._changes(column, state, pod)[0] for column in self._columns]
             for column in self._columns:
-                self._ask(column, state, pod, None)
+                self._fill(column, state, pod, None)
             self._combine_all()
         else:
             if count != self._count:
@@ -176,7 +175,7 @@ class FilterColumns:
                 node_rows = [row for row in node_rows if row < count]
                 rows = [row for row in rows if row < count]
             marks = self._renew(state, pod, node_rows, rows)
-        # Only now: a plugin that raised must find the same rows to do at the next attempt.
+        # Only now: after an exception of a plugin the next attempt must read the same rows.
         self._node_changes.advance()
         self._row_changes.advance()
         for column, mark in zip(self._columns, marks, strict=True):
@@ -185,7 +184,7 @@ class FilterColumns:
     def _reset(self, skipped: frozenset[str], count: int) -> None:
         self._skipped = skipped
         self._count = count
-        # Until everything was asked nothing is known, also if a plugin raises on the way.
+        # Nothing is valid until everything was evaluated, also if a plugin raises on the way.
         self._node_changes.start_over()
         self._row_changes.start_over()
         self._codes = np.zeros(count, np.int32)
@@ -202,7 +201,7 @@ class FilterColumns:
                 self._columns.append(_Column(Scope.CLUSTER, [entry], count))
 
     def _copy_from(self, seed: FilterColumns, skipped: frozenset[str]) -> None:
-        """Begin with what was said about other pods of the same shape."""
+        """Start with the verdicts of other pods that are equal for node-side plugins."""
         self._reset(skipped, seed._count)
         self._node_changes.go_to(seed._node_changes)
         self._row_changes.go_to(seed._row_changes)
@@ -229,7 +228,7 @@ class FilterColumns:
         self._changed(None)
 
     def _changed(self, flipped: Rows | list[int] | None) -> None:
-        """Note that the feasible set changed, and by which rows unless (None) by too many."""
+        """Record a change of the feasible set, by its rows or (``None``) as unknown."""
         self._feasible = (
             self._feasible_but_for(int(flipped[0]))
             if flipped is not None and len(flipped) == 1
@@ -242,7 +241,7 @@ class FilterColumns:
             self.flips.append(flipped)
 
     def _feasible_but_for(self, row: int) -> Rows | None:
-        """The feasible rows after one of them ceased to be, or another one became so."""
+        """Return the feasible rows after one of them was removed or added."""
         rows = self._feasible
         if rows is None:
             return None
@@ -251,12 +250,12 @@ class FilterColumns:
             return np.concatenate((rows[:at], rows[at + 1 :]))
         return np.concatenate((rows[:at], (row,), rows[at:]))
 
-    # -- asking ---------------------------------------------------------------------------------
+    # -- evaluation -----------------------------------------------------------------------------
 
     def _renew(
         self, state: CycleState, pod: PodInfo, node_rows: list[int], rows: list[int]
     ) -> list[object]:
-        """Ask about changed rows and return the new marks of the columns."""
+        """Re-evaluate changed rows and return the new marks of the columns."""
         marks: list[object] = []
         for column in self._columns:
             mark: object = None
@@ -266,7 +265,7 @@ class FilterColumns:
             elif scope is _RESOURCES:
                 self._ask_about_amounts(column, state, pod, rows)
             elif changed := node_rows if scope is _NODE else rows:
-                self._ask(column, state, pod, np.array(changed, np.intp))
+                self._fill(column, state, pod, np.array(changed, np.intp))
             marks.append(mark)
         if rows:
             self._combine_some(rows)
@@ -275,10 +274,10 @@ class FilterColumns:
     def _renew_by_plugin(
         self, column: _Column, state: CycleState, pod: PodInfo, node_rows: list[int]
     ) -> object:
-        """Take over what the plugin says has changed, and ask about changed nodes."""
+        """Apply the changes that the plugin reports, and re-evaluate changed nodes."""
         mark, changed = self._changes(column, state, pod)
         if changed is None:
-            self._ask(column, state, pod, None)
+            self._fill(column, state, pod, None)
             self._combine_all()
             return mark
         if isinstance(changed, ChangedVerdicts):
@@ -289,7 +288,7 @@ class FilterColumns:
         if node_rows:
             changed = np.union1d(changed, node_rows)
         if len(changed):
-            self._ask(column, state, pod, changed)
+            self._fill(column, state, pod, changed)
             self._combine_some(changed.tolist() if len(changed) <= FEW_ROWS else changed)
         return mark
 
@@ -317,7 +316,7 @@ class FilterColumns:
         return answer
 
     def _are_rows(self, rows: object) -> bool:
-        # Signed: numpy makes fractions of unsigned rows and signed ones.
+        # Signed: numpy promotes unsigned with signed rows to floats.
         if type(rows) is not np.ndarray or rows.ndim != 1 or rows.dtype.kind != "i":
             return False
         if len(rows) <= FEW_ROWS:
@@ -330,11 +329,11 @@ class FilterColumns:
         return not any(one.has_rejected for one in self._columns if one is not column)
 
     def _put(self, column: _Column, rows: Rows, status: Status, is_alone: bool) -> None:
-        """Take over a verdict; ``is_alone`` if no other column rejects anything."""
+        """Store a verdict; ``is_alone`` if no other column rejects anything."""
         try:
             number = column.numbers.get(status)
         except TypeError:
-            # Not hashable, so it is no status; what is wrong with it is said below.
+            # Not hashable, so not a status; reported below.
             number = None
         if number is None:
             entry = column.entries[0]
@@ -359,8 +358,8 @@ class FilterColumns:
         if len(flipped):
             self._changed(flipped)
 
-    def _ask(self, column: _Column, state: CycleState, pod: PodInfo, rows: Rows | None) -> None:
-        """Renew the verdicts of one column, for some rows or (None) for all."""
+    def _fill(self, column: _Column, state: CycleState, pod: PodInfo, rows: Rows | None) -> None:
+        """Recompute one column, for some rows or (``None``) for all."""
         nodes = NodeRows(self._table, rows)
         result: Codes | None = None
         for entry in column.entries:
@@ -390,7 +389,7 @@ class FilterColumns:
                 target[row] = code
         if not new:
             return
-        self._ask(column, state, pod, np.array(new, np.intp))
+        self._fill(column, state, pod, np.array(new, np.intp))
         for row in new:
             known.put(infos[row].amounts, int(target[row]), AMOUNTS_CACHED)
 
@@ -426,7 +425,7 @@ class FilterColumns:
             self._take_over(slice(0, self._count), self._first_of(codes))
 
     def _first_of(self, columns: list[Codes]) -> Codes:
-        """Per row the code of lowest rank."""
+        """Return, per row, the code of lowest rank."""
         first = columns[0]
         for codes in columns[1:]:
             first = self.book.first(first, codes)

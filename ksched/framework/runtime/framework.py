@@ -21,7 +21,7 @@ log = logging.getLogger(__name__)
 
 
 class Framework:
-    """What a profile runs at each extension point, in calling order.
+    """The hooks of a profile at each extension point, in calling order.
 
     kube-scheduler: frameworkImpl, NewFramework.
     """
@@ -73,7 +73,7 @@ class Framework:
         self.remove_pod = self._extensions("remove_pod", "PreFilterExtensionRemovePod")
 
     def _groups(self) -> list[Hook] | None:
-        """How plugins with cached answers sort pods of one shape; ``None``: by template."""
+        """How plugins with cached results group pods; ``None``: by template."""
         declared: list[FilterDependsOn | ScoreDependsOn] = []
         declared += [entry.depends_on for entry in self.filters if entry.group is None]
         declared += [entry.depends_on for entry in self.scores]
@@ -148,7 +148,7 @@ def _instantiate(profile: Profile, registry: Registry, handle: Handle) -> dict[s
 
 
 def build_plugin(name: str, factory: PluginFactory, args: Any, handle: Handle) -> Any:
-    """A plugin that can be called, or ``ConfigError`` with what is wrong with it."""
+    """Build a plugin and check its contract; ``ConfigError`` lists the problems."""
     try:
         plugin = factory(args, handle)
         problems = [f'plugin "{name}": {problem}' for problem in find_problems(name, plugin)]

@@ -28,19 +28,19 @@ from ksched.redaction import redact_text
 log = logging.getLogger(__name__)
 
 DEFAULT_TIMEOUT_SECONDS = 30.0
-"""How long an async plugin may take at one extension point unless it says otherwise
+"""Deadline of an async plugin at one extension point, unless the plugin sets its own
 (``timeout_seconds``)."""
 
 DEFAULT_PERMIT_CONCURRENCY = 1024
-"""How many async Permit calls a plugin may have under way unless it says otherwise
+"""Limit of a plugin's concurrent async Permit calls, unless the plugin sets its own
 (``permit_concurrency``)."""
 
-MAX_COMPLAINTS = 100
+MAX_LOGGED_PROBLEMS = 100
 """How many different problems of one plugin at one extension point are logged."""
 
 
 class PluginFailure(KschedError):
-    """A plugin broke its contract; carries the ERROR status that the pod's attempt ends with."""
+    """A plugin violated its contract; carries the ERROR status of the pod's attempt."""
 
     def __init__(self, status: Status) -> None:
         self.status = status
@@ -48,15 +48,15 @@ class PluginFailure(KschedError):
 
 
 def failure(plugin: str, activity: str, problem: str) -> PluginFailure:
-    """An ERROR naming what was going on, the plugin and the problem, in upstream's wording."""
+    """Build an ERROR that names activity, plugin and problem, in kube-scheduler's wording."""
     return PluginFailure(Status(Code.ERROR, (f"{activity}: {problem}",), plugin))
 
 
 class Hook:
-    """One plugin's method at one extension point, called so that its faults stay its own."""
+    """One plugin's method at one extension point; calls contain its failures."""
 
     __slots__ = (
-        "_complained",
+        "_logged",
         "activity",
         "is_async",
         "method",
@@ -78,8 +78,8 @@ class Hook:
         )
         self.permit_wait_seconds: float | None = getattr(plugin, "permit_wait_seconds", None)
         self.observe_wait: Callable[[float], None] | None = None
-        """Given the seconds that an async method took, where that holds up the cycle."""
-        self._complained: set[str] = set()
+        """Called with the seconds that an async method blocked the cycle."""
+        self._logged: set[str] = set()
 
     def call(self, *args: Any) -> Any:
         """Call a synchronous method; raises ``PluginFailure`` if it raises."""
@@ -102,7 +102,7 @@ class Hook:
         return result
 
     async def finish(self, result: Awaitable[Any]) -> Any:
-        """Await what an async method returned, within its deadline."""
+        """Await the result of an async method, within its deadline."""
         if self.observe_wait is None:
             return await self._in_time(result)
         loop = asyncio.get_running_loop()
@@ -118,13 +118,13 @@ class Hook:
                 with self:
                     return await result
         except TimeoutError:
-            # The deadline's: one that the plugin raised is a ``PluginFailure`` by now.
+            # The deadline's: a TimeoutError of the plugin is a ``PluginFailure`` by now.
             raise self.late() from None
 
     def __enter__(self) -> None:
-        """Begin to await what an async method returned: ``with hook: answer = await result``.
+        """Begin to await the result of an async method: ``with hook: answer = await result``.
 
-        What it raises becomes a ``PluginFailure``; the deadline is the caller's.
+        Its exceptions become a ``PluginFailure``; the deadline is the caller's.
         """
 
     def __exit__(
@@ -136,31 +136,31 @@ class Hook:
             task = asyncio.current_task()
             if task is None or task.cancelling():
                 return
-            # Nobody cancelled us: the plugin waited for something that it had cancelled itself.
+            # Our task was not cancelled: the plugin awaited something that it cancelled itself.
         elif isinstance(problem, GeneratorExit) and _current_task() is None:
-            # A coroutine that is thrown away is closed outside of its task.
+            # An abandoned coroutine is closed outside of its task.
             return
         raise self._failed(problem) from problem
 
     def late(self) -> PluginFailure:
-        """What to raise when a method did not answer within its deadline."""
+        """The failure of a method that exceeded its deadline."""
         text = f"no answer within {self.timeout_seconds:g}s"
-        self.complain(text)
+        self.log_once(text)
         return failure(self.plugin, self.activity, text)
 
     def _failed(self, problem: BaseException) -> PluginFailure:
         if isinstance(problem, TookTooLong):
             return PluginFailure(Status(Code.UNSCHEDULABLE, (str(problem),), self.plugin))
-        # It goes to the pod's condition and its events, where tenants read it.
+        # It goes to the pod's condition and Events, where tenants read it.
         text = redact_text(safe_error_text(problem))
-        self.complain(text, problem)
+        self.log_once(text, problem)
         return failure(self.plugin, self.activity, text)
 
-    def complain(self, text: str, problem: BaseException | None = None) -> None:
+    def log_once(self, text: str, problem: BaseException | None = None) -> None:
         """Log a problem once: a broken plugin breaks for every pod."""
-        if text in self._complained or len(self._complained) >= MAX_COMPLAINTS:
+        if text in self._logged or len(self._logged) >= MAX_LOGGED_PROBLEMS:
             return
-        self._complained.add(text)
+        self._logged.add(text)
         log.error(
             "plugin failed",
             extra={"plugin": self.plugin, "activity": self.activity, "err": text},
@@ -168,15 +168,15 @@ class Hook:
         )
 
     def contract_violation(self, got: object, wanted: str) -> PluginFailure:
-        """What to raise when a method returns something outside its contract."""
+        """The failure of a method that returned something outside its contract."""
         if inspect.iscoroutine(got):
             got.close()
         return failure(self.plugin, self.activity, f"returned {safe_repr(got)}, wanted {wanted}")
 
     def unusable(self, got: object, wanted: str, problem: BaseException) -> PluginFailure:
-        """The same, where looking at what was returned raised ``problem``."""
+        """The same, where reading the returned value raised ``problem``."""
         text = redact_text(safe_error_text(problem))
-        self.complain(text, problem)
+        self.log_once(text, problem)
         text = f"returned {safe_repr(got)} ({text}), wanted {wanted}"
         return failure(self.plugin, self.activity, text)
 
@@ -188,7 +188,7 @@ class Hook:
             raise self.unusable(one, "what can be compared", problem) from problem
 
     def status(self, got: object) -> Status:
-        """Check that a plugin returned a status, and sign it with the plugin's name."""
+        """Check that a plugin returned a status, and attribute it to the plugin."""
         if got is SUCCESS:
             return SUCCESS
         if not isinstance(got, Status):
@@ -213,7 +213,7 @@ def _current_task() -> asyncio.Task[Any] | None:
 
 
 def activity_of(point: str, plugin: str) -> str:
-    """Upstream's words for a failing plugin, which differ by extension point."""
+    """kube-scheduler's words for a failing plugin, which differ by extension point."""
     if point == "Filter":
         return f'running "{plugin}" filter plugin'
     if point == "Score":

@@ -1,7 +1,7 @@
-"""Plugins that installed packages offer under the entry-point group ``ksched.plugins``.
+"""Plugins that installed packages provide under the entry-point group ``ksched.plugins``.
 
 Installed is not enabled: nothing of a package is imported before a profile names its plugin, and
-what is wrong with a package is only told then, or by ``ksched plugins``.
+problems of a package are reported only then, or by ``ksched plugins``.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ _FILE: Final = "entry_points.txt"
 
 
 class Offer(NamedTuple):
-    """One line of a package's entry points; ``name`` is "" if they cannot be read."""
+    """One entry point of a package; ``name`` is "" if they cannot be read."""
 
     name: str
     package: str
     version: str
     target: str
-    """Where the factory is, as ``module:attribute``."""
+    """The factory, as ``module:attribute``."""
     problem: str = ""
     """Why the package's entry points cannot be read."""
 
@@ -34,7 +34,7 @@ class Offer(NamedTuple):
 
 
 class InstalledPlugin:
-    """The factory of a plugin that one package offers, or several; loaded when it is called."""
+    """The factory of a plugin that one or several packages provide; loaded when called."""
 
     def __init__(self, offers: tuple[Offer, ...]) -> None:
         self.offers = offers
@@ -43,7 +43,7 @@ class InstalledPlugin:
         return self.load()(args, handle)
 
     def load(self) -> PluginFactory:
-        """Import the package; raises ``ConfigError`` if that fails or if it is not the only one."""
+        """Import the package; ``ConfigError`` if that fails or several packages provide it."""
         first, *others = self.offers
         if others:
             packages = ", ".join(str(offer) for offer in self.offers)
@@ -59,9 +59,9 @@ class InstalledPlugin:
 
 
 def offers() -> list[Offer]:
-    """What every installed package offers, in the order of the path.
+    """List what every installed package provides, in path order.
 
-    ``importlib.metadata.entry_points`` would raise for all packages what is wrong with one.
+    ``importlib.metadata.entry_points`` would raise for all packages if one is broken.
     """
     found: list[Offer] = []
     packages: set[str] = set()

@@ -1,4 +1,4 @@
-"""The extension points after a node was chosen: Reserve to PostBind."""
+"""The extension points after a node was selected: Reserve to PostBind."""
 
 from __future__ import annotations
 
@@ -22,19 +22,19 @@ WAIT_WITHOUT_TIME = (
 async def run_reserve(
     framework: Framework, state: CycleState, pod: PodInfo, node_name: str
 ) -> Status:
-    """Reserve in order; the first plugin that does not succeed ends it.
+    """Run Reserve in order; the first plugin that does not succeed ends it.
 
     kube-scheduler: RunReservePluginsReserve.
     """
     for hook in framework.reserve:
-        status = await _ask(hook, state, pod, node_name)
+        status = await _call(hook, state, pod, node_name)
         if not status.is_success:
             return status if status.is_rejected else _failed(hook, status)
     return SUCCESS
 
 
 def run_unreserve(framework: Framework, state: CycleState, pod: PodInfo, node_name: str) -> None:
-    """Undo every Reserve in reverse order, also of plugins whose Reserve did not run.
+    """Run Unreserve in reverse order, also of plugins whose Reserve did not run.
 
     kube-scheduler: RunReservePluginsUnreserve.
     """
@@ -42,23 +42,23 @@ def run_unreserve(framework: Framework, state: CycleState, pod: PodInfo, node_na
         try:
             hook.call(state, pod, node_name)
         except PluginFailure:
-            # Logged by the hook. The other plugins must get their turn all the same.
+            # Logged by the hook. The other plugins must run all the same.
             continue
 
 
 class Permission(NamedTuple):
-    """What the Permit plugins of a pod said, as far as they said it at once."""
+    """The combined result of a pod's synchronous Permit plugins."""
 
     status: Status = SUCCESS
     waits: Mapping[str, float] = {}
-    """By plugin that answered WAIT, the seconds it wants at most."""
+    """The timeout in seconds of each plugin that returned WAIT."""
     calls: Sequence[tuple[Hook, Awaitable[Any] | None]] = ()
-    """Async plugins, which are to be asked while the pod is held, with what is to be awaited if a
-    synchronous method returned that."""
+    """Async plugins, to be called while the pod is held; with the awaitable, if a synchronous
+    method returned one."""
 
 
 def run_permit(framework: Framework, state: CycleState, pod: PodInfo, node_name: str) -> Permission:
-    """Ask the synchronous Permit plugins; the first rejection ends it, and no async one is asked.
+    """Run the synchronous Permit plugins; the first rejection ends it without async calls.
 
     With WAIT the pod is to be held.
 
@@ -88,16 +88,16 @@ def run_permit(framework: Framework, state: CycleState, pod: PodInfo, node_name:
 
 
 def close(answer: Awaitable[Any] | None) -> None:
-    """Drop what will not be awaited, without asyncio's warning."""
+    """Close an awaitable that will not be awaited, without asyncio's warning."""
     if inspect.iscoroutine(answer):
         answer.close()
 
 
 def permit_answer(hook: Hook, answer: object) -> tuple[Status, float]:
-    """Check what a Permit plugin returned: a status, and with WAIT for how many seconds at most.
+    """Check the result of a Permit plugin: a status, and with WAIT its timeout in seconds.
 
-    A wait of no time would end in a rejection at once, and the pod would be tried and rejected for
-    as long as the plugin says so.
+    A wait of no time would be rejected at once, and the pod would be retried and rejected for as
+    long as the plugin returns it.
     """
     seconds = hook.permit_wait_seconds
     if isinstance(answer, PermitResult):
@@ -117,7 +117,7 @@ def permit_answer(hook: Hook, answer: object) -> tuple[Status, float]:
 async def run_pre_bind_pre_flight(
     framework: Framework, state: CycleState, pod: PodInfo, node_name: str
 ) -> Status:
-    """Find out which PreBind plugins have work; SKIP if none has.
+    """Determine which PreBind plugins have work; SKIP if none has.
 
     kube-scheduler: RunPreBindPreFlights.
     """
@@ -125,7 +125,7 @@ async def run_pre_bind_pre_flight(
     for hook in framework.pre_bind:
         ask = framework.pre_flight.get(hook.plugin)
         if ask is not None:
-            status = await _ask(ask, state, pod, node_name)
+            status = await _call(ask, state, pod, node_name)
             if status.is_skip:
                 state.skip_pre_bind.add(hook.plugin)
                 continue
@@ -142,19 +142,19 @@ async def run_pre_bind(
     for hook in framework.pre_bind:
         if hook.plugin in state.skip_pre_bind:
             continue
-        status = await _ask(hook, state, pod, node_name)
+        status = await _call(hook, state, pod, node_name)
         if not status.is_success:
             return status if status.is_rejected else _failed(hook, status)
     return SUCCESS
 
 
 async def run_bind(framework: Framework, state: CycleState, pod: PodInfo, node_name: str) -> Status:
-    """Let the first Bind plugin that does not skip bind the pod.
+    """Bind the pod with the first Bind plugin that does not return SKIP.
 
     kube-scheduler: RunBindPlugins.
     """
     for hook in framework.bind:
-        status = await _ask(hook, state, pod, node_name)
+        status = await _call(hook, state, pod, node_name)
         if status.is_skip:
             continue
         if status.is_success or status.is_rejected:
@@ -166,7 +166,7 @@ async def run_bind(framework: Framework, state: CycleState, pod: PodInfo, node_n
 async def run_post_bind(
     framework: Framework, state: CycleState, pod: PodInfo, node_name: str
 ) -> None:
-    """Tell PostBind plugins; the pod is bound whatever they do.
+    """Run PostBind plugins; failures do not affect the pod, which is bound.
 
     kube-scheduler: RunPostBindPlugins.
     """
@@ -177,7 +177,7 @@ async def run_post_bind(
             continue
 
 
-async def _ask(hook: Hook, state: CycleState, pod: PodInfo, node_name: str) -> Status:
+async def _call(hook: Hook, state: CycleState, pod: PodInfo, node_name: str) -> Status:
     return hook.status(await hook.acall(state, pod, node_name))
 
 

@@ -1,18 +1,18 @@
 """Async Permit calls: each holds its own pod, never the scheduling cycle.
 
-To the other plugins an async ``permit`` is one that answered WAIT and allows or rejects later:
-after a WAIT kube-scheduler goes on with the remaining plugins too, and every plugin that waits must
-allow in the end. So the synchronous Permit plugins of a pod run first, in order, inside the cycle;
-if none rejects, the async calls of the pod start in order and run beside each other. The first
+To other plugins an async ``permit`` looks like one that returned WAIT and allows or rejects later:
+after a WAIT kube-scheduler continues with the remaining plugins too, and every waiting plugin has
+to allow in the end. So the synchronous Permit plugins of a pod run first, in order, inside the
+cycle; if none rejects, the async calls of the pod start in order and run concurrently. The first
 rejection cancels the others.
 
-A plugin has at most ``permit_concurrency`` calls under way; further pods wait for a slot in the
+A plugin has at most ``permit_concurrency`` running calls; further pods queue for a slot in the
 order in which they were placed. A call's deadline (``timeout_seconds``) counts from its start. A
 pod that gets no slot for ``MAX_WAIT_SECONDS`` is rejected like one that waited that long.
 
 The tasks are owned here rather than by a task group, because a group waits without limit for a
 plugin that swallows its cancellation. Here the pod goes on after ``CANCEL_SECONDS``; the straggler
-keeps its slot until it ends, and is logged.
+occupies its slot until it ends, and is logged.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from ksched.framework.status import Code
 
 
 class PermitCall:
-    """One plugin's Permit for one pod: in line for a slot, under way, or over."""
+    """One plugin's Permit for one pod: queued for a slot, running, or finished."""
 
     __slots__ = ("_calls", "answer", "hook", "metrics", "state", "straggling", "task", "waiting")
 
@@ -56,7 +56,7 @@ class PermitCall:
         self.state, self.waiting, self.metrics = state, waiting, metrics
         self.task: asyncio.Task[None] | None = None
         self.straggling: asyncio.TimerHandle | None = None
-        """Runs once the call is cancelled, and complains if it does not end."""
+        """Started when the call is cancelled; logs the plugin if the call does not end."""
 
     @property
     def plugin(self) -> str:
@@ -66,18 +66,18 @@ class PermitCall:
         return self._calls.hold(self)
 
     def cancel(self) -> asyncio.Task[None] | None:
-        """End the call without its answer; returns the task that may still be cleaning up."""
+        """End the call without a result; returns the task that may still be cleaning up."""
         return self._calls.cancel(self)
 
 
 class _Line:
-    """The calls of one plugin: how many are under way, and which are in line for a slot."""
+    """The calls of one plugin: the number running, and those queued for a slot."""
 
     __slots__ = ("asked", "queued", "running")
 
     def __init__(self, hook: Hook) -> None:
         self.running = 0
-        """Tasks that have not ended, the cancelled ones among them."""
+        """Tasks that have not ended, cancelled ones included."""
         self.asked = Deadlines(hook.timeout_seconds, _late)
         self.queued = Deadlines(MAX_WAIT_SECONDS, _never_asked)
 
@@ -85,7 +85,7 @@ class _Line:
 class PermitCalls:
     """Starts the async Permit calls of all profiles and owns their tasks.
 
-    ``activate`` takes the pods that a plugin asked to be tried again.
+    ``activate`` receives the pods that a plugin requests to be retried.
     """
 
     def __init__(self, activate: Callable[[Iterable[PodInfo]], None]) -> None:
@@ -101,9 +101,9 @@ class PermitCalls:
         waiting: WaitingPod,
         metrics: ProfileMetrics,
     ) -> None:
-        """Ask one plugin about a held pod; its answer settles the pod's wait, or prolongs it.
+        """Call one plugin for a held pod; the result settles the pod's wait, or prolongs it.
 
-        ``answer`` is what a synchronous method returned to be awaited.
+        ``answer`` is the awaitable that a synchronous method returned.
         """
         call = PermitCall(self, hook, answer, state, waiting, metrics)
         waiting.await_answer(call)
@@ -116,7 +116,7 @@ class PermitCalls:
             line.queued.add(call)
 
     def hold(self, call: PermitCall) -> Hold:
-        """How a call holds its pod; a deadline counts from when the call began, or got in line."""
+        """Describe how a call holds its pod; times count from its start, or from queueing."""
         line = self._lines[call.hook]
         deadlines, holding = (
             (line.queued, Holding.QUEUED) if call.task is None else (line.asked, Holding.ASKED)
@@ -138,7 +138,7 @@ class PermitCalls:
         return task
 
     async def aclose(self) -> None:
-        """Cancel what is under way and wait for its end, ``CANCEL_SECONDS`` at most."""
+        """Cancel running calls and wait for their end, ``CANCEL_SECONDS`` at most."""
         for task, call in list(self._tasks.items()):
             if not task.cancelling():
                 self.cancel(call)
@@ -146,7 +146,7 @@ class PermitCalls:
             await asyncio.wait(list(self._tasks), timeout=CANCEL_SECONDS)
 
     def sizes(self) -> dict[str, tuple[int, int]]:
-        """By plugin, how many calls are under way and how many wait for a slot."""
+        """By plugin, the number of running calls and of calls queued for a slot."""
         sizes: dict[str, tuple[int, int]] = {}
         for hook, line in self._lines.items():
             running, queued = sizes.get(hook.plugin, (0, 0))
@@ -159,11 +159,13 @@ class PermitCalls:
         line.running += 1
         line.asked.add(call)
         loop = asyncio.get_running_loop()
-        call.task = task = loop.create_task(self._ask(call, line, loop.time()), name="permit")
+        call.task = task = loop.create_task(
+            self._await_result(call, line, loop.time()), name="permit"
+        )
         self._tasks[task] = call
         task.add_done_callback(self._ended)
 
-    async def _ask(self, call: PermitCall, line: _Line, began: float) -> None:
+    async def _await_result(self, call: PermitCall, line: _Line, began: float) -> None:
         hook, state, waiting = call.hook, call.state, call.waiting
         code = Code.ERROR
         try:
@@ -180,7 +182,7 @@ class PermitCalls:
             took = asyncio.get_running_loop().time() - began
             call.metrics.permit_called(hook.plugin, code, took)
         if not waiting.awaits(call):
-            # Cancelled, but answered all the same.
+            # Cancelled, but it returned a result all the same.
             return
         line.asked.remove(call)
         waiting.answer(call, hook.plugin, status, seconds)
@@ -189,7 +191,7 @@ class PermitCalls:
             state.pods_to_activate.clear()
 
     def _ended(self, task: asyncio.Task[None]) -> None:
-        """Give the slot to the next pod in line."""
+        """Pass the slot to the next pod in line."""
         call = self._tasks.pop(task)
         if call.straggling is not None:
             call.straggling.cancel()
@@ -202,9 +204,9 @@ class PermitCalls:
             self._run(first, line)
 
     def _look_again(self, call: PermitCall) -> None:
-        # That may have been one turn of a busy event loop, in which the task had no chance to end.
+        # The second may have passed in one iteration of a busy loop, before the task could end.
         loop = asyncio.get_running_loop()
-        call.straggling = loop.call_later(CANCEL_SECONDS, _complain, call)
+        call.straggling = loop.call_later(CANCEL_SECONDS, _log_once, call)
 
 
 def _late(call: PermitCall) -> None:
@@ -215,5 +217,5 @@ def _never_asked(call: PermitCall) -> None:
     call.waiting.time_out(call.hook.plugin, MAX_WAIT_SECONDS)
 
 
-def _complain(call: PermitCall) -> None:
-    call.hook.complain(f"went on for {CANCEL_SECONDS:g}s after its call was cancelled")
+def _log_once(call: PermitCall) -> None:
+    call.hook.log_once(f"went on for {CANCEL_SECONDS:g}s after its call was cancelled")

@@ -1,8 +1,8 @@
-"""The scheduling half of a cycle: from a pod and a snapshot to the feasible nodes and their scores.
+"""The scheduling half of a cycle: from a pod and a snapshot to feasible nodes and their scores.
 
-Columnar plugins answer for all nodes at once and most answers are cached between cycles (see
+Columnar plugins evaluate all nodes at once and most results are cached between cycles (see
 ``answer_cache``, ``filter_columns``, ``score_columns``). Only async PreFilters and per-node plugins
-over many nodes let the event loop run in between; the snapshot does not change meanwhile.
+over many nodes yield to the event loop in between; the snapshot does not change meanwhile.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from ksched.framework.diagnosis import Diagnosis, NodeStatuses, count_reasons, r
 from ksched.framework.interface import PreFilterResult
 from ksched.framework.runtime.answer_cache import AnswerCache, CachedColumns
 from ksched.framework.runtime.codes import CodeBook, Codes
-from ksched.framework.runtime.dry_run_filters import DryRunFilters, refused
+from ksched.framework.runtime.dry_run_filters import DryRunFilters, disallowed
 from ksched.framework.runtime.filter_columns import NO_ROWS, FilterEntry, Rows, Work
 from ksched.framework.runtime.framework import Framework
 from ksched.framework.runtime.guard import Hook, PluginFailure
@@ -43,29 +43,29 @@ from ksched.queue.nominator import ExpectedPods
 
 
 class Search(Struct, frozen=True):
-    """Where to look for feasible nodes."""
+    """The search space for feasible nodes."""
 
     only: Rows | None = None
-    """Rows to look at; the others get the status ``absent``. ``None``: all rows."""
+    """Candidate rows; the others get the status ``absent``. ``None``: all rows."""
     absent: Status = SUCCESS
     nominated: Mapping[int, ExpectedPods] = {}
-    """By row, the pods of at least this pod's priority that are expected there. The filters must
-    pass both with and without them."""
+    """By row, the nominated pods of at least this pod's priority. The filters must pass both with
+    and without them."""
     limit: int | None = None
     """Stop after this many feasible nodes."""
     start: int = 0
-    """Where in the visiting order a limited search begins."""
+    """Where in the node order a limited search begins."""
 
 
 EVERYWHERE = Search()
 
 
 class Feasibility(Struct, frozen=True):
-    """Where a pod could go, and what the other nodes said.
+    """The feasible rows, and the statuses of the other nodes.
 
-    ``columns`` is what is kept for the template, unless only a few rows were looked at directly.
-    ``is_cached`` tells that the rows are exactly those the kept verdicts leave, so that the kept
-    totals can be used as they are.
+    ``columns`` are the cached columns, unless only a few rows were evaluated directly.
+    ``is_cached`` means that the rows are exactly those that the cached verdicts leave, so that the
+    cached totals can be used as they are.
     """
 
     rows: Rows
@@ -100,13 +100,13 @@ class Pipeline:
         self._fleeting_scores = [entry for entry in framework.scores if not entry.is_cached]
 
     def sweep(self) -> None:
-        """Let go of what was kept between cycles and is not used any more; not during one."""
+        """Drop cached state that is no longer used; never during a cycle."""
         self._answer_cache.sweep()
         for sweep in self.framework.sweeps:
             try:
                 sweep.call()
             except PluginFailure:
-                # Logged by the hook. No pod is concerned.
+                # Logged by the hook. No pod is affected.
                 continue
 
     # -- pre_filter -----------------------------------------------------------------------------
@@ -114,7 +114,7 @@ class Pipeline:
     async def run_pre_filter(
         self, state: CycleState, pod: PodInfo
     ) -> tuple[Status, frozenset[str] | None, list[str]]:
-        """Status, nodes left and the plugins that narrowed them (RunPreFilterPlugins)."""
+        """Return status, remaining nodes and the narrowing plugins (RunPreFilterPlugins)."""
         rejected: Status | None = None
         nodes: frozenset[str] | None = None
         narrowing: list[str] = []
@@ -130,7 +130,7 @@ class Pipeline:
                 state.skip_filter.add(hook.plugin)
                 continue
             if isinstance(result, CoroutineType):
-                # Usually quick, but now there was more to do than fits into a slice of time.
+                # Usually synchronous, but this time the work exceeded a time slice.
                 result = await hook.finish(result)
             if result is PASS_TEMPLATE or result is SKIP_TEMPLATE:
                 active_plugins.pre_filter.remove(hook)
@@ -150,7 +150,7 @@ class Pipeline:
             elif status.is_rejected:
                 rejected = status
             elif not status.is_success:
-                raise refused(hook, status)
+                raise disallowed(hook, status)
             if nodes is not None and not nodes:
                 return _conflict(narrowing), None, narrowing
         return SUCCESS if rejected is None else rejected, nodes, narrowing
@@ -167,15 +167,15 @@ class Pipeline:
         columns = self._answer_cache.columns(state, pod)
         filters = columns.filters
         filters.catch_up(state, pod)
-        asked = self._asked_every_cycle(state)
-        epochs = self._epochs(asked, state, pod, search)
+        live = self._uncached_filters(state)
+        epochs = self._epochs(live, state, pod, search)
         rejection = None if epochs is None else filters.rejection
-        if epochs is not None and rejection and _are_same(asked, filters.rejection_epochs, epochs):
+        if epochs is not None and rejection and _are_same(live, filters.rejection_epochs, epochs):
             return _nowhere(filters.codes, filters.book, rejection)
         if search.limit is not None:
-            fit = await self._fit_some(columns, asked, state, pod, search, search.limit)
-        elif asked or search.nominated:
-            fit = await self._fit_now(columns, asked, state, pod, search)
+            fit = await self._fit_some(columns, live, state, pod, search, search.limit)
+        elif live or search.nominated:
+            fit = await self._fit_now(columns, live, state, pod, search)
         else:
             fit = Feasibility(
                 filters.feasible, len(filters.codes), filters.codes, filters.book, columns, True
@@ -187,34 +187,34 @@ class Pipeline:
             filters.rejection, filters.rejection_epochs = diagnosis, epochs
         return _nowhere(fit.codes, fit.book, diagnosis)
 
-    def _asked_every_cycle(self, state: CycleState) -> list[FilterEntry]:
-        """Filters whose answers are not kept; per-node ones last, when fewest nodes are left."""
+    def _uncached_filters(self, state: CycleState) -> list[FilterEntry]:
+        """Filters without cached verdicts; per-node ones last, when fewest nodes are left."""
         skipped = state.skip_filter
         return [entry for entry in self._fleeting if entry.name not in skipped]
 
     def _epochs(
-        self, asked: list[FilterEntry], state: CycleState, pod: PodInfo, search: Search
+        self, live: list[FilterEntry], state: CycleState, pod: PodInfo, search: Search
     ) -> tuple[object, ...] | None:
-        """What a kept rejection hangs on besides kept verdicts; ``None`` if it cannot be kept."""
-        if search.nominated or any(entry.epoch is None for entry in asked):
+        """What a cached rejection depends on besides cached verdicts; ``None`` if uncacheable."""
+        if search.nominated or any(entry.epoch is None for entry in live):
             return None
-        if not asked:
+        if not live:
             return ()
-        # What is kept is shared by templates which these plugins may well tell apart.
-        epochs = [entry.epoch.call(state, pod) for entry in asked if entry.epoch]
+        # Cached columns are shared by templates which these plugins may well distinguish.
+        epochs = [entry.epoch.call(state, pod) for entry in live if entry.epoch]
         return (pod.template, *epochs)
 
     async def _fit_now(
         self,
         columns: CachedColumns,
-        asked: list[FilterEntry],
+        live: list[FilterEntry],
         state: CycleState,
         pod: PodInfo,
         search: Search,
     ) -> Feasibility:
-        """Complete the kept verdicts by the filters that must be asked in every cycle."""
+        """Complete the cached verdicts with the filters that run in every cycle."""
         codes, book = columns.filters.codes.copy(), columns.filters.book.fork()
-        for entry in asked:
+        for entry in live:
             rows = np.flatnonzero(book.ranks(codes) > entry.rank)
             await self._reject(entry, state, pod, rows, codes, book)
         await self._check_nominated(state, pod, search.nominated, codes, book)
@@ -223,7 +223,7 @@ class Pipeline:
     async def _fit_some(
         self,
         columns: CachedColumns,
-        asked: list[FilterEntry],
+        live: list[FilterEntry],
         state: CycleState,
         pod: PodInfo,
         search: Search,
@@ -231,11 +231,11 @@ class Pipeline:
     ) -> Feasibility:
         """Stop at ``limit`` feasible nodes, visiting rows from ``search.start`` in zone order.
 
-        Per-node filters see no node beyond the last one found. A piece is never longer than what is
-        still wanted, so the search ends exactly at the node that completes it.
+        Per-node filters see no node beyond the last one found. A chunk is never longer than the
+        number still missing, so the search ends exactly at the node that completes it.
         """
         codes, book = columns.filters.codes.copy(), columns.filters.book.fork()
-        for entry in asked:
+        for entry in live:
             if entry.is_columnar:
                 rows = np.flatnonzero(book.ranks(codes) > entry.rank)
                 await self._reject(entry, state, pod, rows, codes, book)
@@ -245,7 +245,7 @@ class Pipeline:
         while found < limit and position < len(order):
             piece = order[position : position + limit - found]
             position += len(piece)
-            for entry in asked:
+            for entry in live:
                 if not entry.is_columnar:
                     rows = piece[book.ranks(codes[piece]) > entry.rank]
                     await self._reject(entry, state, pod, rows, codes, book)
@@ -258,7 +258,7 @@ class Pipeline:
     async def _fit_directly(
         self, state: CycleState, pod: PodInfo, search: Search, only: Rows
     ) -> Feasibility:
-        """Ask every filter about a few rows; nothing is kept, there may never be a twin."""
+        """Run every filter on a few rows; not cached, since no equal pod may follow."""
         book = CodeBook()
         codes = np.full(len(self.snapshot.table), book.number(0, search.absent), np.int32)
         codes[only] = 0
@@ -281,7 +281,7 @@ class Pipeline:
         codes: Codes,
         book: CodeBook,
     ) -> None:
-        """Ask one filter about some rows and write its rejections into ``codes``."""
+        """Run one filter on some rows and write its rejections into ``codes``."""
         if not len(rows):
             return
         nodes = NodeRows(self.snapshot.table, rows)
@@ -381,7 +381,7 @@ class Pipeline:
     async def scores_by_plugin(
         self, state: CycleState, pod: PodInfo, fit: Feasibility
     ) -> dict[str, Scores]:
-        """Weighted scores plugin by plugin, in the order of ``fit.rows``; for explanations.
+        """Return weighted scores by plugin, in the order of ``fit.rows``; for explanations.
 
         Call after ``prioritize_nodes`` of the same attempt.
         """
@@ -421,7 +421,7 @@ class Pipeline:
             if status.is_skip:
                 state.skip_score.add(hook.plugin)
             elif not status.is_success:
-                raise refused(hook, status)
+                raise disallowed(hook, status)
 
     async def _score_one_by_one(
         self, entry: ScoreEntry, state: CycleState, pod: PodInfo, nodes: NodeRows
@@ -457,16 +457,16 @@ def _names(hook: Hook, names: object) -> frozenset[str]:
 
 
 def _are_same(
-    asked: list[FilterEntry], before: tuple[object, ...], after: tuple[object, ...]
+    live: list[FilterEntry], before: tuple[object, ...], after: tuple[object, ...]
 ) -> bool:
-    """Whether two pairs of template and epochs are the same."""
+    """Whether two pairs of template and epochs are equal."""
     if len(before) != len(after):
         return False
     if not after:
         return True
     if before[0] is not after[0]:
         return False
-    pairs = zip(asked, before[1:], after[1:], strict=True)
+    pairs = zip(live, before[1:], after[1:], strict=True)
     return not any(entry.epoch and entry.epoch.differ(one, other) for entry, one, other in pairs)
 
 
@@ -475,7 +475,7 @@ def _nowhere(codes: Codes, book: CodeBook, diagnosis: Diagnosis) -> Feasibility:
 
 
 def diagnose(table: NodeTable, codes: Codes, book: CodeBook) -> Diagnosis:
-    """Explain an attempt that found no node."""
+    """Build the diagnosis of an attempt that found no node."""
     statuses = NodeStatuses(table, codes, book.statuses)
     counted = list(statuses.counted())
     unschedulable, pending = rejectors(status for status, _ in counted)
@@ -489,7 +489,7 @@ def diagnose(table: NodeTable, codes: Codes, book: CodeBook) -> Diagnosis:
 
 
 def _conflict(narrowing: list[str]) -> Status:
-    """What upstream says when PreFilter plugins leave no node between them."""
+    """kube-scheduler's status when PreFilter plugins leave no node between them."""
     names = sorted(narrowing)
     if len(names) == 1:
         return unresolvable(f"node(s) didn't satisfy plugin {names[0]}").by(names[0])

@@ -1,4 +1,4 @@
-"""What a plugin may have, checked when a profile is built: before there is a pod to fail.
+"""Checks of a plugin's attributes when a profile is built, before there is a pod to fail.
 
 Every problem names the attribute and, if one is misspelt, the nearest right one.
 """
@@ -47,7 +47,7 @@ SYNCHRONOUS: Final = (
     "unreserve",
     "sweep",
 )
-"""Methods that may not be ``async def``: nothing waits for their answer."""
+"""Methods that must not be ``async def``: they are called without ``await``."""
 
 ALL_METHODS: Final = frozenset(
     (*SYNCHRONOUS, *(name for names in METHODS.values() for name in names), "pre_bind_pre_flight")
@@ -72,18 +72,18 @@ NEEDED_BESIDE: Final[Mapping[str, tuple[str, ...]]] = {
     "unreserve": ("reserve",),
     "pre_bind_pre_flight": ("pre_bind",),
 }
-"""What is without effect unless the plugin has one of these too."""
+"""Attributes that have no effect unless the plugin has one of these too."""
 
 RESERVED_PREFIXES: Final = ("filter_", "score_")
 
 UPSTREAM_NAMES: Final = {"normalize_score": "normalize", "less": "sort_key"}
-"""What kube-scheduler calls methods that have another name here."""
+"""kube-scheduler's names of methods that have another name here."""
 
 _METHOD_LIKENESS, _SETTING_LIKENESS = 0.8, 0.85
 
 
 def _nothing() -> None:
-    """Stands for a method that a plugin does not have."""
+    """Placeholder for a method that a plugin does not have."""
 
 
 def implementation(plugin: Any, point: str) -> Callable[..., Any] | None:
@@ -95,7 +95,7 @@ def implementation(plugin: Any, point: str) -> Callable[..., Any] | None:
 
 
 def find_problems(name: str, plugin: Any) -> Iterator[str]:
-    """What would make a plugin fail, or be silently ignored, from the first pod on."""
+    """Yield what would make a plugin fail, or be silently ignored, from the first pod on."""
     own = getattr(plugin, "name", None)
     if not (isinstance(own, str) and own == name):
         yield f"its name must be the one it is registered under, got {safe_repr(own)}"
@@ -106,7 +106,7 @@ def find_problems(name: str, plugin: Any) -> Iterator[str]:
         elif method in SYNCHRONOUS and _is_async(found):
             yield f"{method} must not be async"
     if hasattr(plugin, "reserve") and not hasattr(plugin, "unreserve"):
-        yield "reserve needs an unreserve that takes it back"
+        yield "reserve needs an unreserve that undoes it"
     for attribute, others in NEEDED_BESIDE.items():
         if hasattr(plugin, attribute) and not any(hasattr(plugin, other) for other in others):
             yield f"{attribute} has no effect without {' or '.join(others)}"
@@ -123,7 +123,7 @@ def find_problems(name: str, plugin: Any) -> Iterator[str]:
     yield from _misspelt(plugin)
 
 
-# -- what an answer depends on ------------------------------------------------------------------
+# -- declared dependencies ----------------------------------------------------------------------
 
 
 def _problems_of_declaration(
@@ -174,7 +174,7 @@ def _is_async(method: object) -> bool:
 
 
 def _misspelt(plugin: Any) -> Iterator[str]:
-    """Public attributes that mean nothing here but look as if they should."""
+    """Yield public attributes without a meaning that resemble one with a meaning."""
     for attribute in dir(plugin):
         if attribute.startswith("_") or attribute in ALL_METHODS or attribute in SETTINGS:
             continue
@@ -189,12 +189,12 @@ def _misspelt(plugin: Any) -> Iterator[str]:
 
 
 def _nearest(attribute: str, plugin: Any) -> str:
-    """What an unknown attribute was probably meant to be; empty if it looks like nothing."""
+    """Return what an unknown attribute was probably intended to be; empty if none is close."""
     words = re.sub(r"(?<=[a-z])(?=[A-Z])", "_", attribute).lower()
     if words == "reads_inter_pod_fields":
         return "a field of filter_depends_on or score_depends_on"
     found = difflib.get_close_matches(words, sorted(SETTINGS), 1, _SETTING_LIKENESS)
-    # Without asking a property: it may not be ready to answer.
+    # Static lookup: a property might not be ready to be evaluated.
     static = inspect.getattr_static(plugin, attribute, None)
     if not found and (callable(static) or isinstance(static, classmethod | staticmethod)):
         if words in UPSTREAM_NAMES:

@@ -1,4 +1,4 @@
-"""Pods whose PreBind plugins are at work, for as long as they can be called off."""
+"""Pods whose PreBind plugins are running and can still be cancelled."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class PreBindingPods:
         self._causes: dict[str, str] = {}
 
     async def run(self, uid: str, work: Awaitable[Status]) -> Status:
-        """Await a pod's PreBind; ends with an ERROR if the pod is called off meanwhile."""
+        """Await a pod's PreBind; returns an ERROR if the pod is cancelled meanwhile."""
         scope = self._scopes[uid] = anyio.CancelScope()
         try:
             with scope:
@@ -28,11 +28,11 @@ class PreBindingPods:
         finally:
             del self._scopes[uid]
             cause = self._causes.pop(uid, "")
-        # Also if the plugins did not notice: whoever called it off counts on its place.
+        # Even if the plugins did not notice: the caller of ``cancel`` relies on the free space.
         return error(cause) if scope.cancel_called else status
 
     def cancel(self, uid: str, cause: str) -> bool:
-        """Call off a pod's PreBind; False if there is none."""
+        """Cancel a pod's PreBind; False if there is none."""
         scope = self._scopes.get(uid)
         if scope is None:
             return False

@@ -1,4 +1,4 @@
-"""What the plugins of one profile cost, by extension point."""
+"""Durations of a profile's plugins, by extension point."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class ProfileMetrics:
         self._began = stopwatch()
 
     def end(self, code: Code = _SUCCESS) -> None:
-        """Record the point that was begun, if it was not ended yet."""
+        """Record the extension point that was begun, if it was not ended yet."""
         point = self._point
         if point:
             self._point = ""
@@ -43,7 +43,7 @@ class ProfileMetrics:
             series.observe(stopwatch() - self._began)
 
     def record(self, point: str, code: Code, began: float) -> None:
-        """Record a point that took from ``began`` (on the stopwatch) until now."""
+        """Record an extension point that took from ``began`` (on the stopwatch) until now."""
         self._series(point, code).observe(stopwatch() - began)
 
     def _series(self, point: str, code: Code) -> Distribution:
@@ -53,11 +53,11 @@ class ProfileMetrics:
         return series
 
     def permit_waited(self, code: Code, seconds: float) -> None:
-        """Record how long a pod was held at Permit, and how that ended."""
+        """Record how long a pod was held at Permit, and the outcome."""
         self._permit_waits.of(code.value).observe(seconds)
 
     def permit_called(self, plugin: str, code: Code, seconds: float) -> None:
-        """Record how long an async Permit took to answer, and what."""
+        """Record duration and outcome of an async Permit call."""
         self._permit_calls.of(plugin, code.value, self._profile).observe(seconds)
 
     def cycle_blocked(self, plugin: str, point: str, seconds: float) -> None:

@@ -38,7 +38,7 @@ MakePipeline: TypeAlias = Callable[
 
 
 class Preemptor(Protocol):
-    """Evicts the victims that a PostFilter plugin chose."""
+    """Evicts the victims that a PostFilter plugin selected."""
 
     def preempt(
         self,
@@ -53,10 +53,10 @@ class Preemptor(Protocol):
 
 
 class FrameworkHandle:
-    """What the plugins of one profile may reach (see ``ksched.framework.Handle``).
+    """The services of one profile's plugins (see ``ksched.framework.Handle``).
 
-    ``profiles`` are those built so far. A profile is there once its plugins are, and not before:
-    what is made of all plugins cannot be had while the first of them is given its handle.
+    ``profiles`` are those built so far. A profile is added after its plugins are built: what
+    depends on all plugins is not available while their constructors run.
     """
 
     def __init__(
@@ -183,7 +183,7 @@ class Profile:
 
 
 class MakeHandle(Protocol):
-    """Gives the plugins of a profile their handle; ``profiles`` are those built so far."""
+    """Builds the handle of a profile's plugins; ``profiles`` are those built so far."""
 
     def __call__(self, profile_name: str, profiles: Mapping[str, Profile]) -> FrameworkHandle: ...
 
@@ -223,7 +223,7 @@ def build_profiles(
 
 
 def _measure_waits(framework: Framework, metrics: ProfileMetrics) -> None:
-    """Record what the async plugins cost that hold up the cycle."""
+    """Measure the async plugins that block the cycle."""
     points = {
         "PreFilter": framework.pre_filter,
         "PostFilter": framework.post_filter,

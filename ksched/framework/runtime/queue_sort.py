@@ -1,4 +1,4 @@
-"""The QueueSort plugin's keys, such that the queue keeps its order whatever the plugin returns."""
+"""Sort keys of the QueueSort plugin, made safe: the heap stays ordered whatever it returns."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ _DEEPEST = 8
 
 
 class _Unusable(Exception):
-    """A key that must not get into the queue."""
+    """A key that must not enter the queue."""
 
 
 def sort_key(hook: Hook) -> Callable[[QueuedPodInfo], Any]:
-    """The plugin's key; pods for which it is unusable come last, in order of arrival.
+    """Wrap the plugin's key; pods with an unusable key come last, in order of arrival.
 
-    Usable is what can be compared with the first key the plugin gave: a number with numbers, text
-    with text, tuples member by member, everything else within its own type.
+    Usable is a key that can be compared with the first key the plugin returned: numbers with
+    numbers, text with text, tuples member by member, everything else within its own type.
 
     kube-scheduler: QueueSortFunc.
     """
@@ -48,7 +48,7 @@ def sort_key(hook: Hook) -> Callable[[QueuedPodInfo], Any]:
 
 
 def rank(hook: Hook) -> Callable[[QueuedPodInfo], Any]:
-    """The plugin's rank; a pod for which it is no plain value has the rank of no other."""
+    """Wrap the plugin's rank; a value that is not plain equals no other pod's rank."""
 
     def of(queued: QueuedPodInfo) -> Any:
         try:
@@ -61,7 +61,7 @@ def rank(hook: Hook) -> Callable[[QueuedPodInfo], Any]:
 
 
 def _shape(key: Any, depth: int = 0) -> Any:
-    """What decides whether two keys can be compared: their types, member by member."""
+    """Return what decides whether two keys are comparable: their types, member by member."""
     if not isinstance(key, tuple):
         if isinstance(key, int | float):
             if key != key:
@@ -85,29 +85,31 @@ def _is_plain(shape: Any) -> bool:
 
 
 class _Compared:
-    """A key of a type that may refuse to be compared; then the pods count as equal."""
+    """A key of a type whose comparison may raise; the pods then count as equal."""
 
     __slots__ = ("_key",)
 
     def __init__(self, key: Any) -> None:
         self._key = key
-        if self._ask(lambda one, another: one < another, self, True):
+        if self._compare(lambda one, another: one < another, self, True):
             raise _Unusable
 
     def __lt__(self, other: _Compared) -> bool:
-        return self._ask(lambda one, another: one < another, other, False)
+        return self._compare(lambda one, another: one < another, other, False)
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Compared) and self._ask(
+        return isinstance(other, _Compared) and self._compare(
             lambda one, another: one == another, other, True
         )
 
-    def _ask(self, question: Callable[[Any, Any], Any], other: _Compared, otherwise: bool) -> bool:
+    def _compare(
+        self, operator: Callable[[Any, Any], Any], other: _Compared, default: bool
+    ) -> bool:
         try:
-            return bool(question(self._key, other._key))
+            return bool(operator(self._key, other._key))
         except BaseException as problem:
             if is_interrupt(problem):
                 raise
-            return otherwise
+            return default
 
     __hash__ = None  # type: ignore[assignment]

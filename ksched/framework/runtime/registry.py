@@ -16,9 +16,9 @@ Registry = Mapping[str, PluginFactory]
 
 
 def merge(*registries: Registry) -> dict[str, PluginFactory]:
-    """Combine registries; two factories of one name are refused, whoever came first.
+    """Combine registries; two factories of one name are an error, whatever their order.
 
-    What is merely installed gives way: to in-tree plugins, and to those that a program passes.
+    Installed plugins yield: to in-tree plugins, and to those that a program passes.
     """
     merged: dict[str, PluginFactory] = {}
     for registry in registries:
@@ -38,7 +38,7 @@ def merge(*registries: Registry) -> dict[str, PluginFactory]:
 
 
 def installed() -> dict[str, InstalledPlugin]:
-    """All plugins of installed packages by name; imports none of them."""
+    """Return all plugins of installed packages by name; imports none of them."""
     by_name: dict[str, tuple[Offer, ...]] = {}
     for offer in offers():
         if offer.name:

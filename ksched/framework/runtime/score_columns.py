@@ -1,7 +1,7 @@
-"""Scores that are kept between cycles, and the choice of the best node.
+"""Scores cached between cycles, and the totals of the nodes.
 
-Raw scores of a template are kept per plugin and renewed for changed rows. Normalisation looks at
-all feasible nodes, so its result is kept only while neither the feasible set nor a raw score it
+Raw scores of a template are cached per plugin and recomputed for changed rows. Normalization reads
+all feasible nodes, so its result is cached only while neither the feasible set nor a raw score it
 read has changed; in a steady cluster that is nearly always.
 """
 
@@ -32,18 +32,18 @@ from ksched.tuning import AMOUNTS_CACHED, FEW_ROWS
 Scores = NDArray[np.int64]
 
 MAX_RAW_SCORE = 2**53
-"""What a score may be before it is normalised; weights and sums must stay within an int64."""
+"""Limit of a score before normalization; weighted sums must stay within an int64."""
 
 _WHOLE = frozenset((int, np.int64))
 
 
 def _are_whole(numbers: object, count: int) -> TypeGuard[NDArray[np.integer[Any]]]:
-    # Not ``isinstance``: what a masked array hides may be anything.
+    # Not ``isinstance``: the hidden elements of a masked array may be anything.
     return type(numbers) is np.ndarray and numbers.shape == (count,) and numbers.dtype.kind in "iu"
 
 
 def _checked(hook: Hook, scores: object, count: int) -> Scores:
-    """What a plugin returned as one score for each of some nodes."""
+    """Check that a plugin returned one score for each node."""
     if type(scores) is not np.ndarray or scores.shape != (count,):
         raise hook.contract_violation(scores, f"an array of {count} scores")
     if scores.dtype != np.int64:
@@ -93,12 +93,12 @@ class ScoreEntry:
         self.is_sum_of_amounts = self.scope is Scope.RESOURCES and normalize is epoch is None
         """Whether equal amounts on a node always add the same to its total."""
 
-    def ask(self, state: CycleState, pod: PodInfo, nodes: NodeRows) -> Scores:
-        """Raw scores of some nodes from a columnar plugin."""
+    def raw_scores(self, state: CycleState, pod: PodInfo, nodes: NodeRows) -> Scores:
+        """Return raw scores of some nodes from a columnar plugin."""
         return _checked(self.hook, self.hook.call(state, pod, nodes), len(nodes))
 
     def finish(self, state: CycleState, pod: PodInfo, nodes: NodeRows, raw: Scores) -> Scores:
-        """Normalise, check the range, apply the weight."""
+        """Normalize, check the range, apply the weight."""
         scores: Scores = raw
         normalize = self.normalize
         if normalize is not None:
@@ -107,7 +107,7 @@ class ScoreEntry:
         return scores * self.weight
 
     def rate(self, state: CycleState, pod: PodInfo, nodes: NodeRows) -> Scores | int:
-        """Final scores of some nodes, weighted, from a columnar plugin; a number if all alike."""
+        """Return final weighted scores of some nodes; a single number if all are equal."""
         scores = self.hook.call(state, pod, nodes)
         if isinstance(scores, ClassScores):
             return self._rate_classes(scores.values, scores.ids, len(nodes))
@@ -145,7 +145,7 @@ class ScoreEntry:
 
 
 class ScoreColumns:
-    """The kept scores for some pods, of all nodes; ``seed`` are those for pods of their shape."""
+    """The cached scores of some pods for all nodes; ``seed`` has those of similar pods."""
 
     def __init__(
         self,
@@ -172,21 +172,21 @@ class ScoreColumns:
         self._by_row: list[ScoreEntry] = []
         self._by_epoch: list[tuple[ScoreEntry, Hook]] = []
         self._by_amounts: RecentlyUsed[Amounts, int] = RecentlyUsed()
-        """The weighted sum of what ``_by_resources`` say of a node with these amounts."""
+        """The weighted sum of the ``_by_resources`` scores for a node with these amounts."""
         self._resource_sums: list[int] = []
-        """The same of every row."""
+        """The same for every row."""
         self._raw: dict[str, Scores] = {}
-        """Of all others, by plugin."""
+        """Raw scores of all other plugins, by name."""
         self._uniform: dict[str, bool] = {}
         self._fixed = np.zeros(0, np.int64)
-        """Weighted sum of the scores that need no normalisation."""
+        """Weighted sum of the scores that need no normalization."""
         self._total: Scores | None = None
-        """Fixed and normalised, -1 where infeasible; ``None`` when it must be made anew."""
+        """Fixed and normalized, -1 where infeasible; ``None`` when it must be rebuilt."""
         self._flips = filters.flips.cursor()
         self._normalized = np.zeros(0, np.int64)
 
     def catch_up(self, state: CycleState, pod: PodInfo) -> None:
-        """Renew raw scores of changed rows; call after the filters caught up."""
+        """Recompute raw scores of changed rows; call after the update of the filters."""
         table = self._snapshot.table
         skipped = self._names & state.skip_score
         if self._seed is not None:
@@ -211,7 +211,7 @@ class ScoreColumns:
             self._resource_sums = rated.tolist()
         else:
             if rows and rows[-1] >= count:
-                # A row past the end belonged to a node that came and went since.
+                # A row past the end belonged to a node that was removed since.
                 node_rows = [row for row in node_rows if row < count]
                 rows = [row for row in rows if row < count]
             self._renew_outdated(state, pod)
@@ -229,12 +229,12 @@ class ScoreColumns:
         self._row_changes.advance()
 
     def best(self, state: CycleState, pod: PodInfo) -> Scores:
-        """Totals of all rows, -1 where a kept verdict rejects; for the kept feasible set."""
+        """Return totals of all rows, -1 where a cached verdict rejects."""
         total = self._total
         if total is not None and self._flips.is_current:
             return total
         flips = self._flips.changes()
-        # Nothing to normalise again where all nodes have the same raw scores.
+        # With equal raw scores everywhere there is nothing to normalize again.
         if total is None or flips is None or not self._is_level():
             total = self._total = self._total_anew(state, pod)
         else:
@@ -254,27 +254,27 @@ class ScoreColumns:
         return np.where(self._filters.codes == 0, self._fixed + self._normalized, -1)
 
     def totals(self, state: CycleState, pod: PodInfo, rows: Rows) -> Scores:
-        """Totals of some rows, normalised among themselves.
+        """Return totals of some rows, normalized among themselves.
 
         kube-scheduler: RunScorePlugins.
         """
         return self._fixed[rows] + self._normalize(state, pod, rows)
 
     def by_plugin(self, state: CycleState, pod: PodInfo, rows: Rows) -> dict[str, Scores]:
-        """Weighted scores of some rows, plugin by plugin; for explanations."""
+        """Return weighted scores of some rows, by plugin; for explanations."""
         nodes = NodeRows(self._snapshot.table, rows)
         scores = {}
         for entry in self._active:
             raw = self._raw.get(entry.name)
             scores[entry.name] = entry.finish(
-                state, pod, nodes, entry.ask(state, pod, nodes) if raw is None else raw[rows]
+                state, pod, nodes, entry.raw_scores(state, pod, nodes) if raw is None else raw[rows]
             )
         return scores
 
     def _reset(self, skipped: frozenset[str], count: int) -> None:
         self._skipped = skipped
         self._count = count
-        # Until everything was asked nothing is known, also if a plugin raises on the way.
+        # Nothing is valid until everything was evaluated, also if a plugin raises on the way.
         self._node_changes.start_over()
         self._row_changes.start_over()
         self._active = [entry for entry in self._entries if entry.name not in skipped]
@@ -292,7 +292,7 @@ class ScoreColumns:
         self._total = None
 
     def _copy_from(self, seed: ScoreColumns, skipped: frozenset[str]) -> None:
-        """Begin with the scores for other pods of the same shape."""
+        """Start with the scores of other pods that are equal for node-side plugins."""
         if skipped != seed._skipped:
             return
         self._reset(skipped, seed._count)
@@ -307,10 +307,10 @@ class ScoreColumns:
     # -- raw scores -----------------------------------------------------------------------------
 
     def _renew(self, entry: ScoreEntry, state: CycleState, pod: PodInfo, rows: Rows | None) -> None:
-        """Ask for raw scores, of some rows or (None) of all."""
+        """Recompute raw scores, of some rows or (``None``) of all."""
         nodes = NodeRows(self._snapshot.table, rows)
         self._work.rows_scored += len(nodes)
-        scores = entry.ask(state, pod, nodes)
+        scores = entry.raw_scores(state, pod, nodes)
         where: Rows | slice = slice(None) if rows is None else rows
         raw = self._raw[entry.name]
         if entry.normalize is None:
@@ -324,7 +324,7 @@ class ScoreColumns:
         raw[where] = scores
 
     def _renew_outdated(self, state: CycleState, pod: PodInfo) -> None:
-        """Ask for all scores where more than the rows in the log may have changed."""
+        """Recompute all scores where more than the rows in the log may have changed."""
         for entry, hook in self._by_epoch:
             epoch = hook.call(self._snapshot)
             if entry.name not in self._epochs or hook.differ(epoch, self._epochs[entry.name]):
@@ -332,7 +332,7 @@ class ScoreColumns:
                 self._epochs[entry.name] = epoch
 
     def _renew_by_amounts(self, state: CycleState, pod: PodInfo, rows: list[int]) -> None:
-        """Look sums up by the amounts on a node; ask only about amounts never seen before."""
+        """Look up sums by a node's amounts; evaluate only amounts not seen before."""
         known, infos, sums = self._by_amounts, self._snapshot.table.infos, self._resource_sums
         new = []
         for row in rows:
@@ -351,13 +351,13 @@ class ScoreColumns:
             known.put(infos[row].amounts, total, AMOUNTS_CACHED)
 
     def _rate_resources(self, state: CycleState, pod: PodInfo, rows: Rows | None) -> Scores:
-        """Ask for what hangs on amounts alone, of some rows or (None) of all; weighted sums."""
+        """Evaluate scores that depend on amounts alone, of some rows or all; weighted sums."""
         nodes = NodeRows(self._snapshot.table, rows)
         total: Scores = np.zeros(len(nodes), np.int64)
         feasible = self._filters.codes[slice(None) if rows is None else rows] == 0
         for entry in self._by_resources:
             self._work.rows_scored += len(nodes)
-            scores = entry.ask(state, pod, nodes)
+            scores = entry.raw_scores(state, pod, nodes)
             entry.check(scores[feasible])
             total += scores * entry.weight
         return total
@@ -365,7 +365,7 @@ class ScoreColumns:
     # -- totals ---------------------------------------------------------------------------------
 
     def _add_up(self, total: Scores, rows: Rows | list[int]) -> None:
-        """Refresh the totals of changed rows."""
+        """Update the totals of changed rows."""
         codes = self._filters.codes
         if len(rows) > FEW_ROWS:
             many = np.asarray(rows, np.intp)
@@ -380,14 +380,14 @@ class ScoreColumns:
         for entry in self._active:
             if entry.normalize is None or not len(rows):
                 continue
-            # Most often no node is tainted, or all alike: then one stands for all.
+            # Usually no node is tainted, or all alike: then one represents all.
             some = rows[:1] if self._is_uniform(entry.name) else rows
             nodes = NodeRows(self._snapshot.table, some)
             total += entry.finish(state, pod, nodes, self._raw[entry.name][some])
         return total
 
     def _is_level(self) -> bool:
-        """Whether normalising adds the same to all nodes, whichever of them are feasible."""
+        """Whether normalizing adds the same to all nodes, whichever of them are feasible."""
         return all(
             self._is_uniform(entry.name) for entry in self._active if entry.normalize is not None
         )

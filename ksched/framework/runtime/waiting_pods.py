@@ -1,5 +1,5 @@
-"""Pods held at Permit until every plugin that asked to wait, or was asked and is still to answer,
-has allowed them."""
+"""Pods held at Permit until every plugin that returned WAIT, or whose async call has not returned
+yet, has allowed them."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from ksched.framework.untrusted_values import is_text, safe_repr
 
 MAX_WAIT_SECONDS = 15 * 60.0
 CANCEL_SECONDS = 1.0
-"""How long a pod, and at the end the scheduler, waits for a cancelled call to be over."""
+"""How long a pod, and the scheduler at shutdown, waits for a cancelled call to end."""
 
 
 class Holding(StrEnum):
     """How a plugin holds a pod."""
 
     WAITING = "waiting"
-    """It answered WAIT."""
+    """It returned WAIT."""
     ASKED = "asked"
-    """Its async Permit call is under way."""
+    """Its async Permit call is running."""
     QUEUED = "queued"
-    """Its async Permit call is in line for a slot."""
+    """Its async Permit call is queued for a slot."""
 
 
 class Hold(NamedTuple):
@@ -39,7 +39,7 @@ class Hold(NamedTuple):
 
 
 class Call(Protocol):
-    """An async Permit that is to answer for a pod."""
+    """An async Permit call that has not returned yet."""
 
     @property
     def plugin(self) -> str: ...
@@ -47,14 +47,14 @@ class Call(Protocol):
     def hold(self) -> Hold: ...
 
     def cancel(self) -> asyncio.Task[None] | None:
-        """End it without its answer; a task that is returned may take a moment to end."""
+        """End it without a result; a returned task may take a moment to end."""
         ...
 
 
 class WaitingPod:
-    """One held pod. The first answer that settles it wins; later ones are ignored.
+    """One held pod. The first result that settles it wins; later ones are ignored.
 
-    It is held by plugins that answered WAIT, each with a timer, and by calls that are to answer.
+    It is held by plugins that returned WAIT, each with a timer, and by pending calls.
     """
 
     __slots__ = ("_calls", "_ending", "_held_by", "_timers", "node_name", "pod", "settled")
@@ -66,7 +66,7 @@ class WaitingPod:
         self.node_name = node_name
         self.settled: asyncio.Future[Status] = asyncio.get_running_loop().create_future()
         self._held_by = held_by
-        """Counts, over all pods, those that each plugin holds."""
+        """Number of pods that each plugin holds, over all pods."""
         self._timers: dict[str, _Timer] = {}
         self._calls: list[Call] = []
         self._ending: list[asyncio.Task[None]] | None = None
@@ -75,14 +75,14 @@ class WaitingPod:
 
     @property
     def pending_plugins(self) -> frozenset[str]:
-        """The plugins that answered WAIT and did not allow the pod since.
+        """The plugins that returned WAIT and have not allowed the pod since.
 
         kube-scheduler: GetPendingPlugins.
         """
         return frozenset(self._timers)
 
     def holds(self) -> list[Hold]:
-        """What the pod waits for, in the order in which the plugins answered or were asked."""
+        """What the pod waits for, in the order in which the plugins returned or were called."""
         waits = [
             Hold(plugin, Holding.WAITING, since, timer.when())
             for plugin, (timer, since) in self._timers.items()
@@ -97,14 +97,14 @@ class WaitingPod:
         self._go_on()
 
     def reject(self, plugin: str, message: str) -> None:
-        # Plugins call this, also outside of any call of theirs that could be blamed.
+        # Plugins call this, also outside of any call that an exception could be attributed to.
         text, name = (one if is_text(one) else safe_repr(one) for one in (message, plugin))
         self.settle(unschedulable(text).by(name))
 
     def preempt(self, message: str) -> bool:
-        """Send the pod back because its place is needed; an error, so that it only backs off.
+        """Requeue the pod because its node is needed; an ERROR, so that it only backs off.
 
-        False if it is settled already and about to go on.
+        False if it is settled already and about to be bound.
         """
         return self.settle(Status(Code.ERROR, (f"waiting on permit for pod: {message}",)))
 
@@ -117,7 +117,7 @@ class WaitingPod:
         return True
 
     def cancel(self) -> None:
-        """End the wait without an outcome: what waits for one is cancelled."""
+        """End the wait without an outcome: the waiting task is cancelled."""
         self._release()
         self.settled.cancel()
 
@@ -128,7 +128,7 @@ class WaitingPod:
     # -- async calls ----------------------------------------------------------------------------
 
     def await_answer(self, call: Call) -> None:
-        """Hold the pod until a call has answered as well."""
+        """Hold the pod until this call has returned too."""
         self._calls.append(call)
         self._held_by[call.plugin] += 1
 
@@ -136,7 +136,7 @@ class WaitingPod:
         return call in self._calls
 
     def answer(self, call: Call, plugin: str, status: Status, timeout_seconds: float) -> None:
-        """Take the answer of a plugin's call, which is over."""
+        """Apply the result of a plugin's call, which has ended."""
         self._calls.remove(call)
         self._held_by[plugin] -= 1
         if status.is_wait:
@@ -147,7 +147,7 @@ class WaitingPod:
             self.settle(status)
 
     async def calls_ended(self) -> None:
-        """Wait until calls that were cancelled are over, or known to go on regardless."""
+        """Wait until cancelled calls have ended, or are known to be stragglers."""
         if self._ending:
             await asyncio.wait(self._ending, timeout=CANCEL_SECONDS)
 
@@ -189,7 +189,7 @@ class WaitingPods:
     def __init__(self) -> None:
         self._pods: dict[str, WaitingPod] = {}
         self.held_by: Counter[str] = Counter()
-        """How many pods each plugin holds; a pod counts for each."""
+        """Number of pods that each plugin holds; a pod counts for each of its plugins."""
         self._is_closed = False
 
     def hold(self, pod: PodInfo, node_name: str, timeouts: Mapping[str, float]) -> WaitingPod:
@@ -210,9 +210,9 @@ class WaitingPods:
         return len(self._pods)
 
     async def wait(self, uid: str) -> Status:
-        """Wait until a pod is allowed or rejected; at once if it is not held.
+        """Wait until a pod is allowed or rejected; returns at once if it is not held.
 
-        Cancelled if the pods are not held any more (``close``).
+        Cancelled when holding ends (``close``).
 
         kube-scheduler: WaitOnPermit.
         """
@@ -235,7 +235,7 @@ class WaitingPods:
             waiting.cancel()
 
     def close(self) -> None:
-        """Hold no pod any longer: the attempts of those held, now or later, are cancelled."""
+        """End all holds: the attempts of pods held now or later are cancelled."""
         self._is_closed = True
         for waiting in self:
             waiting.cancel()

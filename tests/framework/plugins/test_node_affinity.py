@@ -25,7 +25,7 @@ from ksched.framework import (
     error,
     unresolvable,
 )
-from ksched.framework.plugins.node_affinity import MAX_COMPLAINTS, NodeAffinity
+from ksched.framework.plugins.node_affinity import MAX_LOGGED_PROBLEMS, NodeAffinity
 from ksched.testing.builders import NodeBuilder, PodBuilder, make_node, make_pod
 from ksched.testing.plugin_runner import PluginBench, run_filter, run_hint, run_score
 
@@ -367,7 +367,7 @@ def test_an_expression_that_cannot_be_parsed_is_logged_once(
 
 def test_complaints_about_expressions_are_bounded(caplog: pytest.LogCaptureFixture) -> None:
     plugin = NodeAffinity()
-    for number in range(MAX_COMPLAINTS + 5):
+    for number in range(MAX_LOGGED_PROBLEMS + 5):
         pod = make_pod().required_node_affinity(("gen", "Gt", [f"x{number}"]))
         run_filter(plugin, pod.obj(), [SSD.obj()])
-    assert len(caplog.records) == MAX_COMPLAINTS
+    assert len(caplog.records) == MAX_LOGGED_PROBLEMS

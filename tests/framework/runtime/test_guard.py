@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from ksched.framework.runtime.guard import MAX_COMPLAINTS, Hook, PluginFailure, activity_of
+from ksched.framework.runtime.guard import MAX_LOGGED_PROBLEMS, Hook, PluginFailure, activity_of
 from ksched.framework.status import SUCCESS, Code, Status, unschedulable
 
 
@@ -102,8 +102,8 @@ async def test_the_same_problem_is_logged_once_and_not_endlessly_many(
     plugin = Plugin()
     one = hook(plugin)
     with caplog.at_level(logging.ERROR):
-        for number in range(3 * MAX_COMPLAINTS):
+        for number in range(3 * MAX_LOGGED_PROBLEMS):
             plugin.answer = ValueError(str(number // 2))
             await failure_of(one)
-    assert len(caplog.records) == MAX_COMPLAINTS
+    assert len(caplog.records) == MAX_LOGGED_PROBLEMS
     assert all(record.exc_info for record in caplog.records)

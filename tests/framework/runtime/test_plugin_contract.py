@@ -231,7 +231,7 @@ def test_a_contradictory_declaration_is_named(declared: Any, problem: str) -> No
             "score_depends_on has no effect without score_nodes",
         ),
         ({"normalize": nothing}, "normalize has no effect without score or score_nodes"),
-        ({"reserve": nothing}, "reserve needs an unreserve that takes it back"),
+        ({"reserve": nothing}, "reserve needs an unreserve that undoes it"),
         ({"unreserve": nothing}, "unreserve has no effect without reserve"),
         ({"add_pod": nothing}, "add_pod has no effect without pre_filter"),
         ({"rank": nothing}, "rank has no effect without sort_key"),
