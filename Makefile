@@ -43,7 +43,7 @@ simulate: $(VENV)/.installed-test ## clusters under injected faults: make simula
 fuzz: $(VENV)/.installed-test ## objects at the limits of API validation, from a new seed: make fuzz OBJECTS=20000
 	$(BIN)/python -m lab.fuzz --keep-going --objects $(or $(OBJECTS),20000)
 
-bulky: assets $(VENV)/.installed-test ## pods as large as an API server admits, beside ordinary ones: make bulky BULKY="--nodes 5000"
+bulky: assets $(VENV)/.installed-test ## hostile pods as large as an API server admits, and the pods beside them: make bulky BULKY="--nodes 5000 --memory"
 	$(BIN)/python -m lab.beside $(BULKY)
 
 explore: $(VENV)/.installed-test ## the property tests with new random examples

@@ -1,11 +1,16 @@
-"""What one bulky pod does to a scheduler on a real API server, and to the pods beside it.
+"""Effect of a hostile tenant's pods on the scheduler and on other pods, on a real API server.
 
     python -m lab.beside --nodes 5000
+    python -m lab.beside --nodes 5000 --memory
 
-For each kind of bulky pod: the longest answer of ``/livez`` (nothing else in the process answers
-either while the event loop is busy) and the time from creation to binding of ordinary pods that are
-created at a steady pace: without bulky pods, with bulky pods of another scheduler (which keep the
-API server busy, and are decoded by ours all the same), and with bulky pods of this one.
+Attacks are the bulky pods of ``lab.bulky`` and the tenants of ``lab.hostile``. For each attack:
+the longest response time of ``/livez`` (nothing else in the process responds either while the event
+loop is busy) and the time from creation to binding of ordinary pods that are created at a steady
+pace: without the attack, with its pods assigned to another scheduler (they load the API server, and are
+decoded by ours all the same), and with its pods assigned to this one.
+
+With ``--memory`` all attacks run at once; resident memory is printed before, at its peak, and one
+minute after the attackers' pods are deleted.
 """
 
 from __future__ import annotations
@@ -13,25 +18,26 @@ from __future__ import annotations
 import argparse
 import http.client
 import json
-import ssl
 import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
+from bench.process_usage import usage
 from bench.workloads import node, pod
+from ksched.testing.builders import Json
 from lab.assets import Assets
-from lab.bulky import bulky_pod
-from lab.child_process import ChildProcess
+from lab.bulky import MOST, bulky_pod
 from lab.control_plane import ADMIN, HOST, ControlPlane, free_ports
+from lab.hostile import ATTACKS
 
-KINDS = ("nodeSelector keys", "extended resources", "pod anti-affinity terms", "host ports")
 PODS = "/api/v1/namespaces/default/pods"
+ATTACKED_NODE = "node-00000"
+SETTLE_SECONDS = 60.0
 ORDINARY = "ordinary"
 """A label of the pods that are measured."""
 PATIENCE_SECONDS = 120.0
@@ -91,7 +97,7 @@ class BoundPods(threading.Thread):
 
 
 class Pinger(threading.Thread):
-    """Asks for ``/livez`` again and again and notes the longest answer."""
+    """Requests ``/livez`` in a loop and records the longest response time."""
 
     def __init__(self, port: int) -> None:
         super().__init__(daemon=True)
@@ -100,10 +106,7 @@ class Pinger(threading.Thread):
         self.longest = 0.0
 
     def run(self) -> None:
-        context = ssl._create_unverified_context()
-        wire = http.client.HTTPSConnection(
-            HOST, self._port, timeout=PATIENCE_SECONDS, context=context
-        )
+        wire = http.client.HTTPConnection(HOST, self._port, timeout=PATIENCE_SECONDS)
         while not self._ended.wait(PING_SECONDS):
             began = time.monotonic()
             try:
@@ -156,17 +159,34 @@ def measure(
     )
 
 
-def bulky_objects(kind: str, count: int, scheduler_name: str) -> list[bytes]:
-    """Pods as an API server takes them, each with a name of its own."""
-    found = []
-    for number in range(count):
-        body = bulky_pod(kind, name=f"{scheduler_name}-{number}").to_dict()
-        body["spec"]["schedulerName"] = scheduler_name
-        del body["metadata"]["uid"]
-        # Another template each time: nothing is known from the one before.
-        body["metadata"]["labels"] = {"number": str(number)}
-        found.append(json.dumps(body).encode())
-    return found
+def attack_pods(attack: str, count: int, scheduler_name: str) -> list[bytes]:
+    """The pods of one attack as an API server takes them, each with a name of its own."""
+    if attack in ATTACKS:
+        prefix = f"{scheduler_name}-{attack.replace(' ', '-')}"
+        manifests = ATTACKS[attack](prefix, ATTACKED_NODE)
+    else:
+        manifests = [_bulky_manifest(attack, scheduler_name, number) for number in range(count)]
+    for manifest in manifests:
+        manifest["spec"]["schedulerName"] = scheduler_name
+    return [json.dumps(manifest).encode() for manifest in manifests]
+
+
+def _bulky_manifest(kind: str, scheduler_name: str, number: int) -> Json:
+    name = f"{scheduler_name}-{kind.replace(' ', '-')}-{number}".lower()
+    manifest = bulky_pod(kind, name=name).to_dict()
+    del manifest["metadata"]["uid"]
+    # A template of its own each time: nothing is cached from the pod before.
+    manifest["metadata"].setdefault("labels", {})["number"] = str(number)
+    return manifest
+
+
+def crowd() -> bytes:
+    """A running pod with host ports on the attacked node, for the bulky pods of that kind."""
+    manifest = _bulky_manifest("host ports", "crowd", 0)
+    for port in manifest["spec"]["containers"][0]["ports"]:
+        port["hostPort"] += 20_000
+    manifest["spec"]["nodeName"] = ATTACKED_NODE
+    return json.dumps(manifest).encode()
 
 
 def clear(plane: ControlPlane) -> None:
@@ -174,45 +194,72 @@ def clear(plane: ControlPlane) -> None:
     wire.request("DELETE", f"{PODS}?gracePeriodSeconds=0")
 
 
-@contextmanager
-def scheduler(plane: ControlPlane, port: int, program: Path | None) -> Iterator[ChildProcess]:
-    process = plane.ksched(flags=(f"--secure-port={port}",), program=program)
-    with process:
-        yield process
-
-
 def compare(
-    plane: ControlPlane, kind: str, pods: int, per_second: float, count: int, program: Path | None
+    plane: ControlPlane, port: int, attack: str, options: argparse.Namespace
 ) -> list[Outcome]:
-    """The same run three times, by a scheduler of its own."""
-    (port,) = free_ports(1)
-    with scheduler(plane, port, program):
-        # The first pods wait for the start; they are not counted.
-        measure(plane, port, "first", 20, per_second, ())
-        quiet = measure(plane, port, "quiet", pods, per_second, ())
-        foreign = bulky_objects(kind, count, "another-scheduler")
-        elsewhere = measure(plane, port, "elsewhere", pods, per_second, foreign)
-        if kind == "host ports":
-            crowd = bulky_pod(kind, name="crowd").to_dict()
-            del crowd["metadata"]["uid"]
-            for one in crowd["spec"]["containers"][0]["ports"]:
-                one["hostPort"] += 20_000
-            crowd["spec"]["nodeName"] = "node-00000"
-            Wire(plane).request("POST", PODS, crowd)
-        bulky = bulky_objects(kind, count, "default-scheduler")
-        beside = measure(plane, port, "beside", pods, per_second, bulky)
-        clear(plane)
+    """The same load three times: without the attack, with it elsewhere, with it."""
+
+    def load(name: str, pods: list[bytes]) -> Outcome:
+        return measure(plane, port, name, options.pods, options.per_second, pods)
+
+    quiet = load("quiet", [])
+    elsewhere = load("elsewhere", attack_pods(attack, options.bulky, "another-scheduler"))
+    clear(plane)
+    if attack == "host ports":
+        Wire(plane).request("POST", PODS, crowd())
+    beside = load("beside", attack_pods(attack, options.bulky, "default-scheduler"))
+    clear(plane)
     return [quiet, elsewhere, beside]
 
 
-def line(kind: str, outcomes: Sequence[Outcome]) -> str:
-    def told(one: Outcome) -> str:
-        return (
-            f"{1000 * one.longest_stall:8.0f} {1000 * one.quantile(0.5):6.0f} "
-            f"{1000 * one.quantile(0.99):7.0f}"
-        )
+def line(attack: str, outcomes: Sequence[Outcome]) -> str:
+    columns = [
+        f"{1000 * one.longest_stall:6.0f} {1000 * one.quantile(0.5):5.0f} "
+        f"{1000 * one.quantile(0.99):6.0f}"
+        for one in outcomes
+    ]
+    quiet, elsewhere, beside = (one.quantile(0.99) for one in outcomes)
+    return f"{attack:40} {' | '.join(columns)} | {beside / quiet:5.2f} {beside / elsewhere:5.2f}"
 
-    return f"{kind:24} {' | '.join(map(told, outcomes))}"
+
+def latencies(plane: ControlPlane, port: int, options: argparse.Namespace) -> None:
+    print("longest stall, p50 and p99 in ms:")
+    print("without | pods of another scheduler | pods of this one | ratios of p99", flush=True)
+    for attack in options.attacks:
+        try:
+            print(line(attack, compare(plane, port, attack, options)), flush=True)
+        except RuntimeError as refused:
+            clear(plane)
+            print(f"{attack:40} {refused}", flush=True)
+
+
+def memory(plane: ControlPlane, port: int, pid: int, options: argparse.Namespace) -> None:
+    """All attacks at once, then none."""
+
+    def resident_mb() -> float:
+        return usage(pid).rss_bytes / 2**20
+
+    measure(plane, port, "before", options.pods, options.per_second, ())
+    before = resident_mb()
+    pods = [
+        one for attack in options.attacks for one in attack_pods(attack, 1, "default-scheduler")
+    ]
+    admitted = [one for one in pods if _admitted(plane, one)]
+    outcome = measure(plane, port, "during", options.pods, options.per_second, ())
+    peak = resident_mb()
+    clear(plane)
+    time.sleep(SETTLE_SECONDS)
+    after = resident_mb()
+    print(f"{len(admitted)} of {len(pods)} pods admitted; longest stall ", end="")
+    print(f"{1000 * outcome.longest_stall:.0f} ms, p99 {1000 * outcome.quantile(0.99):.0f} ms")
+    print(f"resident MB: {before:.1f} before, {peak:.1f} with all attacks, ", end="")
+    print(f"{after:.1f} after {SETTLE_SECONDS:.0f} s ({after / before:.2f} of before)", flush=True)
+
+
+def _admitted(plane: ControlPlane, manifest: bytes) -> bool:
+    answer = Wire(plane).send("POST", PODS, manifest)
+    answer.read()
+    return answer.status < 400
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -222,21 +269,24 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--per-second", type=float, default=25)
     parser.add_argument("--bulky", type=int, default=3, help="bulky pods of each run")
     parser.add_argument("--program", type=Path, help="another ksched to run")
-    parser.add_argument("kinds", nargs="*", default=KINDS)
+    parser.add_argument("--memory", action="store_true", help="memory, not latency")
+    parser.add_argument("attacks", nargs="*", default=(*MOST, *ATTACKS))
     options = parser.parse_args(arguments)
+    (port,) = free_ports(1)
     with (
         tempfile.TemporaryDirectory() as folder,
         ControlPlane.running(Path(folder), Assets.find()) as plane,
     ):
         plane.kubectl("apply", "-f", str(RBAC))
         create_nodes(plane, options.nodes)
-        print(f"{options.nodes} nodes; longest stall, p50 and p99 in ms:")
-        print("without bulky pods | with those of another scheduler | with its own")
-        for kind in options.kinds:
-            outcomes = compare(
-                plane, kind, options.pods, options.per_second, options.bulky, options.program
-            )
-            print(line(kind, outcomes), flush=True)
+        print(f"{options.nodes} nodes; ", end="")
+        with plane.ksched(flags=(f"--secure-port={port}",), program=options.program) as scheduler:
+            # The first pods wait for the start; they are not counted.
+            measure(plane, port, "first", 20, options.per_second, ())
+            if options.memory:
+                memory(plane, port, scheduler.pid, options)
+            else:
+                latencies(plane, port, options)
     return 0
 
 
