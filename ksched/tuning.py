@@ -61,6 +61,10 @@ PODS_PER_SLICE: Final = 256
 NODES_PER_DRY_RUN: Final = 64
 """Nodes that a preemption tries at once. Not measured."""
 
+CELLS_PER_DRY_RUN: Final = 500_000
+"""Amounts (nodes times resources) that a preemption copies without giving way: 7 ms. 5,000 nodes of
+a few resources are copied at once; with 900 extended resources, copying them all took 115 ms."""
+
 # -- how much is remembered ----------------------------------------------------------------------
 
 CHANGES_LOGGED: Final = 4096

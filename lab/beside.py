@@ -6,8 +6,8 @@
 Attacks are the bulky pods of ``lab.bulky`` and the tenants of ``lab.hostile``. For each attack:
 the longest response time of ``/livez`` (nothing else in the process responds either while the event
 loop is busy) and the time from creation to binding of ordinary pods that are created at a steady
-pace: without the attack, with its pods assigned to another scheduler (they load the API server, and are
-decoded by ours all the same), and with its pods assigned to this one.
+pace: without the attack, with its pods assigned to another scheduler (they load the API server, and
+are decoded by ours all the same), and with its pods assigned to this one.
 
 With ``--memory`` all attacks run at once; resident memory is printed before, at its peak, and one
 minute after the attackers' pods are deleted.

@@ -30,7 +30,7 @@ from ksched.framework.plugins.default_preemption.budgets import DisruptionBudget
 from ksched.framework.plugins.default_preemption.candidates import Candidate, by_importance
 from ksched.framework.plugins.default_preemption.evictable import Evictable, ReprieveOrder
 from ksched.framework.time_slices import TimeSlice
-from ksched.tuning import NODES_PER_DRY_RUN
+from ksched.tuning import CELLS_PER_DRY_RUN, NODES_PER_DRY_RUN
 
 Rows = NDArray[np.intp]
 
@@ -100,24 +100,29 @@ class DryRun:
         has_victims = self._evictable.staying[POD_COUNT, rows] < self._table.pod_count[rows]
         if without := len(rows) - int(np.count_nonzero(has_victims)):
             findings.reject(NO_VICTIMS, without)
-        rows, is_complete = self._preselect(rows[has_victims], findings)
+        rows, is_complete = await self._preselect(rows[has_victims], findings)
         if is_complete:
             await self._try_together(rows, findings)
         else:
             await self._try_one_by_one(rows, findings)
         return findings
 
-    def _preselect(self, rows: Rows, findings: Findings) -> tuple[Rows, bool]:
+    async def _preselect(self, rows: Rows, findings: Findings) -> tuple[Rows, bool]:
         """Rows that would fit the pod as far as amounts go, and whether amounts are all."""
-        if not len(rows):
-            return rows, True
-        nodes = self._emptied(rows)
-        filters = self._handle.resource_filters(self._state, self._pod, nodes)
-        codes = filters.judge()
-        for code, count in enumerate(np.bincount(codes)):
-            if code and count:
-                findings.reject(filters.status(code), int(count))
-        return rows[codes == 0], filters.is_complete
+        fitting, is_complete = [rows[:0]], True
+        size = max(CELLS_PER_DRY_RUN // len(self._evictable.staying), 1)
+        for start in range(0, len(rows), size):
+            batch = rows[start : start + size]
+            filters = self._handle.resource_filters(self._state, self._pod, self._emptied(batch))
+            codes = filters.judge()
+            for code, count in enumerate(np.bincount(codes)):
+                if code and count:
+                    findings.reject(filters.status(code), int(count))
+            fitting.append(batch[codes == 0])
+            is_complete = filters.is_complete
+            if self._turn.is_over:
+                await self._turn.give_way()
+        return np.concatenate(fitting), is_complete
 
     def _emptied(self, rows: Rows) -> DryRunTable:
         """The nodes without any pod that could be evicted."""
