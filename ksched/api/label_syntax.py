@@ -10,9 +10,12 @@ from collections.abc import Iterable
 from functools import lru_cache
 
 _NAME = re.compile(r"([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]", re.ASCII)
-_LABEL_VALUE = re.compile(r"(?:[A-Za-z0-9](?:[-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?)?", re.ASCII)
 _DNS_LABEL = r"[a-z0-9]([-a-z0-9]*[a-z0-9])?"
 _DNS_SUBDOMAIN = re.compile(rf"{_DNS_LABEL}(\.{_DNS_LABEL})*", re.ASCII)
+
+DNS_SUBDOMAIN_PATTERN = _DNS_SUBDOMAIN.pattern
+NAME_PATTERN = r"[A-Za-z0-9](?:[-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?"
+_LABEL_VALUE = re.compile(rf"(?:{NAME_PATTERN})?", re.ASCII)
 
 _CHARACTERS = (
     "consist of alphanumeric characters, '-', '_' or '.', "

@@ -8,11 +8,12 @@ was not asked for; an explicit zero stays. Follows ``component-helpers/resource:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from functools import lru_cache
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from typing import TypeAlias
 
-from ksched.api.label_syntax import qualified_name_problems
+from ksched.api.label_syntax import DNS_SUBDOMAIN_PATTERN, NAME_PATTERN
 from ksched.api.objects import Container, Pod, PodSpec, Quantities
 from ksched.api.quantity import millis_from_nanos, to_nanos, units_from_nanos
 from ksched.errors import InvalidObject
@@ -30,6 +31,8 @@ DEFAULT_MEMORY_REQUEST = 200 * 1024 * 1024
 Nanos: TypeAlias = dict[str, int]
 """Exact amounts by resource name, in nano units."""
 
+_CPU_AND_MEMORY = (CPU, MEMORY)
+
 _DEFAULT_REQUESTS: Nanos = {
     CPU: DEFAULT_MILLI_CPU_REQUEST * 10**6,
     MEMORY: DEFAULT_MEMORY_REQUEST * 10**9,
@@ -39,22 +42,31 @@ _DEFAULT_REQUESTS: Nanos = {
 # -- names ---------------------------------------------------------------------------------------
 
 
-@lru_cache(maxsize=1024)
+# The quota of an extended resource is called "requests." and its name, within 253 characters.
+_EXTENDED = (
+    r"(?!requests\.)(?!.*kubernetes\.io/)"
+    rf"(?=[^/]{{1,{253 - len('requests.')}}}/){DNS_SUBDOMAIN_PATTERN}/{NAME_PATTERN}"
+)
+_EXTENDED_NAME = re.compile(_EXTENDED, re.ASCII | re.DOTALL)
+_SCALAR_NAME = re.compile(
+    rf"{HUGEPAGES_PREFIX}.*|{ATTACHABLE_VOLUMES_PREFIX}.*|.*kubernetes\.io/.*|{_EXTENDED}",
+    re.ASCII | re.DOTALL,
+)
+
+
 def is_extended_resource_name(name: str) -> bool:
     """Tell whether the name is of a third party: ``vendor.example/thing``."""
-    if "/" not in name or "kubernetes.io/" in name or name.startswith("requests."):
-        return False
-    return not qualified_name_problems(f"requests.{name}")
+    return _EXTENDED_NAME.fullmatch(name) is not None
 
 
-@lru_cache(maxsize=1024)
 def is_scalar_resource_name(name: str) -> bool:
     """Tell whether nodes keep account of the name besides cpu, memory, ephemeral-storage, pods."""
-    return (
-        is_extended_resource_name(name)
-        or name.startswith((HUGEPAGES_PREFIX, ATTACHABLE_VOLUMES_PREFIX))
-        or "kubernetes.io/" in name
-    )
+    return _SCALAR_NAME.fullmatch(name) is not None
+
+
+def scalar_resource_names(names: Iterable[str]) -> list[str]:
+    """The names among these that ``is_scalar_resource_name``; there may be tens of thousands."""
+    return list(filter(_SCALAR_NAME.fullmatch, names))
 
 
 def is_supported_pod_level_resource(name: str) -> bool:
@@ -102,7 +114,8 @@ def non_missing_requests(spec: PodSpec) -> tuple[int, int]:
     This is what the resource scorers of NodeResourcesFit count for the incoming pod. They do not
     know pod-level requests, although the filter honours them.
     """
-    total = _total(spec, _spec_requests, defaults=_DEFAULT_REQUESTS, pod_level=False)
+    requests_of = partial(_spec_requests, only=_CPU_AND_MEMORY)
+    total = _total(spec, requests_of, defaults=_DEFAULT_REQUESTS, pod_level=False)
     return _cpu_and_memory(total)
 
 
@@ -113,13 +126,11 @@ def non_missing_requests_with_status(pod: Pod) -> tuple[int, int]:
     ``InvalidObject``.
     """
     try:
-        total = _total_with_status(pod)
         defaults = _DEFAULT_REQUESTS
         if has_pod_level_requests(pod.spec):
+            total = _total_with_status(pod, only=_CPU_AND_MEMORY)
             defaults = {name: nanos for name, nanos in defaults.items() if name not in total}
-        if defaults:
-            total = _total_with_status(pod, defaults)
-        return _cpu_and_memory(total)
+        return _cpu_and_memory(_total_with_status(pod, defaults, only=_CPU_AND_MEMORY))
     except ValueError as error:
         raise InvalidObject("Pod", pod.metadata.key, str(error)) from error
 
@@ -139,8 +150,8 @@ def is_restartable_init_container(container: Container) -> bool:
 # -- exact sums ----------------------------------------------------------------------------------
 
 
-def _spec_requests(container: Container) -> Nanos:
-    return _exact(container.resources.requests, "container", container.name)
+def _spec_requests(container: Container, only: Sequence[str] | None = None) -> Nanos:
+    return _exact(container.resources.requests, "container", container.name, only)
 
 
 def _total(
@@ -202,15 +213,17 @@ def _add_init_containers(
     return peak
 
 
-def _total_with_status(pod: Pod, defaults: Nanos | None = None) -> Nanos:
+def _total_with_status(
+    pod: Pod, defaults: Nanos | None = None, only: Sequence[str] | None = None
+) -> Nanos:
     infeasible = _is_resize_infeasible(pod)
     actual = _actual_requests(pod)
 
     def container_requests(container: Container) -> Nanos:
         floor = actual.get(container.name)
         if floor is None:
-            return _spec_requests(container)
-        requests = {} if infeasible else _spec_requests(container)
+            return _spec_requests(container, only)
+        requests = {} if infeasible else _spec_requests(container, only)
         _raise_to(requests, floor)
         return requests
 
@@ -247,8 +260,12 @@ def _is_resize_infeasible(pod: Pod) -> bool:
     return False
 
 
-def _exact(quantities: Quantities, owner: str, name: str = "") -> Nanos:
-    """Return a fresh map of exact amounts."""
+def _exact(
+    quantities: Quantities, owner: str, name: str = "", only: Sequence[str] | None = None
+) -> Nanos:
+    """Return a fresh map of exact amounts, of some names or of all."""
+    if only is not None:
+        quantities = {one: quantities[one] for one in only if one in quantities}
     try:
         return {resource: to_nanos(quantity) for resource, quantity in quantities.items()}
     except ValueError:

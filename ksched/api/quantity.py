@@ -70,7 +70,8 @@ def to_nanos(quantity: Quantity) -> int:
 
 def units_from_nanos(nanos: int) -> int:
     """Round a sum of nano units away from zero to an int64 number of units."""
-    return clamp_to_int64(_divide_away_from_zero(nanos, NANOS))
+    units = -(-nanos // NANOS) if nanos >= 0 else nanos // NANOS
+    return units if -MAX_INT64 <= units <= MAX_INT64 else clamp_to_int64(units)
 
 
 def millis_from_nanos(nanos: int) -> int:

@@ -36,6 +36,10 @@ from ksched.errors import InvalidObject
 
 T = TypeVar("T")
 
+LARGE_SPEC_BYTES = 64 * 1024
+"""Encoded; larger specs get a signature of their own, since encoding one twice to find whether
+another template shares it costs more than it saves."""
+
 HostPort = tuple[str, str, int]
 """Protocol, address, port. The address 0.0.0.0 stands for every address."""
 
@@ -280,7 +284,8 @@ class TemplateRegistry:
         template = self._templates.get(key)
         if template is None:
             self._made += 1
-            signature = self._signature(meta.namespace, spec)
+            is_large = len(key) > LARGE_SPEC_BYTES
+            signature = PodSignature() if is_large else self._signature(meta.namespace, spec)
             try:
                 template = PodTemplate(
                     self._made, meta.namespace, meta.labels, spec, controller, signature, self.axis

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ksched.api.label_syntax import qualified_name_problems
 from ksched.api.objects import Pod, Quantity
 from ksched.api.pod_resources import (
     DEFAULT_MEMORY_REQUEST,
@@ -21,6 +22,7 @@ from ksched.api.pod_resources import (
     non_missing_requests_with_status,
     pod_requests,
     pod_requests_with_status,
+    scalar_resource_names,
 )
 from ksched.api.quantity import parse_quantity
 from ksched.errors import InvalidObject
@@ -51,6 +53,21 @@ GI = 2**30
 def test_names(name: str, scalar: bool, extended: bool) -> None:
     assert is_scalar_resource_name(name) is scalar
     assert is_extended_resource_name(name) is extended
+    assert scalar_resource_names([name, "cpu"]) == ([name] if scalar else [])
+
+
+NAME_PARTS = (
+    *("a", "b.c", "example.com", "/", "kubernetes.io/", "requests.", "hugepages-", "-", "_", "."),
+    *("\u00e9", "\n", "A", "9", "x" * 60, "y" * 200, "z" * 244, "w" * 40),
+)
+
+
+@given(st.lists(st.sampled_from(NAME_PARTS), max_size=6).map("".join))
+def test_extended_resource_names_are_qualified_names_of_a_quota(name: str) -> None:
+    is_native = "/" not in name or "kubernetes.io/" in name
+    is_quota = name.startswith("requests.")
+    is_qualified = not qualified_name_problems(f"requests.{name}")
+    assert is_extended_resource_name(name) is (not is_native and not is_quota and is_qualified)
 
 
 @pytest.mark.parametrize(

@@ -18,10 +18,10 @@ from ksched.api.pod_resources import (
     PODS,
     amounts,
     is_extended_resource_name,
-    is_scalar_resource_name,
     non_missing_requests,
     pod_requests,
     pod_requests_with_status,
+    scalar_resource_names,
 )
 from ksched.cache.resource_axis import ResourceAxis
 from ksched.configuration.plugin_args import NodeResourcesFitArgs
@@ -211,8 +211,7 @@ class _Checked:
 def _asked(template: PodTemplate) -> Iterator[tuple[str, int]]:
     """Yield what a pod asks for and nodes keep account of, in the order of the reasons."""
     requests = template.requests
-    scalars = sorted(resource for resource in requests if is_scalar_resource_name(resource))
-    for resource in (CPU, MEMORY, EPHEMERAL_STORAGE, *scalars):
+    for resource in (CPU, MEMORY, EPHEMERAL_STORAGE, *sorted(scalar_resource_names(requests))):
         if requests.get(resource, 0) > 0:
             yield resource, requests[resource]
 
