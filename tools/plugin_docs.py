@@ -18,10 +18,11 @@ from typing import Any, cast
 from ksched.cache.listers import Listers
 from ksched.clock import LoopClock
 from ksched.configuration.defaults import DEFAULT_MULTI_POINT
+from ksched.configuration.extension_points import EXTENSION_POINTS
 from ksched.configuration.plugin_args import ARGS
 from ksched.framework import Action, Handle
 from ksched.framework.plugins.in_tree import IN_TREE
-from ksched.framework.runtime.plugin_contract import METHODS, implementation
+from ksched.framework.runtime.plugin_contract import implementation
 
 FOLDER = Path(__file__).resolve().parent.parent / "docs" / "plugins"
 NOTE = "*Written by `make docs` from the plugin's docstring; edit that.*"
@@ -60,9 +61,7 @@ def _index(plugins: dict[str, Any]) -> str:
 
 def _page(name: str, plugin: Any) -> str:
     points = [
-        point[0].upper() + point[1:]
-        for point in METHODS
-        if implementation(plugin, point) is not None
+        point.label for point in EXTENSION_POINTS if implementation(plugin, point) is not None
     ]
     lines = [f"# {name}", "", NOTE, "", _markdown(inspect.getdoc(plugin) or ""), ""]
     lines += ["| | |", "|---|---|", f"| extension points | {', '.join(points)} |"]

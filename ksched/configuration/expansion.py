@@ -10,24 +10,30 @@ from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
-from ksched.configuration.merging import MULTI_POINT, is_missing
+from ksched.configuration.extension_points import (
+    BIND,
+    EXTENSION_POINTS,
+    PERMIT,
+    PLACEMENT_GENERATE,
+    PRE_ENQUEUE,
+    PRE_FILTER,
+    QUEUE_SORT,
+    SCORE,
+    ExtensionPoint,
+)
+from ksched.configuration.merging import is_missing
 from ksched.configuration.model import Profile, SchedulerConfiguration
 from ksched.configuration.plugin_args import ARGS, NodeResourcesFitArgs, PluginArgs
-from ksched.configuration.plugins import (
-    ALL,
-    EXTENSION_POINTS,
-    Plugins,
-    PluginSet,
-    interface_name,
-)
+from ksched.configuration.plugins import ALL, MULTI_POINT, Plugins, PluginSet
 from ksched.errors import ConfigError
 
 MAX_NODE_SCORE: Final = 100
 _MAX_TOTAL_SCORE: Final = 2**63 - 1
-_WEIGHTED_POINTS: Final = ("score", "placementScore")
+# kube-scheduler fills these last (getExtensionPoints), which orders the problems.
+_LAST: Final = (PERMIT, PRE_ENQUEUE, QUEUE_SORT)
 
-Implements = Callable[[str, str], bool]
-"""Does the plugin of this name implement the extension point of this camelCase name?"""
+Implements = Callable[[str, ExtensionPoint], bool]
+"""Does the plugin of this name implement the extension point?"""
 
 
 class PluginWeight(NamedTuple):
@@ -89,13 +95,13 @@ def expand_profile(
     problems: list[str] = []
     multi_point = _available_multi_point(profile.plugins, available, problems)
     expanded: dict[str, list[PluginWeight]] = {}
-    for point in EXTENSION_POINTS:
-        own = profile.plugins.at(point)
+    for point in sorted(EXTENSION_POINTS, key=_LAST.__contains__):
+        own = profile.plugins.at(point.key)
         names = _specific(point, own, available, implements, problems)
         if not any(plugin.name == ALL for plugin in own.disabled):
             names = _expand_point(point, own, names, multi_point, implements, problems)
-        weights = _weights(profile.plugins, point) if point in _WEIGHTED_POINTS else {}
-        expanded[point] = [PluginWeight(name, weights.get(name, 0)) for name in names]
+        weights = _weights(profile.plugins, point.key) if point.has_weights else {}
+        expanded[point.key] = [PluginWeight(name, weights.get(name, 0)) for name in names]
     problems += _broken_counts(profile.scheduler_name, expanded)
     if problems:
         raise ConfigError(list(dict.fromkeys(problems)))
@@ -110,13 +116,12 @@ def _available_multi_point(
         if plugin.name in available:
             names.append(plugin.name)
         elif is_missing(MULTI_POINT, plugin.name, available):
-            interface = interface_name(EXTENSION_POINTS[0])
-            problems.append(f'{interface} "{plugin.name}" does not exist')
+            problems.append(f'{PRE_FILTER.interface} "{plugin.name}" does not exist')
     return names
 
 
 def _specific(
-    point: str,
+    point: ExtensionPoint,
     own: PluginSet,
     available: Collection[str],
     implements: Implements,
@@ -124,9 +129,9 @@ def _specific(
 ) -> list[str]:
     """Names enabled at the point itself."""
     names: list[str] = []
-    interface = interface_name(point)
+    interface = point.interface
     for plugin in own.enabled:
-        if is_missing(point, plugin.name, available):
+        if is_missing(point.key, plugin.name, available):
             problems.append(f'{interface} "{plugin.name}" does not exist')
         elif not implements(plugin.name, point):
             problems.append(f'plugin "{plugin.name}" does not extend {interface} plugin')
@@ -138,7 +143,7 @@ def _specific(
 
 
 def _expand_point(
-    point: str,
+    point: ExtensionPoint,
     own: PluginSet,
     specific: Sequence[str],
     multi_point: Sequence[str],
@@ -151,7 +156,7 @@ def _expand_point(
     overrides = [name for name in specific if name in wanted]
     expanded = [name for name in wanted if name not in specific]
     problems += [
-        f'plugin "{name}" already registered as "{interface_name(point)}"'
+        f'plugin "{name}" already registered as "{point.interface}"'
         for name, count in Counter(expanded).items()
         if count > 1
     ]
@@ -171,14 +176,14 @@ def _broken_counts(
 ) -> list[str]:
     profile = f'profile with scheduler name "{scheduler_name}"'
     problems = []
-    sorts = len(expanded["queueSort"])
+    sorts = len(expanded[QUEUE_SORT.key])
     if sorts != 1:
         problems.append(f"only one queue sort plugin required for {profile}, but got {sorts}")
-    if not expanded["bind"]:
+    if not expanded[BIND.key]:
         problems.append(f"at least one bind plugin is needed for {profile}")
-    if len(expanded["placementGenerate"]) > 1:
+    if len(expanded[PLACEMENT_GENERATE.key]) > 1:
         problems.append(f"at most one placement generate plugin is allowed for {profile}")
-    if sum(plugin.weight for plugin in expanded["score"]) * MAX_NODE_SCORE > _MAX_TOTAL_SCORE:
+    if sum(plugin.weight for plugin in expanded[SCORE.key]) * MAX_NODE_SCORE > _MAX_TOTAL_SCORE:
         problems.append("total score of Score plugins could overflow")
     return problems
 
@@ -192,7 +197,7 @@ def queue_sort_problems(
     first_sort, first_args = "", None
     for profile in configuration.profiles:
         name = profile.scheduler_name
-        sort = expanded[name]["queueSort"][0].name
+        sort = expanded[name][QUEUE_SORT.key][0].name
         args = plugin_args(profile, sort)
         if not first_sort:
             first_sort, first_args = sort, args

@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from typing import Final
 
 from ksched.configuration.defaults import DEFAULT_PLUGIN_NAMES, DEFAULT_PLUGINS
 from ksched.configuration.plugin_args import ARGS, PluginArgs
-from ksched.configuration.plugins import ALL, Plugin, Plugins, PluginSet
-
-MULTI_POINT: Final = "multiPoint"
+from ksched.configuration.plugins import ALL, MULTI_POINT, Plugin, Plugins, PluginSet
 
 
 def merge_plugins(custom: Plugins) -> Plugins:

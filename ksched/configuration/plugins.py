@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
-from pydantic import SerializerFunctionWrapHandler, model_serializer
+from pydantic import Field, SerializerFunctionWrapHandler, create_model, model_serializer
 
+from ksched.configuration.extension_points import EXTENSION_POINTS
 from ksched.configuration.strict_model import Int32, Listed, StrictModel
 
 ALL: Final = "*"
+MULTI_POINT: Final = "multiPoint"
+"""Stands for every extension point that a plugin implements."""
 
 
 class Plugin(StrictModel):
@@ -35,75 +38,44 @@ class PluginSet(StrictModel):
         return {key: value for key, value in handler(self).items() if value}
 
 
-class Plugins(StrictModel):
-    """A plugin set for every extension point; defaults live in ``multi_point`` only."""
-
-    pre_enqueue: PluginSet = PluginSet()
-    """Called before a pod may enter the active queue."""
-    queue_sort: PluginSet = PluginSet()
-    """Orders the active queue; exactly one, the same in all profiles (there is one queue)."""
-    pre_filter: PluginSet = PluginSet()
-    """Called once per attempt before nodes are filtered."""
-    filter: PluginSet = PluginSet()
-    """Rules out nodes that cannot run the pod."""
-    post_filter: PluginSet = PluginSet()
-    """Called when no node is left: preemption."""
-    pre_score: PluginSet = PluginSet()
-    """Called once per attempt before nodes are scored."""
-    score: PluginSet = PluginSet()
-    """Ranks the nodes that are left."""
-    reserve: PluginSet = PluginSet()
-    """Claims and releases resources that plugins keep account of."""
-    permit: PluginSet = PluginSet()
-    """Approves, rejects or delays a binding."""
-    pre_bind: PluginSet = PluginSet()
-    """Called before a pod is bound."""
-    bind: PluginSet = PluginSet()
-    """Binds the pod; the first plugin that does not skip it has done it."""
-    post_bind: PluginSet = PluginSet()
-    """Called after a pod is bound."""
-    multi_point: PluginSet = PluginSet()
-    """Plugins enabled at every extension point that they implement."""
-    placement_generate: PluginSet = PluginSet()
-    """Proposes placements for pod groups."""
-    placement_score: PluginSet = PluginSet()
-    """Ranks placements of pod groups."""
-
+class _PluginSets(StrictModel):
     def at(self, point: str) -> PluginSet:
-        """The set of an extension point by its camelCase name."""
-        plugin_set = getattr(self, _ATTRIBUTES[point])
+        """The set of an extension point, or of ``multiPoint``, by its camelCase name."""
+        plugin_set = getattr(self, _FIELDS[point])
         assert isinstance(plugin_set, PluginSet)
         return plugin_set
 
     def items(self) -> Iterator[tuple[str, PluginSet]]:
-        """Points by camelCase name in declaration order, ``multiPoint`` included."""
-        return ((point, self.at(point)) for point in _ATTRIBUTES)
+        """Points by camelCase name in the order of a pod's way, then ``multiPoint``."""
+        return ((point, self.at(point)) for point in _FIELDS)
 
 
-_ATTRIBUTES: Final[Mapping[str, str]] = {
-    field.alias or name: name for name, field in Plugins.model_fields.items()
+_FIELDS: Final[Mapping[str, str]] = {
+    **{point.key: point.field for point in EXTENSION_POINTS},
+    MULTI_POINT: "multi_point",
+}
+_ABOUT: Final[Mapping[str, str]] = {
+    **{point.field: point.about for point in EXTENSION_POINTS},
+    "multi_point": "Plugins enabled at every extension point that they implement.",
 }
 
-# In the order in which kube-scheduler fills them, which decides the point named in an error about
-# a multiPoint plugin (pkg/scheduler/framework/runtime/framework.go: getExtensionPoints, v1.36).
-EXTENSION_POINTS: Final = (
-    "preFilter",
-    "filter",
-    "postFilter",
-    "reserve",
-    "preScore",
-    "score",
-    "preBind",
-    "bind",
-    "postBind",
-    "permit",
-    "preEnqueue",
-    "queueSort",
-    "placementGenerate",
-    "placementScore",
-)
+if TYPE_CHECKING:
 
+    class Plugins(_PluginSets):
+        """A plugin set for every extension point; defaults live in ``multi_point`` only."""
 
-def interface_name(point: str) -> str:
-    """The plugin interface of a point in error messages: PreFilterPlugin for ``preFilter``."""
-    return f"{point[0].upper()}{point[1:]}Plugin"
+        def __init__(self, **sets: PluginSet) -> None: ...
+
+        def __getattr__(self, point: str) -> PluginSet: ...
+
+else:
+    Plugins = create_model(
+        "Plugins",
+        __base__=_PluginSets,
+        __module__=__name__,
+        __doc__="A plugin set for every extension point; defaults live in ``multi_point`` only.",
+        **{
+            field: (PluginSet, Field(PluginSet(), description=about))
+            for field, about in _ABOUT.items()
+        },
+    )

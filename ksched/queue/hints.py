@@ -14,6 +14,7 @@ from enum import Enum
 from typing import Any
 
 from ksched.cache.pod_info import PodInfo
+from ksched.configuration.extension_points import EXTENSION_POINTS
 from ksched.errors import ConfigError
 from ksched.framework.cluster_events import (
     ASSUMED_POD_FORGOTTEN,
@@ -32,7 +33,9 @@ log = logging.getLogger(__name__)
 Registration = tuple[str, ClusterEventWithHint]
 """A plugin's name and one of its registered events."""
 
-_REJECTING_POINTS = ("pre_enqueue", "pre_filter", "filter", "filter_nodes", "reserve", "permit")
+_REJECTING_METHODS = [
+    method for point in EXTENSION_POINTS if point.rejects_pods for method in point.methods
+]
 
 _RESOURCES_WITHOUT_HINTS = (
     Resource.POD,
@@ -65,7 +68,7 @@ def registrations(
             events = _events_of(plugin)
             _refuse_unwatched(plugin.name, events, custom_resources)
             found += _with_node_taint(plugin.name, events)
-        elif any(hasattr(plugin, point) for point in _REJECTING_POINTS):
+        elif any(hasattr(plugin, method) for method in _REJECTING_METHODS):
             found += registrations_without_hints(plugin.name, custom_resources)
     return found
 

@@ -26,6 +26,7 @@ from ksched.client.rate_limit import RateLimiter
 from ksched.client.recorder import EventRecorder
 from ksched.client.rest import ApiClient
 from ksched.clock import Clock
+from ksched.configuration.extension_points import PRE_ENQUEUE
 from ksched.configuration.model import ClientConnection, SchedulerConfiguration
 from ksched.extenders.extender import EXTENDER
 from ksched.framework.runtime.framework import Framework
@@ -100,7 +101,9 @@ def make_queue(
         sort_key=sort_key(first.queue_sort),
         rank=rank(first.queue_rank) if first.queue_rank else None,
         pre_enqueue={
-            name: [(hook.plugin, _pre_enqueue(hook, status)) for hook in framework.pre_enqueue]
+            name: [
+                (hook.plugin, _pre_enqueue(hook, status)) for hook in framework.hooks[PRE_ENQUEUE]
+            ]
             for name, framework in frameworks.items()
         },
         hints={

@@ -15,6 +15,7 @@ from ksched.api.objects import Pod
 from ksched.cache.cache import SchedulerCache
 from ksched.cache.pod_info import PodInfo
 from ksched.clock import Clock, stopwatch
+from ksched.configuration.extension_points import BIND, POST_BIND, PRE_BIND
 from ksched.errors import ApiError, InvalidObject, NotFound
 from ksched.extenders.chain import NO_EXTENDERS, Extenders
 from ksched.framework.cluster_events import ASSUMED_POD_FORGOTTEN
@@ -133,7 +134,7 @@ class BindingCycle:
     async def _prepare(self, placed: Placed) -> Status:
         """Run PreBindPreFlight and publish the nominated node if the bind will take time."""
         framework, state, pod = placed.profile.framework, placed.state, placed.pod
-        if not framework.pre_bind and self._waiting.get(pod.uid) is None:
+        if not framework.hooks[PRE_BIND] and self._waiting.get(pod.uid) is None:
             return SUCCESS
         work = await run_pre_bind_pre_flight(framework, state, pod, placed.node_name)
         if not (work.is_success or work.is_skip):
@@ -150,13 +151,15 @@ class BindingCycle:
     async def _bind(self, placed: Placed) -> Status:
         framework, state, pod = placed.profile.framework, placed.state, placed.pod
         metrics = placed.profile.metrics
-        if framework.pre_bind:
+        if framework.hooks[PRE_BIND]:
             began = stopwatch()
             work = run_pre_bind(framework, state, pod, placed.node_name)
             # Without PreBind work the pod is as good as bound: too late to cancel.
-            has_work = any(hook.plugin not in state.skip_pre_bind for hook in framework.pre_bind)
+            has_work = any(
+                hook.plugin not in state.skip_pre_bind for hook in framework.hooks[PRE_BIND]
+            )
             status = await (self._pre_binding.run(pod.uid, work) if has_work else work)
-            metrics.record("PreBind", status.code, began)
+            metrics.record(PRE_BIND, status.code, began)
             if not status.is_success:
                 return status
         if self._cache.get_node(placed.node_name) is None:
@@ -186,7 +189,7 @@ class BindingCycle:
             status = await run_bind(profile.framework, placed.state, placed.pod, placed.node_name)
         except PluginFailure as failed:
             status = failed.status
-        profile.metrics.record("Bind", status.code, began)
+        profile.metrics.record(BIND, status.code, began)
         return status
 
     async def _is_bound_anyway(self, placed: Placed) -> bool:
@@ -221,10 +224,10 @@ class BindingCycle:
         self._status.forget(pod.uid)
         note = f"Successfully assigned {pod.key} to {placed.node_name}"
         self._recorder.event(pod, "Normal", "Scheduled", "Binding", note)
-        if placed.profile.framework.post_bind:
+        if placed.profile.framework.hooks[POST_BIND]:
             began = stopwatch()
             await run_post_bind(placed.profile.framework, placed.state, pod, placed.node_name)
-            placed.profile.metrics.record("PostBind", SUCCESS.code, began)
+            placed.profile.metrics.record(POST_BIND, SUCCESS.code, began)
         if placed.state.pods_to_activate:
             self._queue.activate(placed.state.pods_to_activate.values())
 

@@ -12,6 +12,7 @@ from ksched import __version__
 from ksched.client.http_transport import ClientConfig, HttpTransport
 from ksched.clock import LoopClock
 from ksched.configuration.expansion import plugin_args
+from ksched.configuration.extension_points import EXTENSION_POINTS
 from ksched.configuration.model import Profile, SchedulerConfiguration
 from ksched.configuration.plugins import Plugin, PluginSet
 from ksched.errors import ConfigError
@@ -19,7 +20,7 @@ from ksched.framework.handle import Handle, PluginFactory
 from ksched.framework.plugins.in_tree import IN_TREE
 from ksched.framework.runtime.framework import build_plugin
 from ksched.framework.runtime.installed_plugins import InstalledPlugin, Offer, offers
-from ksched.framework.runtime.plugin_contract import METHODS, implementation
+from ksched.framework.runtime.plugin_contract import implementation
 from ksched.framework.runtime.registry import Registry
 from ksched.scheduling.scheduler import Scheduler
 
@@ -93,7 +94,7 @@ class _Lister:
 
 
 def _points(plugin: Any) -> list[str]:
-    return [point for point in METHODS if implementation(plugin, point) is not None]
+    return [point.key for point in EXTENSION_POINTS if implementation(plugin, point) is not None]
 
 
 def _enables(profile: Profile, name: str) -> bool:

@@ -17,6 +17,7 @@ from msgspec.structs import replace
 
 from ksched.cache.cache import SchedulerCache
 from ksched.cache.pod_info import PodInfo
+from ksched.configuration.extension_points import FILTER, PERMIT, POST_FILTER, PRE_FILTER, RESERVE
 from ksched.errors import ExtenderError
 from ksched.extenders.chain import NO_EXTENDERS, Extenders, failed_extender
 from ksched.framework.cycle_state import CycleState
@@ -159,7 +160,7 @@ class SchedulingCycle:
         if not len(snapshot):
             raise PluginFailure(unresolvable(NO_NODES_AVAILABLE))
         pipeline = profile.pipeline
-        profile.metrics.begin("PreFilter")
+        profile.metrics.begin(PRE_FILTER)
         status, names, narrowing = await pipeline.run_pre_filter(state, pod)
         profile.metrics.end(status.code)
         if not status.is_success:
@@ -172,7 +173,7 @@ class SchedulingCycle:
             if fit is not None:
                 return fit
         search = self._search(profile, names, narrowing, nominated)
-        profile.metrics.begin("Filter")
+        profile.metrics.begin(FILTER)
         fit = await pipeline.find_nodes_that_fit(state, pod, search)
         profile.metrics.end()
         if search.limit is not None:
@@ -244,7 +245,7 @@ class SchedulingCycle:
         if row is None:
             return None
         search = Search(only=np.array([row], np.intp), nominated=nominated)
-        profile.metrics.begin("Filter")
+        profile.metrics.begin(FILTER)
         fit = await profile.pipeline.find_nodes_that_fit(state, pod, search)
         profile.metrics.end()
         try:
@@ -288,9 +289,9 @@ class SchedulingCycle:
         reasons: tuple[str, ...] = ()
         nominated: str | None = None
         status = SUCCESS
-        if profile.framework.post_filter:
-            profile.metrics.begin("PostFilter")
-        for hook in profile.framework.post_filter:
+        if profile.framework.hooks[POST_FILTER]:
+            profile.metrics.begin(POST_FILTER)
+        for hook in profile.framework.hooks[POST_FILTER]:
             status, wish = await _ask_post_filter(hook, state, queued.pod, diagnosis)
             if status.is_success:
                 reasons, nominated = (), wish
@@ -333,7 +334,7 @@ class SchedulingCycle:
         placed = Placed(queued, pod, node_name, profile, state, fit.evaluated, len(fit.rows))
         try:
             status = await self._reserve(placed)
-            if status.is_success and profile.framework.permit:
+            if status.is_success and profile.framework.hooks[PERMIT]:
                 status = self._permit(placed)
         except PluginFailure as failed:
             status = failed.status
@@ -348,9 +349,9 @@ class SchedulingCycle:
 
     async def _reserve(self, placed: Placed) -> Status:
         profile = placed.profile
-        if not profile.framework.reserve:
+        if not profile.framework.hooks[RESERVE]:
             return SUCCESS
-        profile.metrics.begin("Reserve")
+        profile.metrics.begin(RESERVE)
         status = await run_reserve(profile.framework, placed.state, placed.pod, placed.node_name)
         profile.metrics.end(status.code)
         return status
@@ -361,7 +362,7 @@ class SchedulingCycle:
         kube-scheduler: prepareForBindingCycle.
         """
         pod, state, profile = placed.pod, placed.state, placed.profile
-        profile.metrics.begin("Permit")
+        profile.metrics.begin(PERMIT)
         permission = run_permit(profile.framework, state, pod, placed.node_name)
         profile.metrics.end(permission.status.code)
         if permission.status.is_wait:

@@ -13,6 +13,7 @@ from typing import Any, Final, NamedTuple, Self
 
 from ksched.cache.node_info import NodeInfo
 from ksched.cache.pod_info import PodInfo
+from ksched.configuration.extension_points import MAY_BE_ASYNC
 from ksched.framework import (
     FilterDependsOn,
     Handle,
@@ -21,7 +22,6 @@ from ksched.framework import (
     ScoreDependsOn,
     wait,
 )
-from ksched.framework.runtime.plugin_contract import ALL_METHODS
 
 
 class Call(NamedTuple):
@@ -65,7 +65,7 @@ class FakePlugin:
         score_depends_on: ScoreDependsOn | None = None,
         **answers: object,
     ) -> None:
-        if unknown := answers.keys() - ALL_METHODS:
+        if unknown := answers.keys() - MAY_BE_ASYNC.keys():
             raise TypeError(f"fake plugin {name}: no such methods: {', '.join(sorted(unknown))}")
         if "reserve" in answers:
             answers.setdefault("unreserve", None)

@@ -17,6 +17,7 @@ from ksched.configuration import (
 )
 from ksched.configuration.defaults import DEFAULT_MULTI_POINT, DEFAULT_PLUGINS
 from ksched.configuration.extenders import Extender, ExtenderManagedResource
+from ksched.configuration.extension_points import ExtensionPoint
 from ksched.configuration.merging import merge_plugins
 from ksched.configuration.model import Profile
 from ksched.configuration.plugin_args import NodeResourcesFitArgs
@@ -53,8 +54,8 @@ POINTS: dict[str, str] = {
 }
 
 
-def implements(name: str, point: str) -> bool:
-    return point in POINTS[name].split()
+def implements(name: str, point: ExtensionPoint) -> bool:
+    return point.key in POINTS[name].split()
 
 
 def plugin_set(enabled: str = "", disabled: str = "") -> PluginSet:

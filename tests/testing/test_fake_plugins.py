@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from ksched.configuration.extension_points import EXTENSION_POINTS, FILTER, RESERVE
 from ksched.framework import SUCCESS, CycleState, unschedulable
 from ksched.framework.runtime.plugin_contract import implementation
 from ksched.testing import NEVER, After, Call, FakePlugin, make_node, make_pod
@@ -23,8 +24,8 @@ def ask(plugin: Any, method: str, *args: Any) -> Any:
 
 def test_a_fake_has_the_points_it_has_answers_for() -> None:
     plugin = FakePlugin("Fake", filter=SUCCESS, reserve=SUCCESS)
-    points = ["preEnqueue", "preFilter", "filter", "score", "reserve", "permit", "bind"]
-    assert [point for point in points if implementation(plugin, point)] == ["filter", "reserve"]
+    found = [point for point in EXTENSION_POINTS if implementation(plugin, point)]
+    assert found == [FILTER, RESERVE]
     assert ask(plugin, "unreserve", STATE, POD, "n1") is None
 
 

@@ -11,6 +11,7 @@ from ksched.cache.node_table import NodeTable
 from ksched.cache.pod_info import PodInfo, PodSignature
 from ksched.cache.recently_used import RecentlyUsed, room_for
 from ksched.cache.snapshot import Snapshot
+from ksched.configuration.extension_points import PRE_FILTER, PRE_SCORE
 from ksched.framework.cycle_state import CycleState
 from ksched.framework.runtime.filter_columns import FilterColumns, FilterEntry, Work
 from ksched.framework.runtime.framework import Framework
@@ -58,8 +59,8 @@ class ActivePlugins:
     __slots__ = ("pre_filter", "pre_score", "skip_filter", "skip_score")
 
     def __init__(self, framework: Framework) -> None:
-        self.pre_filter = list(framework.pre_filter)
-        self.pre_score = list(framework.pre_score)
+        self.pre_filter = list(framework.hooks[PRE_FILTER])
+        self.pre_score = list(framework.hooks[PRE_SCORE])
         self.skip_filter: set[str] = set()
         """Plugins that returned SKIP_TEMPLATE."""
         self.skip_score: set[str] = set()

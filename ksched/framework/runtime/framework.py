@@ -5,7 +5,15 @@ from __future__ import annotations
 import logging
 from typing import Any
 
-from ksched.configuration.expansion import PluginWeight, expand_profile, plugin_args
+from ksched.configuration.expansion import expand_profile, plugin_args
+from ksched.configuration.extension_points import (
+    EXTENSION_POINTS,
+    FILTER,
+    OPTIONAL,
+    QUEUE_SORT,
+    SCORE,
+    ExtensionPoint,
+)
 from ksched.configuration.model import Profile
 from ksched.errors import ConfigError
 from ksched.framework.depends_on import FilterDependsOn, ScoreDependsOn
@@ -30,47 +38,31 @@ class Framework:
         self.name = profile.scheduler_name
         self.plugins = _instantiate(profile, registry, handle)
 
-        def implements(name: str, point: str) -> bool:
+        def implements(name: str, point: ExtensionPoint) -> bool:
             plugin = self.plugins.get(name)
             return plugin is not None and implementation(plugin, point) is not None
 
         self.points = expand_profile(profile, registry.keys(), implements)
-        self.pre_enqueue = self._hooks("preEnqueue", "PreEnqueue")
-        self.queue_sort = self._hooks("queueSort", "QueueSort")[0]
-        ranking = self.plugins[self.queue_sort.plugin]
-        self.queue_rank = (
-            Hook(ranking, ranking.rank, "QueueSort") if hasattr(ranking, "rank") else None
-        )
-        self.pre_filter = self._hooks("preFilter", "PreFilter")
+        self.hooks = {point: self._hooks(point) for point in EXTENSION_POINTS}
+        self.queue_sort = self.hooks[QUEUE_SORT][0]
+        self.queue_rank = next(iter(self._optional("rank")), None)
         self.filters = [
-            self._filter_entry(rank, self.plugins[name])
-            for rank, (name, _) in enumerate(self.points["filter"])
+            self._filter_entry(rank, hook) for rank, hook in enumerate(self.hooks[FILTER])
         ]
-        self.post_filter = self._hooks("postFilter", "PostFilter")
-        self.pre_score = self._hooks("preScore", "PreScore")
-        self.scores = [self._score_entry(weighted) for weighted in self.points["score"]]
-        self.reserve = self._hooks("reserve", "Reserve")
-        self.unreserve = [
-            Hook(self.plugins[name], self.plugins[name].unreserve, "Unreserve")
-            for name, _ in reversed(self.points["reserve"])
+        self.scores = [
+            self._score_entry(hook, weighted.weight)
+            for hook, weighted in zip(self.hooks[SCORE], self.points[SCORE.key], strict=True)
         ]
-        self.permit = self._hooks("permit", "Permit")
-        self.pre_bind = self._hooks("preBind", "PreBind")
-        self.pre_flight = {
-            hook.plugin: Hook(plugin, plugin.pre_bind_pre_flight, "PreBindPreFlight")
-            for hook in self.pre_bind
-            if hasattr(plugin := self.plugins[hook.plugin], "pre_bind_pre_flight")
-        }
-        self.bind = self._hooks("bind", "Bind")
-        self.post_bind = self._hooks("postBind", "PostBind")
+        self.unreserve = self._optional("unreserve")[::-1]
+        self.pre_flight = {hook.plugin: hook for hook in self._optional("pre_bind_pre_flight")}
         self.groups = self._groups()
         self.sweeps = [
             Hook(plugin, plugin.sweep, "Sweep")
             for plugin in self.plugins.values()
             if hasattr(plugin, "sweep")
         ]
-        self.add_pod = self._extensions("add_pod", "PreFilterExtensionAddPod")
-        self.remove_pod = self._extensions("remove_pod", "PreFilterExtensionRemovePod")
+        self.add_pod = self._optional("add_pod")
+        self.remove_pod = self._optional("remove_pod")
 
     def _groups(self) -> list[Hook] | None:
         """How plugins with cached results group pods; ``None``: by template."""
@@ -81,50 +73,49 @@ class Framework:
             return None
         return [entry.group for entry in self.filters if entry.group is not None]
 
-    def _hooks(self, point: str, label: str) -> list[Hook]:
+    def _hooks(self, point: ExtensionPoint) -> list[Hook]:
         hooks = []
-        for name, _ in self.points[point]:
+        for name, _ in self.points[point.key]:
             plugin = self.plugins[name]
             method = implementation(plugin, point)
             assert method is not None
-            hooks.append(Hook(plugin, method, label))
+            hooks.append(Hook(plugin, method, point.label))
         return hooks
 
-    def _extensions(self, method: str, label: str) -> list[Hook]:
-        plugins = [self.plugins[name] for name, _ in self.points["preFilter"]]
+    def _optional(self, method: str) -> list[Hook]:
+        """An optional method of those plugins that have it, in the order of its point."""
+        point, label = OPTIONAL[method]
+        plugins = [self.plugins[hook.plugin] for hook in self.hooks[point]]
         return [
             Hook(plugin, getattr(plugin, method), label)
             for plugin in plugins
             if hasattr(plugin, method)
         ]
 
-    def _filter_entry(self, rank: int, plugin: Any) -> FilterEntry:
-        method = implementation(plugin, "filter")
-        assert method is not None
+    def _filter_entry(self, rank: int, hook: Hook) -> FilterEntry:
+        plugin = self.plugins[hook.plugin]
         declared: FilterDependsOn = getattr(plugin, "filter_depends_on", FilterDependsOn())
         return FilterEntry(
             rank,
-            Hook(plugin, method, "Filter"),
+            hook,
             declared,
             hasattr(plugin, "filter_nodes"),
-            epoch=Hook(plugin, declared.epoch, "Filter") if declared.epoch else None,
-            changes=Hook(plugin, declared.changes, "Filter") if declared.changes else None,
-            group=Hook(plugin, declared.group, "Filter") if declared.group else None,
+            epoch=Hook(plugin, declared.epoch, FILTER.label) if declared.epoch else None,
+            changes=Hook(plugin, declared.changes, FILTER.label) if declared.changes else None,
+            group=Hook(plugin, declared.group, FILTER.label) if declared.group else None,
         )
 
-    def _score_entry(self, weighted: PluginWeight) -> ScoreEntry:
-        plugin = self.plugins[weighted.name]
-        method = implementation(plugin, "score")
-        assert method is not None
+    def _score_entry(self, hook: Hook, weight: int) -> ScoreEntry:
+        plugin = self.plugins[hook.plugin]
         declared: ScoreDependsOn = getattr(plugin, "score_depends_on", ScoreDependsOn())
         normalize = getattr(plugin, "normalize", None)
         return ScoreEntry(
-            Hook(plugin, method, "Score"),
-            weighted.weight,
+            hook,
+            weight,
             declared,
             hasattr(plugin, "score_nodes"),
-            normalize=Hook(plugin, normalize, "Score") if normalize is not None else None,
-            epoch=Hook(plugin, declared.epoch, "Score") if declared.epoch else None,
+            normalize=Hook(plugin, normalize, SCORE.label) if normalize is not None else None,
+            epoch=Hook(plugin, declared.epoch, SCORE.label) if declared.epoch else None,
         )
 
 

@@ -20,6 +20,7 @@ from collections.abc import Awaitable, Callable
 from types import TracebackType
 from typing import Any
 
+from ksched.configuration.extension_points import FILTER, SCORE
 from ksched.errors import KschedError, TookTooLong
 from ksched.framework.status import SUCCESS, Code, Status
 from ksched.framework.untrusted_values import is_interrupt, is_text, safe_error_text, safe_repr
@@ -214,8 +215,8 @@ def _current_task() -> asyncio.Task[Any] | None:
 
 def activity_of(point: str, plugin: str) -> str:
     """kube-scheduler's words for a failing plugin, which differ by extension point."""
-    if point == "Filter":
+    if point == FILTER.label:
         return f'running "{plugin}" filter plugin'
-    if point == "Score":
+    if point == SCORE.label:
         return f'running Score plugins: plugin "{plugin}" failed with'
     return f'running {point} plugin "{plugin}"'

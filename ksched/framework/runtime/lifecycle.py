@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from ksched.cache.pod_info import PodInfo
+from ksched.configuration.extension_points import BIND, PERMIT, POST_BIND, PRE_BIND, RESERVE
 from ksched.framework.cycle_state import CycleState
 from ksched.framework.interface import PermitResult
 from ksched.framework.runtime.framework import Framework
@@ -26,7 +27,7 @@ async def run_reserve(
 
     kube-scheduler: RunReservePluginsReserve.
     """
-    for hook in framework.reserve:
+    for hook in framework.hooks[RESERVE]:
         status = await _call(hook, state, pod, node_name)
         if not status.is_success:
             return status if status.is_rejected else _failed(hook, status)
@@ -68,7 +69,7 @@ def run_permit(framework: Framework, state: CycleState, pod: PodInfo, node_name:
     calls: list[tuple[Hook, Awaitable[Any] | None]] = []
     status = SUCCESS
     try:
-        for hook in framework.permit:
+        for hook in framework.hooks[PERMIT]:
             result = None if hook.is_async else hook.call(state, pod, node_name)
             if hook.is_async or inspect.isawaitable(result):
                 calls.append((hook, result))
@@ -122,7 +123,7 @@ async def run_pre_bind_pre_flight(
     kube-scheduler: RunPreBindPreFlights.
     """
     outcome = SKIP
-    for hook in framework.pre_bind:
+    for hook in framework.hooks[PRE_BIND]:
         ask = framework.pre_flight.get(hook.plugin)
         if ask is not None:
             status = await _call(ask, state, pod, node_name)
@@ -139,7 +140,7 @@ async def run_pre_bind(
     framework: Framework, state: CycleState, pod: PodInfo, node_name: str
 ) -> Status:
     """kube-scheduler: RunPreBindPlugins."""
-    for hook in framework.pre_bind:
+    for hook in framework.hooks[PRE_BIND]:
         if hook.plugin in state.skip_pre_bind:
             continue
         status = await _call(hook, state, pod, node_name)
@@ -153,7 +154,7 @@ async def run_bind(framework: Framework, state: CycleState, pod: PodInfo, node_n
 
     kube-scheduler: RunBindPlugins.
     """
-    for hook in framework.bind:
+    for hook in framework.hooks[BIND]:
         status = await _call(hook, state, pod, node_name)
         if status.is_skip:
             continue
@@ -170,7 +171,7 @@ async def run_post_bind(
 
     kube-scheduler: RunPostBindPlugins.
     """
-    for hook in framework.post_bind:
+    for hook in framework.hooks[POST_BIND]:
         try:
             await hook.acall(state, pod, node_name)
         except PluginFailure:

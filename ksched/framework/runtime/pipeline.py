@@ -17,6 +17,7 @@ from ksched.cache.dry_run_table import DryRunTable
 from ksched.cache.node_table import NodeRows, NodeTable
 from ksched.cache.pod_info import PodInfo
 from ksched.cache.snapshot import Snapshot
+from ksched.configuration.extension_points import PRE_SCORE, SCORE
 from ksched.framework.cycle_state import CycleState
 from ksched.framework.diagnosis import Diagnosis, NodeStatuses, count_reasons, rejectors
 from ksched.framework.interface import PreFilterResult
@@ -348,10 +349,10 @@ class Pipeline:
     ) -> tuple[Rows | None, Scores]:
         """Score the feasible nodes: rows and totals; ``None`` for all rows, -1 if infeasible."""
         nodes = NodeRows(self.snapshot.table, fit.rows)
-        self.metrics.begin("PreScore")
+        self.metrics.begin(PRE_SCORE)
         await self._run_pre_score(state, pod, nodes)
         self.metrics.end()
-        self.metrics.begin("Score")
+        self.metrics.begin(SCORE)
         scored = await self._total_scores(state, pod, fit, nodes)
         self.metrics.end()
         return scored

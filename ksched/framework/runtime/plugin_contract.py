@@ -11,47 +11,10 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final
 
+from ksched.configuration.extension_points import MAY_BE_ASYNC, NEEDED_BESIDE, ExtensionPoint
 from ksched.framework.depends_on import CACHED_SCOPES, FilterDependsOn, Scope, ScoreDependsOn
 from ksched.framework.runtime.guard import DEFAULT_PERMIT_CONCURRENCY, DEFAULT_TIMEOUT_SECONDS
 from ksched.framework.untrusted_values import safe_repr
-
-METHODS: Final[Mapping[str, tuple[str, ...]]] = {
-    "preEnqueue": ("pre_enqueue",),
-    "queueSort": ("sort_key",),
-    "preFilter": ("pre_filter",),
-    "filter": ("filter_nodes", "filter"),
-    "postFilter": ("post_filter",),
-    "preScore": ("pre_score",),
-    "score": ("score_nodes", "score"),
-    "reserve": ("reserve",),
-    "permit": ("permit",),
-    "preBind": ("pre_bind",),
-    "bind": ("bind",),
-    "postBind": ("post_bind",),
-}
-"""The methods that make a plugin implement an extension point; the first one present counts."""
-
-SYNCHRONOUS: Final = (
-    "events_to_register",
-    "pre_enqueue",
-    "sort_key",
-    "rank",
-    "add_pod",
-    "remove_pod",
-    "filter_nodes",
-    "filter",
-    "pre_score",
-    "score_nodes",
-    "score",
-    "normalize",
-    "unreserve",
-    "sweep",
-)
-"""Methods that must not be ``async def``: they are called without ``await``."""
-
-ALL_METHODS: Final = frozenset(
-    (*SYNCHRONOUS, *(name for names in METHODS.values() for name in names), "pre_bind_pre_flight")
-)
 
 DECLARATIONS: Final[Mapping[str, type[FilterDependsOn | ScoreDependsOn]]] = {
     "filter_depends_on": FilterDependsOn,
@@ -62,15 +25,10 @@ SECONDS: Final = ("timeout_seconds", "permit_wait_seconds")
 
 SETTINGS: Final = frozenset((*DECLARATIONS, *SECONDS, "permit_concurrency"))
 
-NEEDED_BESIDE: Final[Mapping[str, tuple[str, ...]]] = {
+NEEDED: Final[Mapping[str, tuple[str, ...]]] = {
     "filter_depends_on": ("filter_nodes",),
     "score_depends_on": ("score_nodes",),
-    "normalize": ("score", "score_nodes"),
-    "add_pod": ("pre_filter",),
-    "remove_pod": ("pre_filter",),
-    "rank": ("sort_key",),
-    "unreserve": ("reserve",),
-    "pre_bind_pre_flight": ("pre_bind",),
+    **NEEDED_BESIDE,
 }
 """Attributes that have no effect unless the plugin has one of these too."""
 
@@ -86,8 +44,8 @@ def _nothing() -> None:
     """Placeholder for a method that a plugin does not have."""
 
 
-def implementation(plugin: Any, point: str) -> Callable[..., Any] | None:
-    for name in METHODS.get(point, ()):
+def implementation(plugin: Any, point: ExtensionPoint) -> Callable[..., Any] | None:
+    for name in point.methods:
         method: Callable[..., Any] | None = getattr(plugin, name, None)
         if method is not None:
             return method
@@ -99,17 +57,17 @@ def find_problems(name: str, plugin: Any) -> Iterator[str]:
     own = getattr(plugin, "name", None)
     if not (isinstance(own, str) and own == name):
         yield f"its name must be the one it is registered under, got {safe_repr(own)}"
-    for method in sorted(ALL_METHODS):
+    for method in sorted(MAY_BE_ASYNC):
         found = getattr(plugin, method, _nothing)
         if not callable(found):
             yield f"{method} must be a method, got {safe_repr(found)}"
-        elif method in SYNCHRONOUS and _is_async(found):
+        elif not MAY_BE_ASYNC[method] and _is_async(found):
             yield f"{method} must not be async"
     if hasattr(plugin, "reserve") and not hasattr(plugin, "unreserve"):
         yield "reserve needs an unreserve that undoes it"
-    for attribute, others in NEEDED_BESIDE.items():
+    for attribute, others in NEEDED.items():
         if hasattr(plugin, attribute) and not any(hasattr(plugin, other) for other in others):
-            yield f"{attribute} has no effect without {' or '.join(others)}"
+            yield f"{attribute} has no effect without {' or '.join(sorted(others))}"
     for attribute, kind in DECLARATIONS.items():
         if hasattr(plugin, attribute):
             yield from _problems_of_declaration(attribute, getattr(plugin, attribute), kind)
@@ -176,12 +134,12 @@ def _is_async(method: object) -> bool:
 def _misspelt(plugin: Any) -> Iterator[str]:
     """Yield public attributes without a meaning that resemble one with a meaning."""
     for attribute in dir(plugin):
-        if attribute.startswith("_") or attribute in ALL_METHODS or attribute in SETTINGS:
+        if attribute.startswith("_") or attribute in MAY_BE_ASYNC or attribute in SETTINGS:
             continue
         nearest = _nearest(attribute, plugin)
         if attribute.startswith(RESERVED_PREFIXES):
             prefix = attribute.partition("_")[0]
-            known = sorted(one for one in ALL_METHODS | SETTINGS if one.startswith(prefix))
+            known = sorted(one for one in MAY_BE_ASYNC.keys() | SETTINGS if one.startswith(prefix))
             hint = f"did you mean {nearest}?" if nearest else f"there are {', '.join(known)}"
             yield f"unknown attribute {attribute}, {hint}"
         elif nearest:
@@ -199,5 +157,5 @@ def _nearest(attribute: str, plugin: Any) -> str:
     if not found and (callable(static) or isinstance(static, classmethod | staticmethod)):
         if words in UPSTREAM_NAMES:
             return UPSTREAM_NAMES[words]
-        found = difflib.get_close_matches(words, sorted(ALL_METHODS), 1, _METHOD_LIKENESS)
+        found = difflib.get_close_matches(words, sorted(MAY_BE_ASYNC), 1, _METHOD_LIKENESS)
     return found[0] if found else ""

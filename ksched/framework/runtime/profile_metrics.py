@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from ksched.clock import stopwatch
+from ksched.configuration.extension_points import ExtensionPoint
 from ksched.framework.status import Code
 from ksched.metrics import Distribution, Metrics
 
@@ -24,30 +25,30 @@ class ProfileMetrics:
         self._cycle_blocked = metrics.plugin_cycle_blocked_duration
         self._permit_calls = metrics.plugin_permit_duration
         self._profile = profile
-        self._succeeded: dict[str, Distribution] = {}
-        self._point = ""
+        self._succeeded: dict[ExtensionPoint, Distribution] = {}
+        self._point: ExtensionPoint | None = None
         self._began = 0.0
 
-    def begin(self, point: str) -> None:
+    def begin(self, point: ExtensionPoint) -> None:
         self._point = point
         self._began = stopwatch()
 
     def end(self, code: Code = _SUCCESS) -> None:
         """Record the extension point that was begun, if it was not ended yet."""
         point = self._point
-        if point:
-            self._point = ""
+        if point is not None:
+            self._point = None
             series = self._succeeded.get(point) if code is _SUCCESS else None
             if series is None:
                 series = self._series(point, code)
             series.observe(stopwatch() - self._began)
 
-    def record(self, point: str, code: Code, began: float) -> None:
+    def record(self, point: ExtensionPoint, code: Code, began: float) -> None:
         """Record an extension point that took from ``began`` (on the stopwatch) until now."""
         self._series(point, code).observe(stopwatch() - began)
 
-    def _series(self, point: str, code: Code) -> Distribution:
-        series = self._durations.of(point, code.value, self._profile)
+    def _series(self, point: ExtensionPoint, code: Code) -> Distribution:
+        series = self._durations.of(point.label, code.value, self._profile)
         if code is _SUCCESS:
             self._succeeded[point] = series
         return series
@@ -60,6 +61,6 @@ class ProfileMetrics:
         """Record duration and outcome of an async Permit call."""
         self._permit_calls.of(plugin, code.value, self._profile).observe(seconds)
 
-    def cycle_blocked(self, plugin: str, point: str, seconds: float) -> None:
+    def cycle_blocked(self, plugin: str, point: ExtensionPoint, seconds: float) -> None:
         """Record how long the cycle waited for an async plugin."""
-        self._cycle_blocked.of(plugin, point, self._profile).observe(seconds)
+        self._cycle_blocked.of(plugin, point.label, self._profile).observe(seconds)

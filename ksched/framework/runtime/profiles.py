@@ -15,6 +15,7 @@ from ksched.cache.node_info import NodeInfo
 from ksched.cache.pod_info import PodInfo
 from ksched.cache.snapshot import Snapshot
 from ksched.clock import Clock
+from ksched.configuration.extension_points import EXTENSION_POINTS
 from ksched.configuration.model import SchedulerConfiguration
 from ksched.errors import ConfigError
 from ksched.framework.cycle_state import CycleState
@@ -224,11 +225,6 @@ def build_profiles(
 
 def _measure_waits(framework: Framework, metrics: ProfileMetrics) -> None:
     """Measure the async plugins that block the cycle."""
-    points = {
-        "PreFilter": framework.pre_filter,
-        "PostFilter": framework.post_filter,
-        "Reserve": framework.reserve,
-    }
-    for point, hooks in points.items():
-        for hook in hooks:
+    for point in EXTENSION_POINTS:
+        for hook in framework.hooks[point] if point.blocks_cycle else ():
             hook.observe_wait = partial(metrics.cycle_blocked, hook.plugin, point)
