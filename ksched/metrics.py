@@ -112,7 +112,10 @@ _REST_CLIENT = (0.005, 0.025, 0.1, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 15.0, 30.0, 60
 
 
 class Metrics(Collector):
-    """All metrics of one scheduler; gauges are asked for when they are collected."""
+    """All metrics of one scheduler; gauges are asked for when they are collected.
+
+    kube-scheduler: InitMetrics.
+    """
 
     def __init__(self) -> None:
         self._gauges: list[Callable[[], Iterable[Metric]]] = []

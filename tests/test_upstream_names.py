@@ -1,10 +1,20 @@
-"""A reader of kube-scheduler finds its functions and types in ``ksched`` by their names."""
+"""A reader of kube-scheduler finds its functions and types in ``ksched`` by their names.
+
+The list is made of kube-scheduler's sources by the rule in ``tools/upstream_names.py``, not of what
+is found here: from the files about scheduling, queue, cache, preemption, runtime, plugins, metrics
+and leader election, every function of at least ten lines and every exported struct or interface.
+"""
 
 from __future__ import annotations
 
 import re
+import subprocess
+import sys
+
+import pytest
 
 from lab.source_tree import ROOT
+from tools.upstream_names import names_in
 
 LISTED = {
     line.split()[1]: line.split()[0]
@@ -35,6 +45,43 @@ def is_found(name: str) -> bool:
 
 def test_snake_case() -> None:
     assert snake_case("isSchedulableAfterCSINodeUpdated") == "is_schedulable_after_csi_node_updated"
+
+
+GO = """\
+package queue
+
+type heapItem struct {
+}
+
+type Nominator interface {
+}
+
+type PodNominator interface {
+}
+
+func (n *nominator) Len() int {
+\treturn 0
+}
+
+func (n *nominator) addNominatedPod(name string) {
+BODY}
+
+func NewNominator() *nominator {
+BODY}
+"""
+
+
+def test_the_list_has_exported_types_and_long_functions_of_more_than_one_word() -> None:
+    text = GO.replace("BODY", "\tf()\n" * 8)
+    assert list(names_in(text)) == ["PodNominator", "addNominatedPod"]
+    assert list(names_in(GO.replace("BODY", "\tf()\n"))) == ["PodNominator"]
+
+
+@pytest.mark.real
+def test_the_list_is_what_the_sources_say() -> None:
+    tool = ROOT / "tools" / "upstream_names.py"
+    ran = subprocess.run([sys.executable, tool, "--check"], check=False, timeout=60)
+    assert ran.returncode == 0, "run tools/upstream_names.py"
 
 
 def test_nine_of_ten_names_are_found() -> None:

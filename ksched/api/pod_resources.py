@@ -113,6 +113,8 @@ def non_missing_requests(spec: PodSpec) -> tuple[int, int]:
 
     This is what the resource scorers of NodeResourcesFit count for the incoming pod. They do not
     know pod-level requests, although the filter honours them.
+
+    kube-scheduler: getNonMissingContainerRequests.
     """
     requests_of = partial(_spec_requests, only=_CPU_AND_MEMORY)
     total = _total(spec, requests_of, defaults=_DEFAULT_REQUESTS, pod_level=False)

@@ -72,7 +72,10 @@ class PersistentVolumeClaim(Object, frozen=True):
 
     @property
     def is_fully_bound(self) -> bool:
-        """A volume's name alone is a wish; the controller's annotation makes it a fact."""
+        """A volume's name alone is a wish; the controller's annotation makes it a fact.
+
+        kube-scheduler: isPVCBound, isVolumeBound.
+        """
         return bool(self.spec.volume_name) and BIND_COMPLETED in self.metadata.annotations
 
     @property

@@ -47,7 +47,7 @@ def compare(
     ``is_pending`` is true for the UID of a pod that waits to be scheduled. A pod on another node
     than in the cache is both missed (there) and redundant (here).
 
-    kube-scheduler: CompareNodes, ComparePods.
+    kube-scheduler: CompareNodes, ComparePods, compareStrings.
     """
     listed_nodes = {node.metadata.name for node in nodes}
     cached_nodes = set(cache.node_names())

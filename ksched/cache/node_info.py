@@ -137,6 +137,7 @@ class NodeInfo:
         self.node, self.allocatable, self.allowed_pods, self.images = None, [], 0, {}
 
     def add_pod(self, pod: PodInfo) -> None:
+        """kube-scheduler: AddPodInfo."""
         self._count(pod, 1)
         self.pods[pod.uid] = pod
         if pod.template.has_pod_affinity:
@@ -152,6 +153,7 @@ class NodeInfo:
                 subset[pod.uid] = pod
 
     def remove_pod(self, uid: str) -> PodInfo:
+        """kube-scheduler: removeFromSlice."""
         pod = self.pods.pop(uid)
         self._count(pod, -1)
         self.pods_with_affinity.pop(uid, None)
@@ -180,7 +182,10 @@ class NodeInfo:
             requested[position] += sign * amount
 
     def clone(self) -> NodeInfo:
-        """Return a copy that is independent of later changes."""
+        """Return a copy that is independent of later changes.
+
+        kube-scheduler: SnapshotConcrete.
+        """
         copy = NodeInfo.__new__(NodeInfo)
         copy.name, copy.axis, copy.node = self.name, self.axis, self.node
         copy._amounts = self._amounts

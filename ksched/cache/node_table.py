@@ -85,7 +85,10 @@ class NodeTable:
 
     @classmethod
     def of(cls, infos: Sequence[NodeInfo], axis: ResourceAxis) -> NodeTable:
-        """Build an overlay of a few (modified copies of) nodes."""
+        """Build an overlay of a few (modified copies of) nodes.
+
+        kube-scheduler: createNodeInfoMap.
+        """
         table = cls(axis, capacity=max(len(infos), 1))
         for info in infos:
             table.put(info)
@@ -218,7 +221,8 @@ class NodeTable:
             self._ledger.sweep()
 
     def _count_images(self, images: dict[str, int], sign: int) -> None:
-        """kube-scheduler: addNodeImageStates, removeNodeImageStates."""
+        """kube-scheduler: addNodeImageStates, removeNodeImageStates, createImageExistenceMap,
+        getNodeImageStates."""
         for name, size_bytes in images.items():
             state = self.images.get(name)
             if state is None:

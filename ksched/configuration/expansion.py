@@ -164,7 +164,10 @@ def _expand_point(
 
 
 def _weights(plugins: Plugins, point: str) -> Mapping[str, int]:
-    """The point's own weights win over multiPoint's, the first entry of a name over later ones."""
+    """The point's own weights win over multiPoint's, the first entry of a name over later ones.
+
+    kube-scheduler: getValidScoreWeights.
+    """
     weights: dict[str, int] = {}
     for plugin in (*plugins.at(point).enabled, *plugins.multi_point.enabled):
         weights.setdefault(plugin.name, plugin.weight or 1)

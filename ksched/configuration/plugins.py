@@ -46,7 +46,10 @@ class _PluginSets(StrictModel):
         return plugin_set
 
     def items(self) -> Iterator[tuple[str, PluginSet]]:
-        """Points by camelCase name in the order of a pod's way, then ``multiPoint``."""
+        """Points by camelCase name in the order of a pod's way, then ``multiPoint``.
+
+        kube-scheduler: ListPlugins.
+        """
         return ((point, self.at(point)) for point in _FIELDS)
 
 

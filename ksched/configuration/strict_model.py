@@ -52,7 +52,10 @@ Model = TypeVar("Model", bound=StrictModel)
 
 
 def decode(model: type[Model], data: Mapping[str, Any]) -> Model:
-    """Decode data in a file's spelling: camelCase only, durations only as Go strings."""
+    """Decode data in a file's spelling: camelCase only, durations only as Go strings.
+
+    kube-scheduler: DecodeInto.
+    """
     return model.model_validate(data, by_alias=True, by_name=False, context=FROM_FILE)
 
 

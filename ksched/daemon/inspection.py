@@ -69,7 +69,7 @@ async def compare_with_api_server(scheduler: Scheduler) -> Differences | None:
 
     A difference counts when it is still there after a while: the first may be news on its way.
 
-    kube-scheduler: CacheComparer.Compare.
+    kube-scheduler: CacheComparer.Compare, CacheDebugger.
     """
     try:
         differences = await _differences(scheduler)

@@ -271,6 +271,7 @@ class Daemon:
     # -- signals --------------------------------------------------------------------------------
 
     async def _obey_signals(self, tasks: TaskGroup) -> None:
+        """kube-scheduler: ListenForSignal."""
         with anyio.open_signal_receiver(signal.SIGTERM, signal.SIGINT, signal.SIGUSR2) as signals:
             async for number in signals:
                 name = signal.Signals(number).name

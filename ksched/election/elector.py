@@ -57,7 +57,10 @@ def _nothing(*_: object) -> None:
 
 @dataclass(frozen=True)
 class Callbacks:
-    """Told what happens; they must neither fail nor wait."""
+    """Told what happens; they must neither fail nor wait.
+
+    kube-scheduler: LeaderCallbacks.
+    """
 
     started_leading: Callable[[], None] = _nothing
     stopped_leading: Callable[[], None] = _nothing
@@ -77,7 +80,7 @@ class _Taken(Exception):
 class Elector:
     """One candidate for a lock. ``run`` may be called again after it has ended.
 
-    kube-scheduler: LeaderElector.
+    kube-scheduler: LeaderElector, LeaderElectionConfig.
     """
 
     def __init__(
@@ -148,6 +151,8 @@ class Elector:
         that the next candidate may take it at once. It is not given back when it was lost:
         requests that were sent in time may still be on their way, and what is left of the lease is
         theirs.
+
+        kube-scheduler: RunOrDie.
         """
         try:
             await self._campaign()

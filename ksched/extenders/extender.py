@@ -150,7 +150,7 @@ class HttpExtender:
     ) -> dict[str, Victims]:
         """Ask which of these preemptions will do; the answer may name other victims.
 
-        kube-scheduler: ProcessPreemption, convertToVictims.
+        kube-scheduler: ProcessPreemption, convertToVictims, convertPodUIDToPod.
         """
         verb = self._config.preempt_verb
         answer = await self.client.send(verb, self._preemption_args(pod, victims))

@@ -100,6 +100,7 @@ class ClusterEvent(Struct, frozen=True):
 
     @property
     def label(self) -> str:
+        """kube-scheduler: AllClusterEventLabels."""
         return self.custom_label or f"{self.resource}{_ACTION_LABELS.get(self.action, '')}"
 
     @property

@@ -43,7 +43,11 @@ class CycleState:
         self._data[key] = value
 
     def read(self, key: str, kind: type[T]) -> T:
-        """Return what was written under ``key``; ``KeyError`` if nothing was."""
+        """Return what was written under ``key``; ``KeyError`` if nothing was.
+
+        kube-scheduler: getStateData, getPreFilterState, getPreScoreState,
+        getBalancedAllocationPreScoreState.
+        """
         value = self._data[key]
         if not isinstance(value, kind):
             raise TypeError(

@@ -92,7 +92,10 @@ def count_reasons(statuses: Iterable[tuple[Status, int]]) -> Counter[str]:
 
 
 def rejectors(statuses: Iterable[Status]) -> tuple[frozenset[str], frozenset[str]]:
-    """Return the plugins that rejected, and those of them that returned PENDING."""
+    """Return the plugins that rejected, and those of them that returned PENDING.
+
+    kube-scheduler: AddPluginStatus.
+    """
     rejecting = [status for status in statuses if status.is_rejected and status.plugin]
     return (
         frozenset(status.plugin for status in rejecting),

@@ -14,7 +14,10 @@ from ksched.framework.cluster_events import Action, ClusterEvent, Resource
 
 
 def pod_update_events(old: Pod, new: Pod) -> list[ClusterEvent]:
-    """Return the events of a pod update; never empty."""
+    """Return the events of a pod update; never empty.
+
+    kube-scheduler: PodSchedulingPropertiesChange, extractPodTolerationChange.
+    """
     assigned = bool(new.spec.node_name)
     resource = Resource.ASSIGNED_POD if assigned else Resource.UNSCHEDULABLE_POD
     actions = []
@@ -33,7 +36,10 @@ def pod_update_events(old: Pod, new: Pod) -> list[ClusterEvent]:
 
 
 def node_update_events(old: Node, new: Node) -> list[ClusterEvent]:
-    """Return the events of a node update; empty if no event describes the change."""
+    """Return the events of a node update; empty if no event describes the change.
+
+    kube-scheduler: NodeSchedulingPropertiesChange.
+    """
     actions = []
     if old.spec.unschedulable and not new.spec.unschedulable:
         actions.append(Action.UPDATE_NODE_TAINT)
@@ -55,6 +61,7 @@ def node_update_events(old: Node, new: Node) -> list[ClusterEvent]:
 def _is_scaled_down(old: Pod, new: Pod) -> bool:
     # Most updates change only the status of a running pod and leave these fields equal; summing
     # the requests costs ten times as much as comparing.
+    """kube-scheduler: extractPodScaleDown."""
     if _requests_follow_from(old) == _requests_follow_from(new):
         return False
     requested = pod_requests_with_status(new)
@@ -80,4 +87,5 @@ def _requests_follow_from(pod: Pod) -> tuple[Any, ...]:
 
 
 def _statuses(conditions: list[NodeCondition]) -> dict[str, str]:
+    """kube-scheduler: extractNodeConditionsChange."""
     return {condition.type: condition.status for condition in conditions}

@@ -57,7 +57,10 @@ class ActiveQueue:
             self._retries.remove(uid)
 
     def take_turn(self) -> QueuedPodInfo | None:
-        """Return the next pod to pop and count it; the caller must remove it."""
+        """Return the next pod to pop and count it; the caller must remove it.
+
+        kube-scheduler: unlockedPop.
+        """
         if not self._retries:
             self._went_ahead = 0
             return self._first.peek()

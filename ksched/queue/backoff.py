@@ -82,7 +82,8 @@ class BackoffQueue:
         return self.expiration(queued) >= floor(now)
 
     def first_completed(self, now: float) -> QueuedPodInfo | None:
-        """Return a pod whose backoff is over. kube-scheduler: popAllBackoffCompleted."""
+        """Return a pod whose backoff is over. kube-scheduler: popAllBackoffCompleted,
+        popAllBackoffCompletedWithQueue."""
         self._let_catch_up(now)
         for heap in (self._rejected, self._errors):
             queued = heap.peek()

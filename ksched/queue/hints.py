@@ -31,7 +31,7 @@ from ksched.queue.unschedulable import Group, Waker
 log = logging.getLogger(__name__)
 
 Registration = tuple[str, ClusterEventWithHint]
-"""A plugin's name and one of its registered events."""
+"""A plugin's name and one of its registered events (kube-scheduler: QueueingHintFunction)."""
 
 _REJECTING_METHODS = [
     method for point in EXTENSION_POINTS if point.rejects_pods for method in point.methods
@@ -110,7 +110,10 @@ def _is_registration(one: object) -> bool:
 def registrations_without_hints(
     name: str, custom_resources: Iterable[str] = ()
 ) -> list[Registration]:
-    """Registrations of a plugin that names no events, or of the extenders: nearly all events."""
+    """Registrations of a plugin that names no events, or of the extenders: nearly all events.
+
+    kube-scheduler: defaultEnqueueExtension, UnrollWildCardResource.
+    """
     return [
         (name, ClusterEventWithHint(ClusterEvent(resource, Action.ALL), is_implicit=True))
         for resource in (*_RESOURCES_WITHOUT_HINTS, *custom_resources)
@@ -179,7 +182,10 @@ class HintTable:
         return found
 
     def interests(self, queued: QueuedPodInfo) -> Callable[[ClusterEvent], bool]:
-        """Return a predicate: is an event registered by any plugin that rejected the pod."""
+        """Return a predicate: is an event registered by any plugin that rejected the pod.
+
+        kube-scheduler: buildEventMap.
+        """
         profile = queued.pod.spec.scheduler_name
         wakers = [(profile, plugin) for plugin in queued.rejector_plugins]
 

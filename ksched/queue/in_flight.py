@@ -116,11 +116,12 @@ class InFlight:
         self._index = _Index()
 
     def add(self, queued: QueuedPodInfo) -> None:
-        """kube-scheduler: movePodToInFlight."""
+        """kube-scheduler: movePodToInFlight, unlockedMovePodToInFlight."""
         end = self._dropped + len(self._events)
         self._attempts[queued.uid] = Attempt(queued, end)
 
     def remove(self, uid: str) -> None:
+        """kube-scheduler: unlockedDone."""
         del self._attempts[uid]
         if not self._events:
             return
@@ -191,7 +192,7 @@ class InFlight:
         return len(self._events)
 
     def events_by_label(self) -> Counter[str]:
-        """kube-scheduler: listInFlightEvents."""
+        """kube-scheduler: listInFlightEvents, ObserveInFlightEventsAsync."""
         return Counter(seen.event.label for seen in self._events)
 
     def _drop_first(self) -> None:

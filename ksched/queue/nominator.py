@@ -48,7 +48,7 @@ class Nominator:
         previous nomination. A pod that is assigned to a node is not nominated. After an attempt,
         the caller has to check that the pod still exists.
 
-        kube-scheduler: AddNominatedPod.
+        kube-scheduler: AddNominatedPod, addNominatedPodUnlocked.
         """
         self.delete(pod.uid)
         if node_name is None:
@@ -59,7 +59,8 @@ class Nominator:
             self._changed(node_name)
 
     def delete(self, uid: str) -> None:
-        """Remove a pod's nomination, if any. kube-scheduler: DeleteNominatedPodIfExists."""
+        """Remove a pod's nomination, if any. kube-scheduler: DeleteNominatedPodIfExists,
+        deleteUnlocked."""
         node_name = self._node_of.pop(uid, None)
         if node_name is None:
             return
@@ -129,6 +130,7 @@ class Nominator:
                 expected[node_name] = pods
 
     def nominated_pods_for_node(self, node_name: str) -> list[PodInfo]:
+        """kube-scheduler: nominatedPodToInfo."""
         return list(self._by_node.get(node_name, {}).values())
 
     def __len__(self) -> int:

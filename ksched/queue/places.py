@@ -97,7 +97,10 @@ class Observer(Protocol):
 
 
 class Statistics(Struct, frozen=True):
-    """The number of pods in each place."""
+    """The number of pods in each place.
+
+    kube-scheduler: PendingPodsRecorder, updateMetricsOnStateChange, MetricRecorder.
+    """
 
     active: int
     backoff: int

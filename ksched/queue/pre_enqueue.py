@@ -26,7 +26,7 @@ class PreEnqueuePlugins:
 
         A plugin that raises counts as a rejection: a pod that is not ready must not be tried.
 
-        kube-scheduler: runPreEnqueuePlugins.
+        kube-scheduler: runPreEnqueuePlugins, runPreEnqueuePlugin.
         """
         for plugin, pre_enqueue in self._plugins.get(pod.spec.scheduler_name, ()):
             try:

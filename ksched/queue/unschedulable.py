@@ -43,6 +43,7 @@ class UnschedulablePods:
         self._by_waker: dict[Waker, dict[_GroupKey, Group]] = {}
 
     def add(self, queued: QueuedPodInfo) -> None:
+        """kube-scheduler: addOrUpdate."""
         key = (
             queued.pod.spec.scheduler_name,
             queued.pod.template,

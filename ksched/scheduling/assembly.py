@@ -143,7 +143,10 @@ def _pre_enqueue(hook: Hook, status: PodStatusUpdater) -> Callable[[PodInfo], St
 
 
 def watch_listers(watches: Watches, listers: Listers, queue: SchedulingQueue) -> None:
-    """Watch every kind that a plugin required."""
+    """Watch every kind that a plugin required.
+
+    kube-scheduler: unionedGVKs.
+    """
     listers.complete()
     for kind, lister in listers.required().items():
         handler: ListerHandler[Any] = ListerHandler(

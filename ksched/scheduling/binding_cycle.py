@@ -93,7 +93,7 @@ class BindingCycle:
     async def run(self, placed: Placed) -> Rejected | None:
         """Bind a placed pod; on failure, undo everything and return the outcome.
 
-        kube-scheduler: bindingCycle.
+        kube-scheduler: bindingCycle, runBindingCycle.
         """
         status, diagnosis = await self._try_to_bind(placed)
         if not status.is_success:

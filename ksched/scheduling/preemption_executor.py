@@ -54,7 +54,10 @@ class VictimClient(Protocol):
 
 
 class Preemption:
-    """One preemptor's victims, and those of them still seen running."""
+    """One preemptor's victims, and those of them still seen running.
+
+    kube-scheduler: ExecutorPreemptor.
+    """
 
     def __init__(
         self,
@@ -176,7 +179,7 @@ class PreemptionExecutor:
     def is_preempting(self, uid: str) -> bool:
         """Whether some of a pod's victims are still seen running.
 
-        kube-scheduler: IsPodRunningPreemption.
+        kube-scheduler: IsPodRunningPreemption, isRunningPreemption.
         """
         preemption = self._preemptions.get(uid)
         if preemption is None:

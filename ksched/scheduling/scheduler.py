@@ -406,7 +406,7 @@ class Scheduler:
     # -- one pod --------------------------------------------------------------------------------
 
     async def _schedule_one(self, queued: QueuedPodInfo, bindings: asyncio.TaskGroup) -> None:
-        """kube-scheduler: ScheduleOne, frameworkForPod, skipPodSchedule, runBindingCycle."""
+        """kube-scheduler: ScheduleOne, scheduleOnePod, frameworkForPod, skipPodSchedule."""
         pod = queued.pod
         if pod.is_terminating:
             note = f"skip schedule deleting pod: {pod.key}"

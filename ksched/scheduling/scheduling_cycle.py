@@ -264,8 +264,8 @@ class SchedulingCycle:
         self, profile: Profile, state: CycleState, pod: PodInfo, fit: Feasibility
     ) -> str:
         infos = self._cache.snapshot.table.infos
-        has_scores = profile.framework.scores or self._extenders.have_scores
-        if len(fit.rows) == 1 or not has_scores:
+        has_scoring = profile.framework.scores or self._extenders.have_scores
+        if len(fit.rows) == 1 or not has_scoring:
             return infos[int(fit.rows[self._rng.randrange(len(fit.rows))])].name
         rows, totals = await profile.pipeline.prioritize_nodes(state, pod, fit)
         if self._extenders.have_scores:

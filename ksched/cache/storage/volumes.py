@@ -24,7 +24,8 @@ class NotAssumed(Exception):
 
 
 class AssumedLister(Generic[T]):
-    """A lister overlaid with assumed objects. kube-scheduler: passiveAssumeCache, AssumeCache."""
+    """A lister overlaid with assumed objects. kube-scheduler: passiveAssumeCache, AssumeCache,
+    PVAssumeCache, PVCAssumeCache."""
 
     def __init__(self, lister: Lister[T], plural: str) -> None:
         self.lister = lister
@@ -44,7 +45,10 @@ class AssumedLister(Generic[T]):
             follower(key)
 
     def get(self, name: str, namespace: str = "") -> T | None:
-        """Return the assumed object, or the one last received from the watch."""
+        """Return the assumed object, or the one last received from the watch.
+
+        kube-scheduler: replaceAssumed.
+        """
         known = self.lister.get(name, namespace)
         return None if known is None else self._assumed.get(known.metadata.key, known)
 
@@ -74,7 +78,10 @@ class AssumedLister(Generic[T]):
             self._changed(key)
 
     def _listed(self, key: str) -> None:
-        """Drop an assumed object when the watch delivers a version."""
+        """Drop an assumed object when the watch delivers a version.
+
+        kube-scheduler: mayExpire.
+        """
         assumed = self._assumed.get(key)
         if assumed is not None:
             meta = assumed.metadata
@@ -105,7 +112,10 @@ class Volumes:
         self.volumes.forget_assumed()
 
     def of_class(self, class_name: str) -> ClassVolumes:
-        """Return the volumes of a class."""
+        """Return the volumes of a class.
+
+        kube-scheduler: ByIndex.
+        """
         return self._classes.setdefault(class_name, ClassVolumes())
 
     def facts(self, name: str) -> VolumeFacts | None:

@@ -60,7 +60,7 @@ class NodeDeclaredFeatures:
         update = ClusterEvent(Resource.POD, Action.UPDATE)
         return (
             ClusterEventWithHint(node, self._is_schedulable_after_node_change, per_pod=False),
-            ClusterEventWithHint(update, self._after_pod_update),
+            ClusterEventWithHint(update, self._is_schedulable_after_pod_update),
         )
 
     def _is_schedulable_after_node_change(
@@ -70,7 +70,7 @@ class NodeDeclaredFeatures:
             return QueueingHint.SKIP
         return QueueingHint.QUEUE
 
-    def _after_pod_update(self, pod: PodInfo, old: Pod, new: Pod) -> QueueingHint:
+    def _is_schedulable_after_pod_update(self, pod: PodInfo, old: Pod, new: Pod) -> QueueingHint:
         if new.metadata.uid != pod.uid:
             return QueueingHint.SKIP
         if _required_by(old.spec) == _required_by(new.spec):

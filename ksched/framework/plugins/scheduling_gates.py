@@ -42,6 +42,7 @@ class SchedulingGates:
         return (ClusterEventWithHint(eliminated, self._after_pod_update),)
 
     def _after_pod_update(self, pod: PodInfo, old: Pod, new: Pod) -> QueueingHint:
+        """kube-scheduler: isSchedulableAfterUpdatePodSchedulingGatesEliminated."""
         return QueueingHint.QUEUE if new.metadata.uid == pod.uid else QueueingHint.SKIP
 
 

@@ -32,7 +32,10 @@ class PreBindingPods:
         return error(cause) if scope.cancel_called else status
 
     def cancel(self, uid: str, cause: str) -> bool:
-        """Cancel a pod's PreBind; False if there is none."""
+        """Cancel a pod's PreBind; False if there is none.
+
+        kube-scheduler: CancelPod.
+        """
         scope = self._scopes.get(uid)
         if scope is None:
             return False

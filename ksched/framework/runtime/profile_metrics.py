@@ -17,6 +17,8 @@ class ProfileMetrics:
 
     Cycles of a profile never overlap, so ``begin`` and ``end`` need no token; binding cycles do,
     and use ``record``.
+
+    kube-scheduler: MetricAsyncRecorder, observeMetricAsync, FlushMetrics.
     """
 
     def __init__(self, metrics: Metrics, profile: str) -> None:

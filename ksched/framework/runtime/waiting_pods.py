@@ -163,6 +163,7 @@ class WaitingPod:
             self.settle(SUCCESS)
 
     def _release(self) -> None:
+        """kube-scheduler: stopWithStatus."""
         for plugin, held in self._timers.items():
             held.timer.cancel()
             self._held_by[plugin] -= 1

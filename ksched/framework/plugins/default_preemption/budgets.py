@@ -34,6 +34,8 @@ class DisruptionBudgets:
 
         A pod violates if a budget that selects it allows no further disruption by its turn
         (default_preemption.go: filterPodsWithPDBViolation, v1.36).
+
+        kube-scheduler: filterVictimsWithPDBViolation.
         """
         if not self._lister:
             return [], list(pods)

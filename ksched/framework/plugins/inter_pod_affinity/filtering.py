@@ -157,7 +157,10 @@ class OwnTerms(NamedTuple):
     """A key of an affinity term that no node has: no node satisfies it."""
 
     def wants(self, other: PodTemplate) -> bool:
-        """Whether a pod satisfies all required affinity terms at once."""
+        """Whether a pod satisfies all required affinity terms at once.
+
+        kube-scheduler: podMatchesAllAffinityTerms.
+        """
         return all(term.matches(other.namespace, other.labels) for term in self.affinity)
 
 
@@ -275,7 +278,10 @@ class IncomingTemplate:
 
 
 class RequiredTerms:
-    """Verdicts that follow from some terms; shared by the templates to which the same matter."""
+    """Verdicts that follow from some terms; shared by the templates to which the same matter.
+
+    kube-scheduler: getIncomingAffinityAntiAffinityCounts.
+    """
 
     def __init__(self, own: OwnTerms, existing: frozenset[AffinityTerm], ledger: PodLedger) -> None:
         self.own = own

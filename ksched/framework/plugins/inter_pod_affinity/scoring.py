@@ -45,7 +45,7 @@ Factors = list[tuple[int, DomainCounts]]
 
 
 class CarriedTerms:
-    """What existing pods wish for, by term. kube-scheduler: processExistingPod."""
+    """What existing pods wish for, by term. kube-scheduler: processExistingPod, processTerm."""
 
     def __init__(self, ledger: PodLedger, hard_pod_affinity_weight: int) -> None:
         self.ledger = ledger

@@ -160,6 +160,7 @@ class NodeResourcesFit:
     def _is_schedulable_after_node_change(
         self, pod: PodInfo, old: Node | None, new: Node
     ) -> QueueingHint:
+        """kube-scheduler: haveAnyRequestedResourcesIncreased."""
         checked = self._checked(pod.template).asked
         offered = _offered_by(new)
         if offered.get(PODS, 0) < 1:

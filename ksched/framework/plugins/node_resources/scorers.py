@@ -29,7 +29,10 @@ and what there is. A resource that a node does not have does not count there.
 
 
 def scorer_of(strategy: ScoringStrategy) -> Scorer:
-    """Return the scorer of a configured strategy; raises ``ConfigError`` for an unknown one."""
+    """Return the scorer of a configured strategy; raises ``ConfigError`` for an unknown one.
+
+    kube-scheduler: getScorer.
+    """
     if strategy.type == "LeastAllocated":
         return least_allocated
     if strategy.type == "MostAllocated":
@@ -65,7 +68,8 @@ def most_allocated(totals: Ints, capacities: Ints, weights: Ints) -> Ints:
 def requested_to_capacity_ratio(shape: Sequence[UtilizationShapePoint]) -> Scorer:
     """Rate the share that is taken by a function that is linear between the points of a shape.
 
-    kube-scheduler: requestedToCapacityRatioScorer, BuildBrokenLinearFunction.
+    kube-scheduler: requestedToCapacityRatioScorer, BuildBrokenLinearFunction,
+    buildRequestedToCapacityRatioScorerFunction.
     """
     rating = np.array([_rate(shape, percent) for percent in range(MAX_UTILIZATION + 1)], np.int64)
 
@@ -104,6 +108,7 @@ def _divisors(amounts: Ints) -> Ints:
 
 
 def _shape_of(strategy: ScoringStrategy) -> Sequence[UtilizationShapePoint]:
+    """kube-scheduler: FunctionShapePoint."""
     ratio = strategy.requested_to_capacity_ratio
     if ratio is None or not ratio.shape:
         raise ConfigError(

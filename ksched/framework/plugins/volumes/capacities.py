@@ -22,7 +22,10 @@ class Capacity(NamedTuple):
 
 
 class Capacities:
-    """All capacities by storage class, compiled once."""
+    """All capacities by storage class, compiled once.
+
+    kube-scheduler: CapacityCheck.
+    """
 
     def __init__(self, listers: Listers) -> None:
         self._lister = listers.require(CSIStorageCapacity)

@@ -26,7 +26,10 @@ class ClaimUse(NamedTuple):
 
 
 def claims_of(pod: PodInfo, *, ephemeral: bool = True) -> Sequence[ClaimUse]:
-    """The claims behind a pod's volumes, in their order and as often as they are named."""
+    """The claims behind a pod's volumes, in their order and as often as they are named.
+
+    kube-scheduler: getPersistentVolumeClaimNameFromPod.
+    """
     uses = _named_claims(pod.template)
     if not ephemeral or not ephemeral_volumes(pod.template):
         return uses
@@ -107,6 +110,7 @@ def claim_events(action: Action, *, ephemeral: bool = True) -> list[ClusterEvent
 def _after_named_claim_change(
     pod: PodInfo, old: PersistentVolumeClaim | None, new: PersistentVolumeClaim
 ) -> QueueingHint:
+    """kube-scheduler: isPVCRequestedFromPod."""
     template, changed = pod.template, new.metadata
     is_used = changed.namespace == template.namespace and changed.name in template.claim_names
     return QueueingHint.QUEUE if is_used else QueueingHint.SKIP

@@ -143,7 +143,7 @@ class VolumeFinder:
         return np.where(is_migrated, reachable(translated, nodes), in_reach)
 
     def _is_migrated(self, plugin: InTreePlugin, node_name: str) -> bool:
-        """kube-scheduler: isPluginMigratedToCSIOnNode."""
+        """kube-scheduler: isPluginMigratedToCSIOnNode, isCSIMigrationOnForPlugin."""
         csi_node = self._csi_nodes.get(node_name)
         return csi_node is not None and plugin.name in csi_node.migrated_plugins
 

@@ -149,7 +149,7 @@ class VolumeRestrictions:
 def _in_use(claims: set[str], snapshot: Snapshot) -> int:
     """How many of the claims a pod uses, on whatever node.
 
-    kube-scheduler: conflictingPVCRefCountForPod.
+    kube-scheduler: conflictingPVCRefCountForPod, createUsedPVCSet.
     """
     found: set[str] = set()
     if claims:
