@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from lab.source_tree import imports
+
 ROOT = Path(__file__).resolve().parent.parent
 PAGE = (ROOT / "docs" / "architecture.md").read_text()
 MAX_FILES = 3
@@ -78,3 +80,14 @@ def test_every_file_on_the_page_exists() -> None:
     linked = {f"docs/{path}" for path in re.findall(r"\]\(([^)]+)\)", PAGE)}
     assert len(named) > len(CHANGES)
     assert {path for path in named | linked if not (ROOT / path).resolve().exists()} == set()
+
+
+def test_plugin_authors_are_told_what_plugins_in_the_tree_import() -> None:
+    told = (ROOT / "docs" / "writing_plugins.md").read_text()
+    plugins = "ksched.framework.plugins"
+    imported = {
+        ".".join(name.split(".")[: 3 if name.startswith("ksched.framework.") else 2])
+        for path in (ROOT / plugins.replace(".", "/")).rglob("*.py")
+        for _, name in imports(ast.parse(path.read_text()))
+    }
+    assert {name for name in imported - {plugins} if f"`{name}`" not in told} == set()

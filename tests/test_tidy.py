@@ -67,12 +67,6 @@ SHARED_BY_PLUGINS = {
 }
 PLUGIN_REGISTRY = "in_tree"
 CACHE = "ksched.cache."
-# What plugins still import from the cache instead of ksched.framework. Entries may only go.
-PLUGINS_READ_CACHE = {
-    *("change_log", "dry_run_table", "labels", "listers", "node_order"),
-    *("node_table", "pod_info", "recently_used", "resource_axis"),
-    *("storage.volume_index", "storage.volumes"),
-}
 # Modules that still import each other; may only shrink.
 IN_CYCLES = {
     *("ksched.cache.counters.domain_counts", "ksched.cache.counters.pod_counts"),
@@ -214,8 +208,7 @@ def check_plugins_leave_the_cache_alone(
     if not module_name(path).startswith(f"{PLUGINS}."):
         return
     for line, imported in imports(tree):
-        name = imported.removeprefix(CACHE)
-        if imported.startswith(CACHE) and name not in PLUGINS_READ_CACHE:
+        if f"{imported}.".startswith(CACHE):
             yield f"{path}:{line}: a plugin imports {imported}, but only ksched.framework may"
 
 
@@ -342,13 +335,6 @@ def test_exceptions_are_needed() -> None:
         for unit, allowed in THIRD_PARTY.items()
         for library in allowed - used.get(unit, set())
     ]
-    read = {
-        name.removeprefix(CACHE)
-        for module, tree in TREES.items()
-        if module.startswith(f"{PLUGINS}.")
-        for _, name in imports(tree)
-    }
-    unused += [f"PLUGINS_READ_CACHE: {module}" for module in PLUGINS_READ_CACHE - read]
     unused += [f"TESTED_ELSEWHERE: {module}" for module in TESTED_ELSEWHERE if _is_named(module)]
     assert not unused, "\n" + "\n".join(unused)
 

@@ -2,16 +2,25 @@
 
 ``interface`` lists the extension points in pipeline order; ``status``, ``verdicts``,
 ``cluster_events`` and ``cycle_state`` are the values passed through them, ``depends_on`` is the
-declaration of a columnar plugin. Does not belong here: how plugins are called
+declaration of a columnar plugin. Also for plugins, in the tree or not: ``counters`` (pods by
+domain), ``node_columns`` (the node table), ``freshness`` (what changed, and a bounded cache),
+``assumed_volumes`` (volumes and claims). Does not belong here: how plugins are called
 (``ksched.framework.runtime``) and the in-tree plugins (``ksched.framework.plugins``).
 """
 
 from ksched.api.objects import ObjectMeta
 from ksched.api.watched_kinds import Unstructured, WatchedKind
-from ksched.cache.listers import Lister
+from ksched.cache.listers import Lister, Listers
 from ksched.cache.node_info import NodeInfo
 from ksched.cache.node_table import ClassColumn, NodeRows
-from ksched.cache.pod_info import PodInfo, PodTemplate, template_fact
+from ksched.cache.pod_info import (
+    HostPort,
+    PodInfo,
+    PodTemplate,
+    host_ports_of,
+    ports_conflict,
+    template_fact,
+)
 from ksched.cache.snapshot import Snapshot
 from ksched.framework.cluster_events import (
     Action,
@@ -23,7 +32,7 @@ from ksched.framework.cluster_events import (
 from ksched.framework.cycle_state import CycleState
 from ksched.framework.depends_on import FilterDependsOn, Scope, ScoreDependsOn
 from ksched.framework.diagnosis import Diagnosis
-from ksched.framework.handle import Handle
+from ksched.framework.handle import Handle, PluginFactory
 from ksched.framework.interface import (
     MAX_NODE_SCORE,
     MIN_NODE_SCORE,
@@ -66,11 +75,14 @@ __all__ = [
     "Diagnosis",
     "FilterDependsOn",
     "Handle",
+    "HostPort",
     "Lister",
+    "Listers",
     "NodeInfo",
     "NodeRows",
     "ObjectMeta",
     "PermitResult",
+    "PluginFactory",
     "PodInfo",
     "PodTemplate",
     "PostFilterResult",
@@ -87,7 +99,9 @@ __all__ = [
     "WatchedKind",
     "default_normalize",
     "error",
+    "host_ports_of",
     "pending",
+    "ports_conflict",
     "template_fact",
     "unresolvable",
     "unschedulable",

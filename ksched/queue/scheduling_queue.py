@@ -386,7 +386,7 @@ class SchedulingQueue:
     # -- transitions ------------------------------------------------------------------------------
 
     def _move(self, queued: QueuedPodInfo, target: Place, cause: str, detail: str = "") -> None:
-        """Move a pod; nothing else changes a place. kube-scheduler: moveToActiveQ, moveToBackoffQ."""
+        """Move a pod; no other method does. kube-scheduler: moveToActiveQ, moveToBackoffQ."""
         uid = queued.uid
         source = self._place.get(uid, ABSENT)
         if (source, target) not in ALLOWED:

@@ -20,7 +20,7 @@ from ksched.framework.counters.domain_filter import (
     DomainRule,
     Holds,
 )
-from ksched.framework.counters.domain_scores import normalize_scores, rate_domains, whole
+from ksched.framework.counters.domain_scores import ScoreT, normalize_scores, rate_domains, whole
 
 __all__ = [
     "ABSENT",
@@ -37,6 +37,7 @@ __all__ = [
     "PerTemplate",
     "PodCounts",
     "PodLedger",
+    "ScoreT",
     "TopologyDomains",
     "normalize_scores",
     "rate_domains",

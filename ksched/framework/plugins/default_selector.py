@@ -18,8 +18,7 @@ from ksched.api.objects import (
     Service,
     StatefulSet,
 )
-from ksched.cache.listers import Listers
-from ksched.framework import PodTemplate
+from ksched.framework import Listers, PodTemplate
 
 
 class _Deduced(NamedTuple):

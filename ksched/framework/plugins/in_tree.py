@@ -6,8 +6,7 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Any, Final
 
-from ksched.cache.listers import Listers
-from ksched.framework.handle import Handle, PluginFactory
+from ksched.framework import Handle, Listers, PluginFactory
 from ksched.framework.plugins import names
 from ksched.framework.plugins.default_binder import DefaultBinder
 from ksched.framework.plugins.default_preemption.plugin import DefaultPreemption

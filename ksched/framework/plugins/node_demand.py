@@ -22,9 +22,9 @@ from ksched.api.node_selectors import (
     compile_term,
 )
 from ksched.api.objects import Node, NodeAffinity, NodeSelectorTerm
-from ksched.cache.change_log import Cursor
-from ksched.cache.node_table import NodeTable
 from ksched.framework import NodeRows, PodTemplate, template_fact
+from ksched.framework.freshness import Cursor
+from ksched.framework.node_columns import NodeTable
 from ksched.framework.plugins.node_matching import (
     Bools,
     Ints,

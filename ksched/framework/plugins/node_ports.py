@@ -8,7 +8,6 @@ from typing import ClassVar
 import numpy as np
 
 from ksched.api.objects import Pod
-from ksched.cache.pod_info import HostPort, host_ports_of, ports_conflict
 from ksched.framework import (
     PASS_TEMPLATE,
     SKIP_TEMPLATE,
@@ -17,6 +16,7 @@ from ksched.framework import (
     ClusterEventWithHint,
     CycleState,
     FilterDependsOn,
+    HostPort,
     NodeRows,
     PodInfo,
     QueueingHint,
@@ -25,6 +25,8 @@ from ksched.framework import (
     Snapshot,
     Status,
     Verdicts,
+    host_ports_of,
+    ports_conflict,
     unschedulable,
 )
 from ksched.framework.memoizing import memoize_last

@@ -7,13 +7,12 @@ from typing import ClassVar, NamedTuple
 import numpy as np
 
 from ksched.api.label_selectors import Selector
-from ksched.cache.listers import Listers
-from ksched.cache.node_order import REGION_KEYS, ZONE_KEYS, zone_of
 from ksched.framework import (
     MAX_NODE_SCORE,
     SKIP,
     SUCCESS,
     CycleState,
+    Listers,
     NodeRows,
     PodInfo,
     PodTemplate,
@@ -22,6 +21,7 @@ from ksched.framework import (
     Status,
 )
 from ksched.framework.counters import Ids, Ints, PerTemplate, PodCounts, PodLedger
+from ksched.framework.node_columns import REGION_KEYS, ZONE_KEYS, zone_of
 from ksched.framework.plugins import names
 from ksched.framework.plugins.default_selector import DefaultSelectors
 

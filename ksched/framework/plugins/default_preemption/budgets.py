@@ -7,8 +7,7 @@ from weakref import WeakKeyDictionary
 
 from ksched.api.label_selectors import InvalidSelector, Selector, compile_selector
 from ksched.api.objects import PodDisruptionBudget
-from ksched.cache.listers import Lister
-from ksched.framework import PodInfo, PodTemplate
+from ksched.framework import Lister, PodInfo, PodTemplate
 
 
 class DisruptionBudgets:

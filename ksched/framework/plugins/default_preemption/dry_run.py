@@ -16,7 +16,6 @@ import numpy as np
 from msgspec import Struct
 from numpy.typing import NDArray
 
-from ksched.cache.dry_run_table import POD_COUNT, DryRunTable
 from ksched.framework import (
     Code,
     CycleState,
@@ -26,6 +25,7 @@ from ksched.framework import (
     error,
     unresolvable,
 )
+from ksched.framework.node_columns import POD_COUNT, DryRunTable
 from ksched.framework.plugins.default_preemption.budgets import DisruptionBudgets
 from ksched.framework.plugins.default_preemption.candidates import Candidate, by_importance
 from ksched.framework.plugins.default_preemption.evictable import Evictable, ReprieveOrder

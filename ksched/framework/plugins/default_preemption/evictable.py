@@ -8,10 +8,9 @@ from typing import NamedTuple
 import numpy as np
 
 from ksched.api.quantity import clamp_to_int64
-from ksched.cache.dry_run_table import REQUESTED, amounts_of
-from ksched.cache.node_table import Ints, NodeTable
-from ksched.cache.recently_used import RecentlyUsed
 from ksched.framework import NodeInfo, PodInfo
+from ksched.framework.freshness import RecentlyUsed
+from ksched.framework.node_columns import REQUESTED, Ints, NodeTable, amounts_of
 from ksched.framework.plugins.default_preemption.budgets import DisruptionBudgets
 from ksched.framework.plugins.default_preemption.candidates import by_importance
 from ksched.framework.time_slices import TimeSlice

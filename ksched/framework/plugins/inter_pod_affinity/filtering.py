@@ -7,10 +7,8 @@ from functools import partial
 from typing import NamedTuple, TypeVar
 
 from ksched.api.objects import Labels, Namespace
-from ksched.cache.labels import NodeLabels
-from ksched.cache.listers import Lister
-from ksched.cache.recently_used import RecentlyUsed
 from ksched.framework import (
+    Lister,
     NodeInfo,
     NodeRows,
     PodTemplate,
@@ -30,6 +28,8 @@ from ksched.framework.counters import (
     PodCounts,
     PodLedger,
 )
+from ksched.framework.freshness import RecentlyUsed
+from ksched.framework.node_columns import NodeLabels
 from ksched.framework.plugins.inter_pod_affinity.meant import counting, pods_meant_by_any
 from ksched.framework.plugins.inter_pod_affinity.terms import (
     AffinityTerm,

@@ -8,7 +8,6 @@ from weakref import WeakValueDictionary
 
 from ksched.api.label_selectors import aggregate
 from ksched.api.objects import Labels, Namespace, Node, Pod
-from ksched.cache.listers import Listers
 from ksched.configuration.plugin_args import InterPodAffinityArgs
 from ksched.framework import (
     SKIP,
@@ -20,6 +19,7 @@ from ksched.framework import (
     ClusterEventWithHint,
     CycleState,
     FilterDependsOn,
+    Listers,
     NodeInfo,
     NodeRows,
     PodInfo,

@@ -9,19 +9,18 @@ from weakref import WeakKeyDictionary
 import numpy as np
 
 from ksched.api.objects import Namespace
-from ksched.cache.listers import Lister
-from ksched.framework import MAX_NODE_SCORE, ClassScores, NodeRows, PodTemplate
+from ksched.framework import MAX_NODE_SCORE, ClassScores, Lister, NodeRows, PodTemplate
 from ksched.framework.counters import (
     ABSENT,
     DomainCounts,
     Ints,
     PodLedger,
+    ScoreT,
     TopologyDomains,
     normalize_scores,
     rate_domains,
     whole,
 )
-from ksched.framework.counters.domain_scores import ScoreT
 from ksched.framework.plugins.inter_pod_affinity.filtering import pods_meant_by
 from ksched.framework.plugins.inter_pod_affinity.meant import counting, pods_meant_by_any
 from ksched.framework.plugins.inter_pod_affinity.terms import (

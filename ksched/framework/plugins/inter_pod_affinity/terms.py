@@ -23,10 +23,9 @@ from ksched.api.objects import (
     PodAffinity,
     PodAffinityTerm,
 )
-from ksched.cache.change_log import NEVER, ChangeLog
-from ksched.cache.listers import Lister
-from ksched.framework import PodTemplate
+from ksched.framework import Lister, PodTemplate
 from ksched.framework.counters import PodLedger
+from ksched.framework.freshness import NEVER, ChangeLog
 from ksched.framework.time_slices import Steps, at_once
 from ksched.tuning import TERMS_LOGGED, TERMS_PER_STEP
 

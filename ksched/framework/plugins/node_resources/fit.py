@@ -23,7 +23,6 @@ from ksched.api.pod_resources import (
     pod_requests_with_status,
     scalar_resource_names,
 )
-from ksched.cache.resource_axis import ResourceAxis
 from ksched.configuration.plugin_args import NodeResourcesFitArgs
 from ksched.framework import (
     PASS_TEMPLATE,
@@ -47,6 +46,7 @@ from ksched.framework import (
     unschedulable,
 )
 from ksched.framework.memoizing import memoize_last
+from ksched.framework.node_columns import ResourceAxis
 from ksched.framework.plugins import names
 from ksched.framework.plugins.node_resources.asked import Asked, Ints, stacked
 from ksched.framework.plugins.node_resources.scorers import scorer_of

@@ -8,8 +8,6 @@ from weakref import WeakValueDictionary
 
 from ksched.api.label_selectors import InvalidSelector
 from ksched.api.objects import Node, Pod
-from ksched.cache.listers import Listers
-from ksched.cache.node_table import NodeTable
 from ksched.configuration.plugin_args import PodTopologySpreadArgs
 from ksched.framework import (
     SKIP,
@@ -22,6 +20,7 @@ from ksched.framework import (
     ClusterEventWithHint,
     CycleState,
     FilterDependsOn,
+    Listers,
     NodeInfo,
     NodeRows,
     PodInfo,
@@ -36,6 +35,7 @@ from ksched.framework import (
     error,
 )
 from ksched.framework.counters import Ids, Ints, PerTemplate, PodLedger
+from ksched.framework.node_columns import NodeTable
 from ksched.framework.plugins import names
 from ksched.framework.plugins.default_selector import DefaultSelectors
 from ksched.framework.plugins.pod_topology_spread.constraints import (

@@ -12,10 +12,10 @@ from ksched.framework.counters import (
     ABSENT,
     Bools,
     Ints,
+    ScoreT,
     normalize_scores,
     rate_domains,
 )
-from ksched.framework.counters.domain_scores import ScoreT
 from ksched.framework.plugins.pod_topology_spread.constraints import HOSTNAME, TrackedConstraint
 
 Floats = NDArray[np.float64]

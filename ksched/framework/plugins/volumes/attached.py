@@ -14,9 +14,8 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from ksched.cache.listers import Lister
-from ksched.cache.node_table import NodeTable
-from ksched.framework import NodeInfo, PodInfo
+from ksched.framework import Lister, NodeInfo, PodInfo
+from ksched.framework.node_columns import NodeTable
 
 Ints = NDArray[np.int64]
 Volumes = dict[str, str]

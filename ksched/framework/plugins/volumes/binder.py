@@ -23,11 +23,10 @@ from ksched.api.storage import (
     PersistentVolume,
     PersistentVolumeClaim,
 )
-from ksched.cache.node_table import NodeTable
-from ksched.cache.resource_axis import ResourceAxis
-from ksched.cache.storage.volumes import NotAssumed
 from ksched.errors import ApiError, Conflict
 from ksched.framework import SUCCESS, Handle, NodeInfo, PodInfo, Status, error
+from ksched.framework.assumed_volumes import NotAssumed
+from ksched.framework.node_columns import NodeTable, ResourceAxis
 from ksched.framework.plugins.volumes.finding import Placement, VolumeFinder
 from ksched.framework.plugins.volumes.matching import CannotMatch
 

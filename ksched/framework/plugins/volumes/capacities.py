@@ -10,8 +10,7 @@ from numpy.typing import NDArray
 from ksched.api.label_selectors import NOTHING, Selector, compile_selector
 from ksched.api.quantity import value
 from ksched.api.storage import CSIStorageCapacity
-from ksched.cache.listers import Listers
-from ksched.framework import NodeRows
+from ksched.framework import Listers, NodeRows
 
 
 class Capacity(NamedTuple):

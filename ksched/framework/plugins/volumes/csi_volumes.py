@@ -13,8 +13,7 @@ from ksched.api.storage import (
     StorageClass,
     VolumeAttachment,
 )
-from ksched.cache.listers import Lister, Listers
-from ksched.framework import NodeInfo, PodInfo
+from ksched.framework import Lister, Listers, NodeInfo, PodInfo
 from ksched.framework.plugins.volumes.attached import CannotCount, Lookup, Volumes
 from ksched.framework.plugins.volumes.claims import (
     ClaimUse,

@@ -24,10 +24,8 @@ from ksched.api.storage import (
     StorageClass,
     TopologySelectorTerm,
 )
-from ksched.cache.listers import Listers
-from ksched.cache.storage.volume_index import compile_affinity
-from ksched.cache.storage.volumes import Volumes
-from ksched.framework import NodeInfo, NodeRows
+from ksched.framework import Listers, NodeInfo, NodeRows
+from ksched.framework.assumed_volumes import Volumes, compile_affinity
 from ksched.framework.plugins.volumes.capacities import Capacities
 from ksched.framework.plugins.volumes.csi_migration import (
     InTreePlugin,

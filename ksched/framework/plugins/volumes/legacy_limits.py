@@ -9,11 +9,11 @@ from typing import Any, ClassVar
 
 from ksched.api.objects import Pod, Volume
 from ksched.api.storage import CSINode, PersistentVolumeClaim, PersistentVolumeSpec
-from ksched.cache.listers import Listers
 from ksched.framework import (
     Action,
     ClusterEvent,
     ClusterEventWithHint,
+    Listers,
     NodeInfo,
     PodInfo,
     PodTemplate,

@@ -18,14 +18,14 @@ from ksched.api.node_selectors import NodeTerms
 from ksched.api.objects import Labels
 from ksched.api.quantity import to_nanos
 from ksched.api.storage import PersistentVolumeClaim
-from ksched.cache.storage.volume_index import (
+from ksched.framework import NodeRows
+from ksched.framework.assumed_volumes import (
     ClassVolumes,
     Ranked,
     VolumeFacts,
     VolumeGroup,
     count_at_least,
 )
-from ksched.framework import NodeRows
 from ksched.framework.plugins.node_matching import matches_terms
 
 Bools = NDArray[np.bool_]

@@ -11,8 +11,6 @@ from numpy.typing import NDArray
 
 from ksched.api.objects import Pod, Volume
 from ksched.api.storage import CSINode, VolumeAttachment
-from ksched.cache.listers import Listers
-from ksched.cache.node_table import NodeTable
 from ksched.framework import (
     SKIP_TEMPLATE,
     SUCCESS,
@@ -21,6 +19,7 @@ from ksched.framework import (
     ClusterEventWithHint,
     CycleState,
     FilterDependsOn,
+    Listers,
     NodeInfo,
     NodeRows,
     PodInfo,
@@ -36,6 +35,7 @@ from ksched.framework import (
     unresolvable,
     unschedulable,
 )
+from ksched.framework.node_columns import NodeTable
 from ksched.framework.plugins import names
 from ksched.framework.plugins.volumes.attached import (
     AttachedVolumes,

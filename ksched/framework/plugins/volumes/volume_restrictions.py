@@ -9,7 +9,6 @@ import numpy as np
 
 from ksched.api.objects import Pod, Volume
 from ksched.api.storage import READ_WRITE_ONCE_POD, PersistentVolumeClaim
-from ksched.cache.listers import Listers
 from ksched.framework import (
     SKIP,
     SKIP_TEMPLATE,
@@ -19,6 +18,7 @@ from ksched.framework import (
     ClusterEventWithHint,
     CycleState,
     FilterDependsOn,
+    Listers,
     NodeInfo,
     NodeRows,
     PodInfo,

@@ -14,7 +14,6 @@ from ksched.api.storage import (
     PersistentVolumeClaim,
     StorageClass,
 )
-from ksched.cache.listers import Listers
 from ksched.framework import (
     SKIP,
     SKIP_TEMPLATE,
@@ -24,6 +23,7 @@ from ksched.framework import (
     ClusterEventWithHint,
     CycleState,
     FilterDependsOn,
+    Listers,
     NodeRows,
     PodInfo,
     QueueingHint,
