@@ -1,0 +1,171 @@
+"""Regular expressions in linear time, with RE2's syntax and choice of match.
+
+A backtracking matcher that visits each pair of instruction and position at most once: the same
+first match as Perl's, but never more steps than program times text (RE2 calls it bit-state).
+Python's ``re`` backtracks without that bound, so one pattern could stop the whole process.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import lru_cache
+from typing import Final
+
+from ksched.cel.errors import CostExceeded, EvaluationError
+from ksched.cel.regex_program import Instruction, RegexError
+from ksched.cel.regex_syntax import program
+from ksched.cel.values import Value, no_such_overload
+
+MOST_STEPS: Final = 500_000
+"""Steps after which a match is given up: no pattern on an attribute's 64 characters needs them."""
+_REMEMBERED = 256
+_WORD = frozenset("0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZ_abcdefghijklmnopqrstuvwxyz")
+
+
+class Regex:
+    """A compiled pattern."""
+
+    def __init__(self, pattern: str) -> None:
+        self._program = program(pattern)
+        self._known: dict[str, bool] = {}
+        self.steps = 0
+        """Steps of the last search."""
+
+    def matches(self, text: str) -> bool:
+        """Whether a match is anywhere in the text. The last answers are remembered."""
+        known = self._known.get(text)
+        if known is None:
+            known = self.search(text, 0) is not None
+            if len(self._known) >= _REMEMBERED:
+                self._known.clear()
+            self._known[text] = known
+        return known
+
+    def search(self, text: str, start: int) -> tuple[int, int] | None:
+        """Where the leftmost match begins and ends, from a position on."""
+        visited: set[int] = set()
+        width = len(self._program)
+        for begin in range(start, len(text) + 1):
+            end = self._run(text, begin, visited, width)
+            self.steps = len(visited)
+            if end is not None:
+                return begin, end
+        return None
+
+    def _run(self, text: str, begin: int, visited: set[int], width: int) -> int | None:
+        """Where the preferred match from ``begin`` ends."""
+        code = self._program
+        pending = [begin * width]
+        while pending:
+            state = pending.pop()
+            while state not in visited:
+                visited.add(state)
+                if len(visited) > MOST_STEPS:
+                    raise CostExceeded
+                position, counter = divmod(state, width)
+                instruction = code[counter]
+                op = instruction.op
+                if op == "char":
+                    if position == len(text) or text[position] not in instruction.chars:  # type: ignore[operator]
+                        break
+                    state += width + 1
+                elif op == "split":
+                    pending.append(position * width + instruction.second)
+                    state = position * width + instruction.first
+                elif op == "jump":
+                    state = position * width + instruction.first
+                elif op == "match":
+                    return position
+                elif _holds(instruction, text, position):
+                    state += 1
+                else:
+                    break
+        return None
+
+    def find(self, text: str) -> str:
+        """The first match, empty if there is none."""
+        found = self.search(text, 0)
+        return text[found[0] : found[1]] if found is not None else ""
+
+    def find_all(self, text: str, most: int) -> list[str]:
+        """All matches that do not overlap; ``most`` below zero for any number."""
+        matches: list[str] = []
+        position, last_end = 0, -1
+        while position <= len(text) and (most < 0 or len(matches) < most):
+            found = self.search(text, position)
+            if found is None:
+                break
+            begin, end = found
+            if end > begin or begin != last_end:
+                matches.append(text[begin:end])
+            last_end = end
+            position = end if end > begin else end + 1
+        return matches
+
+
+def _holds(instruction: Instruction, text: str, position: int) -> bool:
+    name = instruction.assertion
+    if name == "text start":
+        return position == 0
+    if name == "text end":
+        return position == len(text)
+    if name == "line start":
+        return position == 0 or text[position - 1] == "\n"
+    if name == "line end":
+        return position == len(text) or text[position] == "\n"
+    before = position > 0 and text[position - 1] in _WORD
+    after = position < len(text) and text[position] in _WORD
+    return (before != after) == (name == "word")
+
+
+@lru_cache(maxsize=256)
+def compile_regex(pattern: str) -> Regex:
+    """A compiled pattern; raises ``RegexError``."""
+    return Regex(pattern)
+
+
+def matches(text: Value, pattern: Value) -> bool:
+    """``text.matches(pattern)``"""
+    if type(text) is not str:
+        raise EvaluationError("no such overload: matches")
+    if type(pattern) is not str:
+        raise no_such_overload()
+    try:
+        return compile_regex(pattern).matches(text)
+    except RegexError as error:
+        raise EvaluationError(str(error)) from None
+
+
+def _known_matches(regex: Regex) -> Callable[..., Value]:
+    def run(text: Value, pattern: Value) -> bool:
+        if type(text) is not str:
+            raise no_such_overload()
+        return regex.matches(text)
+
+    return run
+
+
+def _known_find(regex: Regex) -> Callable[..., Value]:
+    def run(text: Value, pattern: Value) -> str:
+        if type(text) is not str:
+            raise no_such_overload()
+        return regex.find(text)
+
+    return run
+
+
+def _known_find_all(regex: Regex) -> Callable[..., Value]:
+    def run(text: Value, pattern: Value, most: Value = -1) -> list[str]:
+        if type(text) is not str or type(most) is not int:
+            raise no_such_overload()
+        return regex.find_all(text, most)
+
+    return run
+
+
+KNOWN_PATTERN: Mapping[str, Callable[[Regex], Callable[..., Value]]] = {
+    "matches": _known_matches,
+    "find": _known_find,
+    "findAll": _known_find_all,
+}
+"""Functions for patterns that are constant: compiled once, before anything is evaluated."""

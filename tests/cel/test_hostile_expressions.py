@@ -1,0 +1,125 @@
+"""Expressions that would take all time, memory or stack are refused or stopped.
+
+Covers ksched.cel.recursion and ksched.cel.cost_bounds.
+"""
+
+from __future__ import annotations
+
+import sys
+from itertools import pairwise
+
+import pytest
+
+from ksched.cel import CompileError, EvaluationError
+from ksched.cel.cost_bounds import cost_bound
+from ksched.devices.device_selectors import COST_LIMIT, compile_device_selector, device_environment
+from lab.cel_expressions import DEVICES
+from lab.cel_twin import view
+
+DEVICE = view(DEVICES[0])
+STOPPED = "operation cancelled: actual cost limit exceeded"
+
+
+def nested(opening: str, inner: str, closing: str, depth: int) -> str:
+    return opening * depth + inner + closing * depth
+
+
+def folds(macro: str, inner: str, depth: int) -> str:
+    return nested(f"[1,2,3,4,5,6,7,8].{macro}(x, ", inner, ")", depth)
+
+
+def bindings(first: str, step: str, inner: str, count: int) -> str:
+    """``step`` makes each value from the one before, ``@``."""
+    names = ["first", *(f"v{index}" for index in range(count))]
+    opening = "".join(
+        f"cel.bind({after}, {step.replace('@', before)}, " for before, after in pairwise(names)
+    )
+    return f"cel.bind(first, {first}, {opening}{inner.replace('@', names[-1])}{')' * (count + 1)}"
+
+
+@pytest.mark.parametrize(
+    "expression",
+    [
+        pytest.param(nested("(", "true", ")", 249), id="parentheses"),
+        pytest.param(nested("!(", "true", ")", 248), id="negations"),
+        pytest.param(nested("true && (false || (", "true", "))", 120), id="logic"),
+        pytest.param(nested("[1].all(x, ", "true", ")", 200), id="folds"),
+        pytest.param("+".join(["1"] * 249) + " == 249", id="sum"),
+        pytest.param(" || ".join(["false"] * 1000) + " || true", id="alternatives"),
+        pytest.param(nested("[", "", "]", 200) + " == " + nested("[", "", "]", 200), id="lists"),
+        pytest.param("[" + "1," * 3000 + "].all(x, x == 1)", id="long list"),
+    ],
+)
+def test_what_is_deep_or_long_still_works(expression: str) -> None:
+    limit = sys.getrecursionlimit()
+    assert compile_device_selector(expression).matches(DEVICE) in (True, False)
+    assert sys.getrecursionlimit() == limit
+
+
+@pytest.mark.parametrize(
+    "expression",
+    [
+        nested("(", "true", ")", 5000),
+        nested("[", "", "]", 5000) + " == []",
+        "+".join(["1"] * 5000) + " == 1",
+        "device" + ".a" * 4000,
+        "false ? true : " * 600 + "true",
+    ],
+)
+def test_what_is_too_deep_is_refused(expression: str) -> None:
+    with pytest.raises(CompileError, match="expression recursion limit exceeded: 250"):
+        compile_device_selector(expression)
+
+
+@pytest.mark.parametrize(
+    "expression",
+    [
+        pytest.param(folds("all", "true", 40), id="all in all"),
+        pytest.param(folds("exists", "false", 40), id="exists in exists"),
+        pytest.param(folds("map", "1", 30) + " == []", id="map in map"),
+        pytest.param("optional.of(1)" + ".optMap(x, x)" * 60 + ".hasValue()", id="optMap chain"),
+        pytest.param(bindings("[1]", "@ + @", "@.size() > 0", 60), id="doubled list"),
+        pytest.param(bindings("'aaaa'", "@ + @", "@.size() > 0", 60), id="doubled string"),
+        pytest.param("'aaaaaaaaaa'" + ".replace('a', 'aaaaaaaaaa')" * 50 + " == ''", id="replace"),
+        pytest.param("lists.range(999999999999).size() > 1", id="range"),
+        pytest.param("lists.range(100000).map(x, lists.range(100000)).size() > 1", id="ranges"),
+        pytest.param("lists.range(100000).sort().size() > 1", id="sort"),
+        pytest.param("lists.range(100000).distinct().size() > 1", id="distinct"),
+        pytest.param("lists.range(100000).all(x, x in lists.range(1000))", id="search"),
+        pytest.param(
+            "lists.range(10000).exists(x, lists.range(10000).exists(y, x / 0 == y))", id="errors"
+        ),
+    ],
+)
+def test_what_is_too_dear_is_stopped(expression: str) -> None:
+    selector = compile_device_selector(expression)
+    with pytest.raises(EvaluationError) as raised:
+        selector.matches(DEVICE)
+    assert str(raised.value) == STOPPED
+
+
+def test_types_do_not_grow_without_bound() -> None:
+    with pytest.raises(CompileError, match="a type has more than"):
+        compile_device_selector(bindings("1", "{@: @}", "true", 100))
+
+
+def test_nothing_absorbs_the_limit() -> None:
+    selector = compile_device_selector(f"true in [{folds('all', 'true', 40)} || true]")
+    with pytest.raises(EvaluationError, match=STOPPED):
+        selector.matches(DEVICE)
+
+
+@pytest.mark.parametrize(
+    ("expression", "bounded"),
+    [
+        ('device.driver == "x"', True),
+        ('device.attributes["a"].b.lowerAscii().matches("^.*a100.*$")', True),
+        ('device.attributes["a"].b in ["x", "y"]', True),
+        ("device.attributes.all(d, true)", False),
+        ('(device.driver + "x").size() > 1', False),
+        ("device.driver.matches(device.driver)", False),
+    ],
+)
+def test_costs_are_counted_only_where_no_bound_is_known(expression: str, bounded: bool) -> None:
+    bound = cost_bound(device_environment(True).check(expression).root)
+    assert (bound is not None and bound <= COST_LIMIT) == bounded
