@@ -72,27 +72,31 @@ _WRONG_TYPES = {
     "model_type": "must be an object",
 }
 
+_RANGE = {"greater_than_equal": "ge", "less_than_equal": "le"}
+_WIDTHS = {-(2**31): 32, 2**31 - 1: 32, -(2**63): 64, 2**63 - 1: 64}
+"""Bounds that are those of a number type of the API, by its width."""
 
-def describe(error: ValidationError) -> list[tuple[Location, str]]:
-    """Where and what: every problem that decoding found, in the order of the fields."""
+
+def describe(error: ValidationError, under: Location = ()) -> list[tuple[Location, str]]:
+    """Where and what: every problem that decoding found, in the order of the fields.
+
+    ``under`` is where in the file the decoded object stands.
+    """
     problems: list[tuple[Location, str]] = []
     for item in error.errors(include_url=False):
-        kind, location = item["type"], item["loc"]
+        kind, location = item["type"], (*under, *item["loc"])
         path = path_of(location)
         if kind == "default_factory_not_called":
             continue  # a consequence of another problem
         if kind == "extra_forbidden":
             problems.append((location, f'unknown field "{path}"'))
+        elif kind == "missing":
+            problems.append((location, required(path)))
         elif kind == "value_error":
             problems.append((location, f"{path}: {item['ctx']['error']}"))
-        elif kind in ("greater_than_equal", "less_than_equal"):
-            bits = 32 if abs(_bound(item["ctx"])) <= 2**31 else 64
+        elif kind in _RANGE and (bits := _WIDTHS.get(item["ctx"][_RANGE[kind]])):
             problems.append((location, invalid(path, item["input"], f"must fit in int{bits}")))
         else:
             detail = _WRONG_TYPES.get(kind, item["msg"])
             problems.append((location, invalid(path, item["input"], detail)))
     return problems
-
-
-def _bound(context: dict[str, Any]) -> int:
-    return int(context["ge"] if "ge" in context else context["le"])

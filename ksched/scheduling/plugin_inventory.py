@@ -11,7 +11,6 @@ from msgspec import Struct
 from ksched import __version__
 from ksched.client.http_transport import ClientConfig, HttpTransport
 from ksched.clock import LoopClock
-from ksched.configuration.expansion import plugin_args
 from ksched.configuration.extension_points import EXTENSION_POINTS
 from ksched.configuration.model import Profile, SchedulerConfiguration
 from ksched.configuration.plugins import Plugin, PluginSet
@@ -73,9 +72,9 @@ class _Lister:
         enabling = [profile for profile in self._profiles if name and _enables(profile, name)]
         points, problems = [], [offer.problem] if offer.problem else []
         if name:
-            args = plugin_args((enabling or self._profiles)[0], name)
+            profile = (enabling or self._profiles)[0]
             try:
-                points = _points(build_plugin(name, factory, args, self._handle))
+                points = _points(build_plugin(name, factory, profile, self._handle))
             except ConfigError as error:
                 problems += error.problems
             else:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from typing import Any
 
+from ksched.configuration.declared_args import declared_args
 from ksched.configuration.expansion import expand_profile, plugin_args
 from ksched.configuration.extension_points import (
     EXTENSION_POINTS,
@@ -20,10 +21,11 @@ from ksched.framework.depends_on import FilterDependsOn, ScoreDependsOn
 from ksched.framework.handle import Handle, PluginFactory
 from ksched.framework.runtime.filter_columns import FilterEntry
 from ksched.framework.runtime.guard import Hook
+from ksched.framework.runtime.installed_plugins import InstalledPlugin
 from ksched.framework.runtime.plugin_contract import find_problems, implementation
 from ksched.framework.runtime.registry import Registry
 from ksched.framework.runtime.score_columns import ScoreEntry
-from ksched.framework.untrusted_values import safe_error_text
+from ksched.framework.untrusted_values import safe_error_text, safe_repr
 
 log = logging.getLogger(__name__)
 
@@ -130,7 +132,7 @@ def _instantiate(profile: Profile, registry: Registry, handle: Handle) -> dict[s
         if factory is None:
             continue
         try:
-            plugins[name] = build_plugin(name, factory, plugin_args(profile, name), handle)
+            plugins[name] = build_plugin(name, factory, profile, handle)
         except ConfigError as problem:
             problems += problem.problems
     if problems:
@@ -138,13 +140,26 @@ def _instantiate(profile: Profile, registry: Registry, handle: Handle) -> dict[s
     return plugins
 
 
-def build_plugin(name: str, factory: PluginFactory, args: Any, handle: Handle) -> Any:
-    """Build a plugin and check its contract; ``ConfigError`` lists the problems."""
+def build_plugin(name: str, factory: PluginFactory, profile: Profile, handle: Handle) -> Any:
+    """A plugin that can be called, or ``ConfigError`` with what is wrong with it.
+
+    Its arguments are those of the profile, decoded if the factory declares ``args_model``.
+    """
     try:
+        if isinstance(factory, InstalledPlugin):
+            factory = factory.load()
+        args: Any = plugin_args(profile, name)
+        model = getattr(factory, "args_model", None)
+        if model is not None:
+            args = declared_args(model, profile, name)
         plugin = factory(args, handle)
         problems = [f'plugin "{name}": {problem}' for problem in find_problems(name, plugin)]
+        if model is None and hasattr(plugin, "args_model"):
+            text = f"args_model has no effect on what {safe_repr(factory)} returns, set it there"
+            problems.append(f'plugin "{name}": {text}')
     except (ValueError, TypeError, KeyError, ConfigError) as problem:
-        problems = [f'initializing plugin "{name}": {problem}']
+        found = problem.problems if isinstance(problem, ConfigError) else (problem,)
+        problems = [f'initializing plugin "{name}": {one}' for one in found]
     except Exception as problem:
         log.exception("plugin cannot be built", extra={"plugin": name})
         problems = [f'initializing plugin "{name}": {safe_error_text(problem)}']

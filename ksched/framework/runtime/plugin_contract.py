@@ -23,7 +23,7 @@ DECLARATIONS: Final[Mapping[str, type[FilterDependsOn | ScoreDependsOn]]] = {
 
 SECONDS: Final = ("timeout_seconds", "permit_wait_seconds")
 
-SETTINGS: Final = frozenset((*DECLARATIONS, *SECONDS, "permit_concurrency"))
+SETTINGS: Final = frozenset((*DECLARATIONS, *SECONDS, "permit_concurrency", "args_model"))
 
 NEEDED: Final[Mapping[str, tuple[str, ...]]] = {
     "filter_depends_on": ("filter_nodes",),
