@@ -2,7 +2,8 @@
 
     python -m lab.cancellation --seeds 1000
 
-Pods pass plugins that wait at Permit, PreBind and Bind for a while that dice decide. Meanwhile pods
+Pods pass plugins that wait at Permit, PreBind and Bind, and in their ``start``, for a while that
+dice decide. Meanwhile pods
 are deleted and preempted, the lease is lost and found again, and at the end it is lost for good or
 SIGTERM comes. Whenever nothing is scheduled any more, every reservation must be gone and the cache
 must agree with the API server.
@@ -52,6 +53,20 @@ class Waiting:
     def __call__(self, args: Any, handle: Handle) -> Waiting:
         self._handle = handle
         return self
+
+    async def start(self, handle: Handle) -> None:
+        handle.tasks.start_soon(self._live)
+        await asyncio.sleep(self._rng.choice(SECONDS))
+
+    async def stop(self) -> None:
+        await asyncio.sleep(self._rng.choice((0, 0.1)))
+
+    async def _live(self) -> None:
+        self.calls += 1
+        try:
+            await asyncio.Event().wait()
+        finally:
+            self.calls -= 1
 
     def reserve(self, state: Any, pod: Any, node_name: str) -> Status:
         assert pod.uid not in self.reserved, f"{pod.key} is reserved twice"

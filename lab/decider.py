@@ -111,6 +111,8 @@ class Decider:
                 metrics=metrics,
                 preemptor=self.preemptions,
                 activate=activations.activate,
+                pending_pods=tuple,
+                make_api_client=_NoClient,
             )
 
         self.profiles = build_profiles(

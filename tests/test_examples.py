@@ -13,7 +13,9 @@ from typing import Any
 
 import pytest
 
-from ksched.testing import cluster
+from ksched.api.resources import ApiResource
+from ksched.errors import ConfigError
+from ksched.testing import cluster, make_pod
 
 pytestmark = pytest.mark.real_time
 pytest.importorskip("hatchling", reason="packages are built without a network")
@@ -91,5 +93,26 @@ def test_the_page_that_leads_there_tells_the_truth(tmp_path: Path) -> None:
     from ksched.testing import virtual_time
 
     virtual_time.run(names["test_a_frozen_node_takes_nothing"](cluster))
+    virtual_time.run(_report_pending(names["PendingReport"]))
+    args = {"profiles": [{"pluginConfig": [{"name": "LimitedFreeze", "args": {"days": -1}}]}]}
+    with pytest.raises(ConfigError, match=r"pluginConfig\[0\].args.days: Invalid value: -1: "):
+        virtual_time.run(_start({"LimitedFreeze": names["LimitedFreeze"]}, args))
     [toml] = re.findall(r"```toml\n(.*?)```", PAGE.read_text(), re.DOTALL)
     assert toml in (ROOT / "examples" / "change_freeze" / "pyproject.toml").read_text()
+
+
+async def _start(plugins: dict[str, Any], config: dict[str, Any]) -> None:
+    async with cluster(1, plugins=plugins, config=config):
+        pass
+
+
+async def _report_pending(plugin: Any) -> None:
+    kind = {"apiVersion": "v1", "kind": "ConfigMap"}
+    report = {**kind, "metadata": {"name": "pending-pods"}, "data": {}}
+    async with cluster(1, plugins={"PendingReport": plugin}) as c:
+        await c.create(report)
+        await c.create(*(make_pod(f"p{number}").req(cpu="3") for number in range(3)))
+        await c.advance(61)
+        resource = ApiResource("", "v1", "configmaps", "ConfigMap", True)
+        written = json.loads(await c.client.get(resource, "default", "pending-pods"))
+        assert written["data"] == {"pending": "2"}

@@ -107,7 +107,10 @@ class Listers:
         """
         row = kind if isinstance(kind, WatchedKind) else watched_kind(kind)
         if row.struct in (Pod, Node):
-            raise TypeError("pods and nodes have no lister, they are in handle.snapshot")
+            raise TypeError(
+                "pods and nodes have no lister, they are in handle.snapshot; "
+                "handle.pending_pods() has the pods without a node"
+            )
         if self._is_complete and row not in self._listers:
             raise RuntimeError(f"{row.resource} is required too late, do so in the constructor")
         return self._listers.setdefault(row, Lister())

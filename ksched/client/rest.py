@@ -95,6 +95,10 @@ class ApiClient:
         self._limiter = limiter
         self._rng = rng or random.Random()
 
+    def with_limiter(self, limiter: RateLimiter) -> ApiClient:
+        """Another user of the same server, with a rate limit of its own."""
+        return ApiClient(self._transport, self._clock, limiter, self._rng)
+
     async def request(
         self,
         method: str,
@@ -109,6 +113,22 @@ class ApiClient:
 
         ``timeout`` bounds one try. Waiting for the rate limit is not counted against it.
         """
+        response = await self.exchange(
+            method, path, body, content_type=content_type, timeout=timeout, retry=retry
+        )
+        return response.body
+
+    async def exchange(
+        self,
+        method: str,
+        path: str,
+        body: bytes | None = None,
+        *,
+        content_type: str = JSON,
+        timeout: float = DEFAULT_TIMEOUT,
+        retry: RetryPolicy = NO_RETRY,
+    ) -> Response:
+        """The same; return the whole answer, which is a good one."""
         backoff = None
         give_up_at = 0.0
         tried = 0
@@ -120,7 +140,7 @@ class ApiClient:
                     method, path, body, content_type=content_type, timeout=timeout
                 )
                 if 200 <= response.status < 300:
-                    return response.body
+                    return response
                 error = error_from_response(method, path, response, self._clock.wall())
             except Unavailable as unavailable:
                 error = unavailable

@@ -36,8 +36,10 @@ def declared_args(model: object, profile: Profile, name: str) -> BaseModel:
     if isinstance(raw, Mapping):
         own = model.model_fields
         raw = {key: raw[key] for key in raw if key in own or key not in _TYPE_FIELDS}
-    unknown_fields = None if "extra" in model.model_config else "forbid"
+    says_itself = "extra" in model.model_config
     try:
-        return model.model_validate({} if raw is None else raw, extra=unknown_fields)
+        return model.model_validate(
+            {} if raw is None else raw, extra=None if says_itself else "forbid"
+        )
     except ValidationError as error:
         raise ConfigError([text for _, text in describe(error, location)]) from None

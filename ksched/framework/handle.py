@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
 import numpy as np
@@ -91,6 +91,20 @@ class EventRecorder(Protocol):
         ...
 
 
+class PluginTasks(Protocol):
+    """The tasks of one plugin, from its ``start`` to its ``stop``; the scheduler owns them."""
+
+    def start_soon(
+        self, function: Callable[..., Awaitable[Any]], *args: Any, name: str = ""
+    ) -> None:
+        """Run ``function(*args)`` beside everything else.
+
+        A task that fails is logged with the plugin's name and ends alone. Those that still run
+        after ``stop`` are cancelled. A plugin has at most a thousand.
+        """
+        ...
+
+
 class ResourceFilters(Protocol):
     """The filters of a profile on a dry-run table, as far as amounts decide."""
 
@@ -123,6 +137,21 @@ class Handle(Protocol):
     metrics: Metrics
 
     @property
+    def tasks(self) -> PluginTasks:
+        """The plugin's tasks; only the handle that ``start`` is given has them."""
+        ...
+
+    @property
+    def api_client(self) -> Any:
+        """A ``kubernetes_asyncio.client.ApiClient`` on the scheduler's connection.
+
+        ``CoreV1Api(handle.api_client)`` has kubernetes-asyncio's methods and models; see
+        ``ksched.client.typed_client`` for limits, deadlines and errors. The library is imported
+        with the first use, which takes a second: ask in the constructor.
+        """
+        ...
+
+    @property
     def snapshot(self) -> Snapshot:
         """The snapshot of the running cycle; do not store it."""
         ...
@@ -141,6 +170,13 @@ class Handle(Protocol):
 
     def reject_waiting_pod(self, uid: str, message: str) -> bool:
         """Reject a pod held at Permit, also by an async call; False if there is none."""
+        ...
+
+    def pending_pods(self) -> Iterable[PodInfo]:
+        """The newest versions of the pods of all profiles that are not assigned to a node yet.
+
+        Wherever they are: waiting in the queue, being tried, held at Permit, about to be bound.
+        """
         ...
 
     def nominated_pods_for_node(self, node_name: str) -> list[PodInfo]: ...
@@ -202,6 +238,10 @@ class Handle(Protocol):
 
 
 class PluginFactory(Protocol):
-    """Builds a plugin from its arguments (a model, a raw mapping, or None) and its handle."""
+    """Builds a plugin from its arguments and its handle; usually the plugin's class.
+
+    With an attribute ``args_model``, a pydantic model, ``args`` is one: what the configuration says
+    is checked against it at start-up. Without, it is what the file says (a mapping) or ``None``.
+    """
 
     def __call__(self, args: Any, handle: Handle) -> Any: ...

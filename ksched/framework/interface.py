@@ -25,6 +25,9 @@ behind, ``scheduler_plugin_permit_duration_seconds`` what Permit costs its own p
 calls a slow service does so at Permit, or caches the response and rejects at PreFilter until it is
 there (``handle.activate`` requeues the pod).
 
+A plugin that works beside the attempts has ``start(handle)``, ``stop()`` or both, *async* or not
+(``LifecyclePlugin``).
+
 A plugin with state between pods may have a method ``sweep()``: it is called every twenty seconds,
 never during a cycle, and drops what was not used since the previous call.
 """
@@ -51,6 +54,7 @@ from ksched.framework.verdicts import ClassScores, Verdicts
 if TYPE_CHECKING:
     from ksched.cache.snapshot import Snapshot
     from ksched.framework.diagnosis import Diagnosis
+    from ksched.framework.handle import Handle
 
 MAX_NODE_SCORE = 100
 MIN_NODE_SCORE = 0
@@ -60,6 +64,24 @@ class Plugin(Protocol):
     """The base of every plugin."""
 
     name: ClassVar[str]
+
+
+class LifecyclePlugin(Plugin, Protocol):
+    """Called when the scheduler begins and when it ceases to schedule (*async* allowed).
+
+    ``start`` runs when every watch is synced and this replica leads, before the first attempt, one
+    plugin after the other. ``handle`` is that of the profile, with ``handle.tasks`` for background
+    work. If it raises or exceeds ``timeout_seconds``, the scheduler ends: another replica may be
+    able to lead.
+
+    ``stop`` runs at shutdown, after a lost lease and after a failed ``start``, once no attempt and
+    no call of the plugin is under way. It has two seconds; then the plugin's remaining tasks are
+    cancelled. ``start`` may follow again when the lease is acquired again.
+    """
+
+    def start(self, handle: Handle) -> Awaitable[None] | None: ...
+
+    def stop(self) -> Awaitable[None] | None: ...
 
 
 class EnqueueExtensions(Protocol):

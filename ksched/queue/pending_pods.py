@@ -7,6 +7,8 @@ after the attempt reads the version stored here.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from ksched.cache.pod_info import PodInfo
 
 
@@ -29,6 +31,9 @@ class PendingPods:
     def remove(self, uid: str) -> PodInfo | None:
         """Remove a pod; returns its last version."""
         return self._pods.pop(uid, None)
+
+    def __iter__(self) -> Iterator[PodInfo]:
+        return iter(tuple(self._pods.values()))
 
     def __len__(self) -> int:
         return len(self._pods)

@@ -7,8 +7,9 @@ a third object, built before both: ``PendingPods``, ``Activations``, the semapho
 from __future__ import annotations
 
 import asyncio
+import functools
 import random
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from socket import gethostname
 from typing import Any
 
@@ -31,7 +32,7 @@ from ksched.configuration.model import ClientConnection, SchedulerConfiguration
 from ksched.extenders.extender import EXTENDER
 from ksched.framework.runtime.framework import Framework
 from ksched.framework.runtime.guard import Hook, PluginFailure
-from ksched.framework.runtime.profiles import Profile
+from ksched.framework.runtime.profiles import FrameworkHandle, Profile
 from ksched.framework.runtime.queue_sort import rank, sort_key
 from ksched.framework.status import Status
 from ksched.queue.activations import Activations
@@ -67,6 +68,31 @@ def make_recorder(
         # Binds that only wait for our own rate limit are no load on the API server.
         gives_way=lambda: bind_slots.locked() and not bind_limiter.waiting,
     )
+
+
+def lazy_api_client(
+    client: ApiClient, connection: ClientConnection, clock: Clock
+) -> Callable[[], Any]:
+    """Makes the client that plugins have for requests of their own, once one asks for it.
+
+    It has a rate limit of its own: what a plugin reads never takes a token from a bind.
+    """
+
+    @functools.cache
+    def make() -> Any:
+        from ksched.client.typed_client import TypedClient
+
+        limiter = RateLimiter(connection.qps, connection.burst, clock)
+        return TypedClient(client.with_limiter(limiter))
+
+    return make
+
+
+def plugins_with_handles(profiles: Mapping[str, Profile]) -> Iterator[tuple[Any, FrameworkHandle]]:
+    """The plugins of all profiles in the order in which they were built."""
+    for profile in profiles.values():
+        for plugin in profile.framework.plugins.values():
+            yield plugin, profile.handle
 
 
 async def read_pod(client: ApiClient, pod: PodInfo) -> Pod:

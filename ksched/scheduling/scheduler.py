@@ -13,7 +13,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from functools import partial
 from types import TracebackType
 from typing import Self
@@ -37,6 +37,7 @@ from ksched.framework.queued_pod import QueuedPodInfo
 from ksched.framework.runtime import registry as registries
 from ksched.framework.runtime.permit_calls import PermitCalls
 from ksched.framework.runtime.pipeline import Pipeline
+from ksched.framework.runtime.plugin_tasks import PluginLives
 from ksched.framework.runtime.pre_binding import PreBindingPods
 from ksched.framework.runtime.profiles import (
     FrameworkHandle,
@@ -50,15 +51,13 @@ from ksched.queue.activations import Activations
 from ksched.queue.nominator import Nominator
 from ksched.queue.pending_pods import PendingPods
 from ksched.queue.places import Observer
-from ksched.queue.scheduling_queue import (
-    BACKOFF_FLUSH_SECONDS,
-    UNSCHEDULABLE_FLUSH_SECONDS,
-    SchedulingQueue,
-)
+from ksched.queue.scheduling_queue import SchedulingQueue
 from ksched.scheduling.assembly import (
     forget_answers,
+    lazy_api_client,
     make_queue,
     make_recorder,
+    plugins_with_handles,
     pods_are_listed,
     read_pod,
     watch_listers,
@@ -68,6 +67,7 @@ from ksched.scheduling.binding_tasks import BindingTasks
 from ksched.scheduling.decisions import Decision, DecisionLog, Result
 from ksched.scheduling.event_handlers import REMOVED, NodeHandler, PodHandler
 from ksched.scheduling.failure_handler import FailureHandler
+from ksched.scheduling.flushing import Flusher
 from ksched.scheduling.pod_status import PodStatusUpdater
 from ksched.scheduling.preemption_executor import PreemptionExecutor, Preemptors
 from ksched.scheduling.scheduling_cycle import Placed, Rejected, SchedulingCycle
@@ -79,7 +79,6 @@ from ksched.unexpected_errors import UnexpectedErrors
 log = logging.getLogger(__name__)
 
 NOT_TERMINAL = Selection(field_selector="status.phase!=Succeeded,status.phase!=Failed")
-EXPIRY_CHECK_SECONDS = 1.0
 DRAIN_SECONDS = 10.0
 
 
@@ -123,7 +122,6 @@ class Scheduler:
         self.decisions = DecisionLog()
         activations, pre_binding = Activations(), PreBindingPods()
         bind_slots = asyncio.Semaphore(MAX_CONCURRENT_BINDS)
-
         guard: Guard = fence.guard if fence else lambda transport: transport
         connection = configuration.client_connection
         limiter = RateLimiter(connection.qps, connection.burst, self.clock)
@@ -143,6 +141,7 @@ class Scheduler:
         self.profiles = self._make_profiles(
             registry or {}, choices, activations, metrics, make_pipeline
         )
+        self.plugin_lives = PluginLives(plugins_with_handles(self.profiles))
         self.queue = self._make_queue(activations, pod_max_in_unschedulable_seconds, observer)
         self.nodes = NodeHandler(cache=self.cache, queue=self.queue)
         self.pods = self._make_pod_handler()
@@ -192,6 +191,10 @@ class Scheduler:
         metrics: Metrics,
         make_pipeline: MakePipeline,
     ) -> dict[str, Profile]:
+        make_api_client = lazy_api_client(
+            self.client, self.configuration.client_connection, self.clock
+        )
+
         def make_handle(profile_name: str, profiles: Mapping[str, Profile]) -> FrameworkHandle:
             return FrameworkHandle(
                 profile_name=profile_name,
@@ -207,6 +210,8 @@ class Scheduler:
                 metrics=metrics,
                 preemptor=self.preemption,
                 activate=activations.activate,
+                pending_pods=self.pending.__iter__,
+                make_api_client=make_api_client,
                 extenders=self.extenders,
             )
 
@@ -324,10 +329,15 @@ class Scheduler:
         self.decisions.open()
         try:
             async with anyio.create_task_group() as tasks:
-                tasks.start_soon(self._flush_backoff, name="flush backoff")
-                tasks.start_soon(self._flush_unschedulable, name="flush unschedulable")
-                if self._expires_assumed:
-                    tasks.start_soon(self._expire_assumed, name="expire assumed")
+                flusher = Flusher(
+                    queue=self.queue,
+                    pods=self.pods,
+                    pending=self.pending,
+                    cache=self.cache,
+                    clock=self.clock,
+                    expires_assumed=self._expires_assumed,
+                )
+                tasks.start_soon(flusher.run, name="flush")
                 tasks.start_soon(self.pod_status.run, name="update pod status")
                 tasks.start_soon(self.preemption.run, name="preempt")
                 sweeper = Sweeper(
@@ -338,6 +348,7 @@ class Scheduler:
                 )
                 tasks.start_soon(sweeper.run, name="sweep")
                 with anyio.CancelScope() as self._drain:
+                    await self.plugin_lives.start()
                     async with BindingTasks() as bindings:
                         while (queued := await self.queue.pop()) is not None:
                             await self._schedule_one(queued, bindings)
@@ -345,6 +356,7 @@ class Scheduler:
         finally:
             with anyio.CancelScope(shield=True):
                 await self.permit_calls.aclose()
+                await self.plugin_lives.stop()
                 await self.extenders.aclose()
             self.decisions.close()
             if self._end_of_holds is not None:
@@ -470,30 +482,3 @@ class Scheduler:
                 waited_seconds=now - (started if first is None else first),
             )
         )
-
-    # -- periodic -------------------------------------------------------------------------------
-
-    async def _flush_backoff(self) -> None:
-        """kube-scheduler: flushBackoffQCompleted."""
-        while True:
-            await self.clock.sleep(BACKOFF_FLUSH_SECONDS)
-            await self._in_slices(self.queue.flush_backoff_completed)
-            self.pods.end_quarantines()
-
-    async def _flush_unschedulable(self) -> None:
-        """kube-scheduler: flushUnschedulablePodsLeftover."""
-        while True:
-            await self.clock.sleep(UNSCHEDULABLE_FLUSH_SECONDS)
-            await self._in_slices(self.queue.flush_unschedulable_leftover)
-
-    async def _in_slices(self, flush: Callable[[], bool]) -> None:
-        while flush():  # noqa: ASYNC110 - yields between slices
-            await asyncio.sleep(0)
-
-    async def _expire_assumed(self) -> None:
-        while True:
-            await self.clock.sleep(EXPIRY_CHECK_SECONDS)
-            for pod in self.cache.expire_assumed():
-                latest = self.pending.get(pod.uid)
-                if latest is not None:
-                    self.queue.add(latest)

@@ -101,5 +101,5 @@ def test_anything_but_a_model_is_refused(model: object) -> None:
 
 def test_bounds_of_a_number_type_are_still_told_as_such() -> None:
     text = "apiVersion: kubescheduler.config.k8s.io/v1\nkind: KubeSchedulerConfiguration\n"
-    with pytest.raises(ConfigError, match="parallelism: .*must fit in int32"):
+    with pytest.raises(ConfigError, match=r"parallelism: .*must fit in int32"):
         load_config(text + f"parallelism: {2**40}\n")

@@ -198,7 +198,10 @@ class RequiresUndeclared:
     ("plugin", "problem"),
     [
         (Unwatched, "nothing watches tickets.v1.example.com, require the kind in the constructor"),
-        (RequiresPods, "pods and nodes have no lister, they are in handle.snapshot"),
+        (
+            RequiresPods,
+            "pods and nodes have no lister, they are in handle.snapshot; handle.pending_pods",
+        ),
         (RequiresUndeclared, "is no watched kind, declare one with WatchedKind.custom"),
     ],
 )

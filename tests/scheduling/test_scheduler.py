@@ -1,6 +1,7 @@
 """The composition root: profiles, gates, the end, a lost lease, pods that nobody confirms.
 
-Covers ``ksched.scheduling.assembly``, ``ksched.framework.runtime.framework`` and
+Covers ``ksched.scheduling.assembly``, ``ksched.scheduling.flushing``,
+``ksched.framework.runtime.framework`` and
 ``ksched.framework.runtime.profiles`` too.
 """
 

@@ -25,6 +25,9 @@ SECONDS: Final = ("timeout_seconds", "permit_wait_seconds")
 
 SETTINGS: Final = frozenset((*DECLARATIONS, *SECONDS, "permit_concurrency", "args_model"))
 
+LIFECYCLE: Final = ("start", "stop")
+"""Methods outside the extension points; words so common that others are no misspellings of them."""
+
 NEEDED: Final[Mapping[str, tuple[str, ...]]] = {
     "filter_depends_on": ("filter_nodes",),
     "score_depends_on": ("score_nodes",),
@@ -57,11 +60,11 @@ def find_problems(name: str, plugin: Any) -> Iterator[str]:
     own = getattr(plugin, "name", None)
     if not (isinstance(own, str) and own == name):
         yield f"its name must be the one it is registered under, got {safe_repr(own)}"
-    for method in sorted(MAY_BE_ASYNC):
+    for method in sorted((*MAY_BE_ASYNC, *LIFECYCLE)):
         found = getattr(plugin, method, _nothing)
         if not callable(found):
             yield f"{method} must be a method, got {safe_repr(found)}"
-        elif not MAY_BE_ASYNC[method] and _is_async(found):
+        elif not MAY_BE_ASYNC.get(method, True) and _is_async(found):
             yield f"{method} must not be async"
     if hasattr(plugin, "reserve") and not hasattr(plugin, "unreserve"):
         yield "reserve needs an unreserve that undoes it"

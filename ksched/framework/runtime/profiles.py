@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import copy
 import random
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
-from typing import Protocol, TypeAlias
+from typing import Any, Protocol, TypeAlias
 
 from ksched.api.objects import Node
 from ksched.cache.cache import SchedulerCache
@@ -19,7 +20,7 @@ from ksched.configuration.extension_points import EXTENSION_POINTS
 from ksched.configuration.model import SchedulerConfiguration
 from ksched.errors import ConfigError
 from ksched.framework.cycle_state import CycleState
-from ksched.framework.handle import EventRecorder, PodClient
+from ksched.framework.handle import EventRecorder, PluginTasks, PodClient
 from ksched.framework.runtime.dry_run_filters import DryRunFilters, ResourceFilters
 from ksched.framework.runtime.framework import Framework
 from ksched.framework.runtime.guard import PluginFailure
@@ -76,6 +77,8 @@ class FrameworkHandle:
         metrics: Metrics,
         preemptor: Preemptor,
         activate: Callable[[Iterable[PodInfo]], None],
+        pending_pods: Callable[[], Iterable[PodInfo]],
+        make_api_client: Callable[[], Any],
         extenders: SupportsPreemption | None = None,
     ) -> None:
         self.profile_name = profile_name
@@ -87,6 +90,7 @@ class FrameworkHandle:
         self.rng = rng
         self.metrics = metrics
         self.activate = activate
+        self.pending_pods = pending_pods
         self.nominated_pods_for_node = nominator.nominated_pods_for_node
         self.is_preempting = preemptor.is_preempting
         self._profiles = profiles
@@ -95,6 +99,24 @@ class FrameworkHandle:
         self._nominator = nominator
         self._preemptor = preemptor
         self._extenders = extenders
+        self._make_api_client = make_api_client
+        self._tasks: PluginTasks | None = None
+
+    @property
+    def api_client(self) -> Any:
+        return self._make_api_client()
+
+    @property
+    def tasks(self) -> PluginTasks:
+        if self._tasks is None:
+            raise RuntimeError("tasks are started with the handle that start() is given")
+        return self._tasks
+
+    def with_tasks(self, tasks: PluginTasks) -> FrameworkHandle:
+        """The handle for the ``start`` of one plugin."""
+        own = copy.copy(self)
+        own._tasks = tasks
+        return own
 
     def node(self, name: str) -> Node | None:
         info = self._cache.get_node(name)
@@ -174,8 +196,11 @@ class FrameworkHandle:
 class Profile:
     """A framework and the pipeline that runs it over the shared snapshot."""
 
-    def __init__(self, framework: Framework, pipeline: Pipeline, percentage: int) -> None:
+    def __init__(
+        self, framework: Framework, pipeline: Pipeline, percentage: int, handle: FrameworkHandle
+    ) -> None:
         self.name = framework.name
+        self.handle = handle
         self.framework = framework
         self.pipeline = pipeline
         self.metrics = pipeline.metrics
@@ -217,7 +242,7 @@ def build_profiles(
         profile_metrics = ProfileMetrics(metrics, one.scheduler_name)
         _measure_waits(framework, profile_metrics)
         pipeline = make_pipeline(framework, snapshot, now, profile_metrics)
-        profiles[framework.name] = Profile(framework, pipeline, percentage)
+        profiles[framework.name] = Profile(framework, pipeline, percentage, handle)
     if problems:
         raise ConfigError(problems)
     return profiles
