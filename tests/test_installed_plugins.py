@@ -195,6 +195,20 @@ async def test_plugin_with_an_in_tree_name_is_ignored_and_told(
     assert (line["plugin"], line["package"]) == ("NodeName", "evil 1.0")
 
 
+def test_plugin_with_a_kind_of_its_own_is_listed(
+    on_path: Install, config: Callable[[str], str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    source = GOOD.replace("self.args = args", "handle.listers.require(KIND)") + (
+        "from ksched.framework import Unstructured, WatchedKind\n"
+        "KIND = WatchedKind.custom(\n"
+        "    Unstructured, group='x.io', version='v1', plural='things', kind='Thing')\n"
+    )
+    on_path("good", "Good = good:Good", source)
+    code, found = listed(capsys, f"--config={config('Good')}")
+    assert (code, found["Good"]["problems"]) == (0, [])
+    assert found["Good"]["extensionPoints"] == ["filter"]
+
+
 def test_plugin_without_an_extension_point_is_told(
     on_path: Install, capsys: pytest.CaptureFixture[str]
 ) -> None:

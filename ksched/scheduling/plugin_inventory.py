@@ -9,6 +9,7 @@ from typing import Any, Final
 from msgspec import Struct
 
 from ksched import __version__
+from ksched.cache.listers import Listers
 from ksched.client.http_transport import ClientConfig, HttpTransport
 from ksched.clock import LoopClock
 from ksched.configuration.extension_points import EXTENSION_POINTS
@@ -144,6 +145,8 @@ def _handle() -> Handle:
     plugins = plain.profiles[0].plugins.model_copy(update={"multi_point": enabled})
     profile = plain.profiles[0].model_copy(update={"plugins": plugins})
     try_to_build(plain.model_copy(update={"profiles": (profile,)}), {_PROBE: probe})
+    # Kinds can be required only while a scheduler is built, and that one is.
+    handles[0].listers = Listers()
     return handles[0]
 
 
