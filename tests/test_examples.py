@@ -8,10 +8,14 @@ import re
 import shutil
 import subprocess
 import sys
+import time
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
+from urllib.request import Request, urlopen
 
 import pytest
+import yaml
 
 from ksched.api.resources import ApiResource
 from ksched.errors import ConfigError
@@ -30,6 +34,12 @@ class Installed:
 
     def __init__(self, example: Path, folder: Path) -> None:
         self.source, self.site = folder / example.name, folder / "site"
+        self.environment = {
+            **os.environ,
+            "PYTHONPATH": os.pathsep.join([str(self.site), str(ROOT)]),
+            "PYTHONDONTWRITEBYTECODE": "1",
+            "PIP_DISABLE_PIP_VERSION_CHECK": "1",
+        }
         shutil.copytree(example, self.source)
         options = ["--no-deps", "--no-index", "--no-build-isolation", "--quiet"]
         self._run("pip", "install", *options, f"--target={self.site}", str(self.source))
@@ -38,13 +48,10 @@ class Installed:
         return self._run(*command, cwd=self.source)
 
     def _run(self, *command: str, cwd: Path | None = None) -> str:
-        paths = os.pathsep.join([str(self.site), str(ROOT)])
-        environment = {**os.environ, "PYTHONPATH": paths, "PYTHONDONTWRITEBYTECODE": "1"}
-        environment["PIP_DISABLE_PIP_VERSION_CHECK"] = "1"
         done = subprocess.run(
             [sys.executable, "-P", "-m", *command],
             cwd=cwd,
-            env=environment,
+            env=self.environment,
             capture_output=True,
             text=True,
             check=False,
@@ -77,6 +84,75 @@ def test_it_is_found_and_enabled(example: Installed) -> None:
     assert entry["package"] == f"ksched-example-{example.source.name.replace('_', '-')}"
     assert (entry["profiles"], entry["problems"]) == (["default-scheduler"], [])
     assert entry["extensionPoints"]
+
+
+class InACluster:
+    """An example in ``ksched run``, beside ``ksched apiserver``; both end with the block."""
+
+    def __init__(self, example: Installed, folder: Path) -> None:
+        self._example = example
+        self._kubeconfig = folder / "kubeconfig"
+        self._processes: list[subprocess.Popen[bytes]] = []
+        self._url = ""
+
+    def __enter__(self) -> Self:
+        self._start("apiserver", "--port=0", "--nodes=6", f"--kubeconfig-out={self._kubeconfig}")
+        self.wait_until(self._kubeconfig.exists)
+        server = yaml.safe_load(self._kubeconfig.read_text())["clusters"][0]["cluster"]["server"]
+        self._url = server
+        return self
+
+    def start_scheduler(self) -> None:
+        self._start("run", "--config=config.yaml", "--secure-port=0")
+
+    def __exit__(self, *_: object) -> None:
+        for process in reversed(self._processes):
+            process.terminate()
+            process.wait(30)
+
+    def _start(self, *command: str) -> None:
+        environment = {**self._example.environment, "KUBECONFIG": str(self._kubeconfig)}
+        program = [sys.executable, "-P", "-m", "ksched", *command]
+        self._processes.append(subprocess.Popen(program, cwd=self._example.source, env=environment))
+
+    def send(self, method: str, path: str, body: Any = None) -> Any:
+        kind = "application/merge-patch+json" if method == "PATCH" else "application/json"
+        data = None if body is None else json.dumps(body).encode()
+        request = Request(self._url + path, data, {"Content-Type": kind}, method=method)
+        with urlopen(request, timeout=30) as response:
+            return json.load(response)
+
+    def wait_until(self, holds: Callable[[], bool]) -> None:
+        for _ in range(600):
+            if holds():
+                return
+            assert all(process.poll() is None for process in self._processes)
+            time.sleep(0.1)
+        raise AssertionError("not within a minute")
+
+    def bound(self) -> int:
+        pods = self.send("GET", "/api/v1/namespaces/default/pods")["items"]
+        return sum(bool(pod["spec"].get("nodeName")) for pod in pods)
+
+
+def test_a_change_of_a_custom_resource_wakes_the_pods_of_its_plugin(tmp_path: Path) -> None:
+    """zone_quota in a process of its own: three zones, quotas of one and of two pods."""
+    example = Installed(ROOT / "examples" / "zone_quota", tmp_path)
+    definition, quota = (
+        yaml.safe_load((example.source / name).read_text())
+        for name in ("definition.yaml", "quota.yaml")
+    )
+    quotas = "/apis/example.com/v1/namespaces/default/zonequotas"
+    with InACluster(example, tmp_path) as c:
+        c.send("POST", "/apis/apiextensions.k8s.io/v1/customresourcedefinitions", definition)
+        c.send("POST", quotas, quota)
+        c.start_scheduler()
+        for number in range(6):
+            pod = make_pod(f"web{number}").label(app="web").to_dict()
+            c.send("POST", "/api/v1/namespaces/default/pods", pod)
+        c.wait_until(lambda: c.bound() == 3)
+        c.send("PATCH", f"{quotas}/web", {"spec": {"maxPods": 2}})
+        c.wait_until(lambda: c.bound() == 6)
 
 
 def _has_entry_point() -> bool:

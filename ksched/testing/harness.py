@@ -144,6 +144,11 @@ class Cluster:
         path = PODS.path(*_split(pod))
         await self.client.request("DELETE", path, msgspec.json.encode(options))
 
+    async def delete_object(self, obj: Anything) -> None:
+        """Delete the object of the same kind, namespace and name, of whatever kind."""
+        resource, namespace, name = self._address(_as_dict(obj))
+        await self.client.request("DELETE", resource.path(namespace, name))
+
     async def delete_node(self, name: str) -> None:
         await self.client.request("DELETE", NODES.path("", name))
 
