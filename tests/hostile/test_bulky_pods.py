@@ -1,6 +1,6 @@
 """One pod of the size that an API server admits must not keep the scheduler from its other work.
 
-Covers ``ksched.framework.plugins.inter_pod_affinity.meant`` too.
+Covers ``ksched.framework.plugins.inter_pod_affinity.term_set`` too.
 """
 
 from __future__ import annotations

@@ -289,9 +289,9 @@ class DomainAttempt:
 
     __slots__ = ("_changes", "_rules", "filter")
 
-    def __init__(self, kept: DomainFilter) -> None:
-        self.filter = kept
-        self._rules = kept.rules
+    def __init__(self, domain_filter: DomainFilter) -> None:
+        self.filter = domain_filter
+        self._rules = domain_filter.rules
         self._changes: dict[tuple[int, int], dict[int, int]] = {}
         """Changes of counts by rule, group and domain."""
 
@@ -317,9 +317,9 @@ class DomainAttempt:
         changes[domain] = changes.get(domain, 0) + more
 
     def verdicts(self, nodes: NodeRows) -> Verdicts:
-        kept = self.filter
+        domain_filter = self.filter
         if not self._changes:
-            return kept.verdicts(kept.rules, kept.codes, nodes)
+            return domain_filter.verdicts(domain_filter.rules, domain_filter.codes, nodes)
         counted = [
             [
                 _Sum(rule.topology, counters, self._changes.get((number, group), {}))
@@ -328,7 +328,9 @@ class DomainAttempt:
             for number, rule in enumerate(self._rules)
         ]
         codes = [
-            kept.judge_all(rule, sums, fact)
-            for rule, sums, fact in zip(self._rules, counted, kept.facts_of(counted), strict=True)
+            domain_filter.judge_all(rule, sums, fact)
+            for rule, sums, fact in zip(
+                self._rules, counted, domain_filter.facts_of(counted), strict=True
+            )
         ]
-        return kept.verdicts(self._rules, codes, nodes)
+        return domain_filter.verdicts(self._rules, codes, nodes)

@@ -1,4 +1,4 @@
-"""DefaultBinder: telling the API server."""
+"""DefaultBinder: the bind call to the API server."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from ksched.framework.plugins import names
 class DefaultBinder:
     """Binds a pod by creating its ``binding`` subresource.
 
-    Whatever the API server answers instead becomes the text of an error, with which the attempt
-    fails and is repeated. No arguments.
+    A failure response becomes the text of an error: the attempt fails and is retried. No
+    arguments.
     """
 
     name: ClassVar[str] = names.DEFAULT_BINDER

@@ -1,4 +1,4 @@
-"""Which pods belong together when nobody says so: those of the same services and controller."""
+"""Selectors derived from a pod's services and controller, for default spreading."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from ksched.framework import Listers, PodTemplate
 
 
 class _Deduced(NamedTuple):
-    """A selector, and what it was deduced from."""
+    """A selector, and what it was derived from."""
 
     services_generation: int
     controller: Labels | LabelSelector | None
@@ -30,7 +30,7 @@ class _Deduced(NamedTuple):
 
 
 class DefaultSelectors:
-    """Deduces selectors of pods from the services and workload objects of the cluster.
+    """Derives selectors of pods from the services and workload objects of the cluster.
 
     Follows ``plugins/helper/spread.go: DefaultSelector`` (v1.36). Creating one starts the watches
     of Services, ReplicationControllers, ReplicaSets and StatefulSets.
@@ -43,7 +43,7 @@ class DefaultSelectors:
         self._stateful_sets = listers.require(StatefulSet)
 
     def of(self, template: PodTemplate) -> Selector:
-        """Return what selects the pods like this one; empty if nothing is known to."""
+        """Return the selector of pods related to this one; empty if there is none."""
         generation, controller = self._services.generation, self._controller_selector(template)
         known: _Deduced | None = template.facts.get(self)
         if (
@@ -87,5 +87,5 @@ class DefaultSelectors:
             other = compile_selector(controller)
         except InvalidSelector:
             return selector
-        # A workload without a selector selects nothing; upstream then leaves it out.
+        # A workload without a selector selects nothing; kube-scheduler then omits it.
         return selector if other.matches_nothing else selector.intersection(other)

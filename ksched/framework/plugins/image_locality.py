@@ -1,4 +1,4 @@
-"""ImageLocality: nodes that have the images already."""
+"""ImageLocality: prefers nodes that already have the pod's images."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ from ksched.tuning import FEW_IMAGES
 
 MIB = 1024 * 1024
 MIN_THRESHOLD = 23 * MIB
-"""Images that add up to less are fetched so fast that their place does not matter."""
+"""Images with a smaller sum are pulled so quickly that locality does not matter."""
 MAX_CONTAINER_THRESHOLD = 1000 * MIB
-"""What one container may contribute at most."""
+"""The maximum contribution of one container."""
 
 
 def _images_epoch(snapshot: Snapshot) -> int:
-    """Changes with every image that comes or goes somewhere, and with the number of nodes."""
+    """Changes when a node gains or loses an image, and with the number of nodes."""
     return snapshot.table.images_generation
 
 
@@ -39,8 +39,8 @@ class ImageLocality:
     """Prefers nodes that already have the images of the pod.
 
     Sizes add up over containers, init containers and image volumes. Each image counts in proportion
-    to the share of nodes that have it, so that a pod does not follow its image to the only node
-    which has it. 23 MiB or less score 0; 1000 MiB per container, or more, score 100. No arguments.
+    to the share of nodes that have it, so that a pod is not drawn to the only node with its image.
+    23 MiB or less score 0; 1000 MiB per container, or more, score 100. No arguments.
     """
 
     name: ClassVar[str] = names.IMAGE_LOCALITY
@@ -56,13 +56,16 @@ class ImageLocality:
             if image in known:
                 spread = known[image].num_nodes / len(nodes.table)
                 counted_bytes = int(float(known[image].size_bytes) * spread)
-                # More than the highest score takes would only make the sum overflow.
+                # Capped at what the highest score needs, so that the sum cannot overflow.
                 counted[image] = uses * min(counted_bytes, MAX_CONTAINER_THRESHOLD * containers)
         return _score(_present_bytes(counted, nodes), containers)
 
 
 def _present_bytes(counted: Mapping[str, int], nodes: NodeRows) -> NDArray[np.int64]:
-    """What the nodes have of some images. kube-scheduler: sumImageScores, scaledImageScore."""
+    """Return the bytes of images present per node.
+
+    kube-scheduler: sumImageScores, scaledImageScore.
+    """
     if len(counted) > FEW_IMAGES:
         found = (
             sum(counted[image] for image in info.images.keys() & counted.keys())
@@ -84,7 +87,7 @@ def _score(present_bytes: NDArray[np.int64], containers: int) -> NDArray[np.int6
 
 @template_fact
 def _images(template: PodTemplate) -> Mapping[str, int]:
-    """The images of a pod, and how often it uses each."""
+    """Return the images of a pod, and how often it uses each."""
     spec = template.spec
     containers = [container.image for container in (*spec.init_containers, *spec.containers)]
     volumes = [volume.image.reference for volume in spec.volumes if volume.image is not None]
@@ -96,7 +99,7 @@ def _container_count(template: PodTemplate) -> int:
 
 
 def _with_tag(image: str) -> str:
-    """Complete a name without a tag as the container runtime does; a colon may be of a port.
+    """Add the default tag as the container runtime does; a colon may belong to a port.
 
     kube-scheduler: normalizedImageName.
     """

@@ -1,4 +1,4 @@
-"""Names of the in-tree plugins; users write them in configurations and read them in metrics."""
+"""Names of the in-tree plugins, as used in configurations and metrics."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""NodeAffinity: what a pod, or its profile, demands and prefers of a node's labels."""
+"""NodeAffinity: required and preferred node affinity of a pod or its profile."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ log = logging.getLogger(__name__)
 Answer: TypeAlias = Status | PreFilterResult
 
 MAX_LOGGED_PROBLEMS: Final = 100
-"""How many different expressions that cannot be parsed are logged."""
+"""How many different unparsable expressions are logged."""
 
 ENFORCED = unresolvable("node(s) didn't match scheduler-enforced node affinity")
 POD = unresolvable("node(s) didn't match Pod's node affinity/selector")
@@ -71,7 +71,7 @@ CONFLICT = unresolvable("pod affinity terms conflict")
 
 
 class NodeAffinity:
-    """Keeps a pod to the nodes its ``nodeSelector`` and required node affinity allow.
+    """Restricts a pod to nodes that its ``nodeSelector`` and required node affinity allow.
 
     The argument ``addedAffinity`` is a node affinity that every pod of the profile has to satisfy
     besides its own. Reasons: ``node(s) didn't match scheduler-enforced node affinity`` for the
@@ -115,12 +115,12 @@ class NodeAffinity:
             self._log_once(pod, problems)
         node_names = _only_node_names(pod.template)
         if node_names is None:
-            # Very many terms are asked about changed nodes before every cycle.
+            # Very many terms are evaluated for changed nodes before every cycle.
             return SUCCESS if demand.is_large else PASS_TEMPLATE
         return PreFilterResult(node_names=node_names) if node_names else CONFLICT
 
     def _log_once(self, pod: PodInfo, problems: str) -> None:
-        """Log what the reason does not say: the affinity matches no node because it is invalid."""
+        """Log what the reason does not tell: the affinity is invalid and so matches no node."""
         if problems in self._logged or len(self._logged) >= MAX_LOGGED_PROBLEMS:
             return
         self._logged.add(problems)
@@ -170,10 +170,10 @@ class NodeAffinity:
         self, pod: PodInfo, old: Node | None, new: Node
     ) -> QueueingHint:
         if node_demand(pod.template).is_large:
-            # Asking all of its terms takes longer than an attempt in which most nodes are known.
+            # Evaluating all of its terms takes longer than an attempt with most nodes cached.
             return QueueingHint.QUEUE
-        # The added affinity counts on both sides: a node that only now satisfies it is news, also
-        # for a pod whose own affinity the node satisfied all along.
+        # The added affinity counts on both sides: a node that only now satisfies it matters, also
+        # for a pod whose own affinity the node satisfied before.
         matched_before = old is not None and self._allows(old, pod)
         if self._allows(new, pod) and not matched_before:
             return QueueingHint.QUEUE
@@ -197,7 +197,7 @@ def _pre_scoring(preferred: NodePreference, nodes: NodeRows) -> Steps[Status]:
 
 @template_fact
 def _only_node_names(template: PodTemplate) -> frozenset[str] | None:
-    """The nodes that the required terms name; ``None`` if some term names none."""
+    """Return the nodes that the required terms name; ``None`` if some term names none."""
     affinity = node_affinity(template)
     if affinity is None or affinity.required is None or not affinity.required.node_selector_terms:
         return None

@@ -1,4 +1,4 @@
-"""NodeDeclaredFeatures: what a node's kubelet must be able to do."""
+"""NodeDeclaredFeatures: features that a node's kubelet must declare."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ MISSING = unresolvable("node(s) didn't match Pod's required features")
 
 
 class NodeDeclaredFeatures:
-    """Rejects nodes that do not declare the features which the pod's spec makes use of.
+    """Rejects nodes that do not declare the features that the pod's spec uses.
 
     ``RestartAllContainersOnContainerExits`` is required by a container with a restart rule of the
     action RestartAllContainers, ``UserNamespacesHostNetworkSupport`` by a pod with ``hostNetwork``

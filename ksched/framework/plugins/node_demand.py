@@ -1,9 +1,8 @@
-"""What a pod demands and prefers of node objects, however much that is.
+"""A pod's required and preferred conditions on node objects, of any size.
 
-A few terms are compiled at once and asked like any selector. A pod may have tens of thousands:
-these are compiled and asked in slices of time, over all nodes, and what they say of each node is
-kept. Nodes that change later are asked about again, so an attempt that was cut short goes on where
-it stopped.
+A few terms are compiled at once and evaluated like any selector. A pod may have tens of thousands:
+these are compiled and evaluated in time slices, over all nodes, and the result per node is cached.
+Nodes that change later are re-evaluated, so an interrupted attempt resumes where it stopped.
 """
 
 from __future__ import annotations
@@ -38,7 +37,7 @@ from ksched.framework.time_slices import Steps, at_once
 from ksched.tuning import FEW_CHANGED_NODES, LARGE_SELECTOR, REQUIREMENTS_PER_STEP
 
 MAX_PROBLEMS = 16
-"""So many problems of a selector are told."""
+"""How many problems of a selector are reported."""
 
 
 class LargeTerms:
@@ -48,7 +47,7 @@ class LargeTerms:
         self._weighted = weighted
         self._path = path
         self.problems: list[str] = []
-        """What could not be parsed."""
+        """Terms that could not be parsed."""
         self._compiled: list[PreferredTerm] = []
         self._read = 0
         self._table: NodeTable | None = None
@@ -57,13 +56,13 @@ class LargeTerms:
         self._matcher: NodeMatcher | None = None
         self._asked = 0
         self._asked_requirements = 0
-        """How many of the next term were asked, and which nodes have met them so far."""
+        """How many requirements of the next term are evaluated, and the nodes that met them."""
         self._matched: Matched = True
         self._dirty: set[int] = set()
 
     @property
     def is_current(self) -> bool:
-        """Whether the sums are those of the nodes as they are."""
+        """Whether the sums reflect the current nodes."""
         return (
             self._changes is not None
             and self._changes.is_current
@@ -72,7 +71,7 @@ class LargeTerms:
         )
 
     def catching_up(self, table: NodeTable) -> Steps[None]:
-        """Ask what was not asked yet; given up at a pause and begun again, it goes on there."""
+        """Evaluate what is missing; interrupted at a pause and restarted, it resumes there."""
         yield from self._compiling()
         changes = self._changes
         if table is not self._table or changes is None:
@@ -88,7 +87,7 @@ class LargeTerms:
             yield from self._asking_again(table)
 
     def of(self, nodes: NodeRows) -> Ints:
-        """The sums of some nodes; they may be copies with other pods."""
+        """Return the sums of some nodes; they may be copies with other pods."""
         if self._table is None or nodes.table is self._table:
             if not self.is_current:
                 at_once(self.catching_up(nodes.table))
@@ -97,7 +96,7 @@ class LargeTerms:
         return np.array(sums, np.int64)
 
     def of_node(self, node: Node) -> int:
-        """The sum of one node; read if it is in the table as it is, otherwise asked for anew."""
+        """Return the sum of one node; cached if it is unchanged in the table, else evaluated."""
         name, table = node.metadata.name, self._table
         row = -1 if table is None else table.rows.get(name, -1)
         if table is not None and 0 <= row < len(self._sums) and table.infos[row].node is node:
@@ -130,7 +129,7 @@ class LargeTerms:
         changes = self._changes = table.node_log.cursor()
         changes.go_to_end()
         count = len(table)
-        # Row numbers of their own: whatever comes, goes or moves meanwhile is asked about again.
+        # Its own row numbers: whatever is added, removed or moved meanwhile is re-evaluated.
         self._matcher = NodeMatcher(NodeRows(table, np.arange(count, dtype=np.intp)))
         self._sums = np.zeros(count, np.int64)
         self._asked = self._asked_requirements = 0
@@ -192,7 +191,7 @@ class NodeDemand:
 
     @property
     def is_empty(self) -> bool:
-        """Whether every node will do."""
+        """Whether every node matches."""
         return self._large is None and self._compiled.empty
 
     @property
@@ -201,7 +200,7 @@ class NodeDemand:
 
     @property
     def problems(self) -> str:
-        """What cannot be parsed and therefore matches no node."""
+        """Return what cannot be parsed and therefore matches no node."""
         if self._large is not None:
             problems: Sequence[str] = self._large.problems
         else:
@@ -211,7 +210,7 @@ class NodeDemand:
 
     @property
     def is_current(self) -> bool:
-        """Whether it can answer about all nodes without ``catching_up``."""
+        """Whether it can be evaluated for all nodes without ``catching_up``."""
         return self._large is None or self._large.is_current
 
     def catching_up(self, table: NodeTable) -> Steps[None]:
@@ -225,7 +224,7 @@ class NodeDemand:
         return matched
 
     def allows(self, node: Node) -> bool:
-        """Whether one node will do."""
+        """Whether one node matches."""
         if not self._compiled.matches(node.metadata.labels, node.metadata.name):
             return False
         return self._large is None or self._large.of_node(node) > 0

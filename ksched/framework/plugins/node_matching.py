@@ -1,7 +1,8 @@
-"""Compiled node selectors over columns: looked up value by value, never node by node.
+"""Compiled node selectors over columns: evaluated per distinct value, never per node.
 
-A pod may have a hundred thousand requirements, most of which say the same of all nodes (no node has
-the label, or the value): these cost a look-up and no array. What is decided is not asked further.
+A pod may have a hundred thousand requirements, most of which have the same result for all nodes (no
+node has the label, or the value): these cost a look-up and no array. Evaluation stops as soon as
+the result is known.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from ksched.tuning import LOOK_EVERY
 Bools = NDArray[np.bool_]
 Ints = NDArray[np.int64]
 Matched = Bools | bool
-"""An element for each node, or the same of all nodes."""
+"""An element for each node, or one value for all nodes."""
 
 
 def matches_required(required: RequiredNodeAffinity, nodes: NodeRows) -> Bools:
@@ -45,7 +46,7 @@ def matches_terms(selector: NodeTerms, nodes: NodeRows) -> Bools:
 
 
 def preference(preferred: PreferredTerms, nodes: NodeRows) -> Ints:
-    """Add up the weights of the preferred terms that each node satisfies."""
+    """Return, per node, the sum of the weights of the preferred terms that it satisfies."""
     matcher = NodeMatcher(nodes)
     total = np.zeros(len(nodes), np.int64)
     for weight, term in preferred.terms:
@@ -56,7 +57,7 @@ def preference(preferred: PreferredTerms, nodes: NodeRows) -> Ints:
 
 
 class NodeMatcher:
-    """Answers about the same nodes; what several requirements read is looked up once."""
+    """Evaluates selectors on the same nodes; shared columns are looked up once."""
 
     def __init__(self, nodes: NodeRows) -> None:
         self._nodes = nodes
@@ -82,7 +83,7 @@ class NodeMatcher:
         return matched
 
     def labelled(self, labels: Sequence[tuple[str, str]]) -> Matched:
-        """The nodes that have all of these labels."""
+        """Mark the nodes that have all of these labels."""
         matched: Matched = True
         for key, value in labels:
             found = self._nodes.label(key).among((value,))
@@ -151,7 +152,7 @@ class NodeMatcher:
 
 
 def both(one: Matched, other: Matched) -> Matched:
-    """The nodes that both mark."""
+    """Mark the nodes that both mark."""
     if one is True:
         return other
     if other is True:

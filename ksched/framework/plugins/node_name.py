@@ -1,4 +1,4 @@
-"""NodeName: pods that name their node."""
+"""NodeName: pods with ``spec.nodeName``."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class NodeName:
     """
 
     name: ClassVar[str] = names.NODE_NAME
-    # The node a pod is on is not part of its template.
+    # A pod's own nodeName is not part of its template.
     filter_depends_on: ClassVar = FilterDependsOn(Scope.POD)
 
     def pre_filter(self, state: CycleState, pod: PodInfo, snapshot: Snapshot) -> Status:

@@ -1,4 +1,4 @@
-"""NodePorts: ports of the host."""
+"""NodePorts: host ports."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ NO_FREE_PORTS = unschedulable("node(s) didn't have free ports for the requested 
 
 
 class NodePorts:
-    """Rejects nodes on which a host port that the pod wants is taken.
+    """Rejects nodes on which a host port that the pod requests is in use.
 
     Ports of containers and sidecars count; the address 0.0.0.0 (the default) stands for all
     addresses of a node. Reason: ``node(s) didn't have free ports for the requested pod ports``. No

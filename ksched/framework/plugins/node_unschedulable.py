@@ -29,11 +29,11 @@ UNSCHEDULABLE = unresolvable("node(s) were unschedulable")
 
 
 class NodeUnschedulable:
-    """Rejects nodes with ``spec.unschedulable``, as ``kubectl cordon`` sets it.
+    """Rejects nodes with ``spec.unschedulable``, as set by ``kubectl cordon``.
 
-    A pod passes all the same if it tolerates the taint
-    ``node.kubernetes.io/unschedulable:NoSchedule``, whether or not the node carries it (daemon set
-    pods do). Reason: ``node(s) were unschedulable``. No arguments.
+    A pod passes nevertheless if it tolerates the taint
+    ``node.kubernetes.io/unschedulable:NoSchedule``, whether or not the node has it (DaemonSet pods
+    do). Reason: ``node(s) were unschedulable``. No arguments.
     """
 
     name: ClassVar[str] = names.NODE_UNSCHEDULABLE

@@ -1,4 +1,4 @@
-"""PrioritySort: who is next."""
+"""PrioritySort: the default order of the queue."""
 
 from __future__ import annotations
 
@@ -11,9 +11,8 @@ from ksched.framework.plugins import names
 class PrioritySort:
     """Orders pending pods by priority, highest first, and by arrival among equals.
 
-    A pod without ``spec.priority`` has priority 0. A pod that comes back from a failed attempt
-    queues up behind its equals, and takes turns with those that come for the first time. No
-    arguments.
+    A pod without ``spec.priority`` has priority 0. A pod that returns from a failed attempt is
+    queued behind its equals; retries and first attempts alternate. No arguments.
     """
 
     name: ClassVar[str] = names.PRIORITY_SORT

@@ -1,4 +1,4 @@
-"""SchedulingGates: pods that somebody else still has to release."""
+"""SchedulingGates: pods with ``spec.schedulingGates``."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ from ksched.framework.plugins import names
 class SchedulingGates:
     """Keeps a pod out of the queue while it has ``spec.schedulingGates``.
 
-    Reason: ``waiting for scheduling gates: [a b]``. No event and no condition is written for such
-    a pod; the API server itself says SchedulingGated. No arguments.
+    Reason: ``waiting for scheduling gates: [a b]``. No Event and no condition is written for such a
+    pod; the API server itself sets SchedulingGated. No arguments.
     """
 
     name: ClassVar[str] = names.SCHEDULING_GATES

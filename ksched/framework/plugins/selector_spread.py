@@ -1,4 +1,4 @@
-"""SelectorSpread: pods of the same service or controller on different hosts and zones."""
+"""SelectorSpread: spreads pods of one service or controller over hosts and zones."""
 
 from __future__ import annotations
 
@@ -26,15 +26,15 @@ from ksched.framework.plugins import names
 from ksched.framework.plugins.default_selector import DefaultSelectors
 
 ZONE_WEIGHT = 2.0 / 3.0
-"""What a zone counts, where there are zones; the host counts the rest."""
+"""The weight of zones, where there are zones; the host has the rest."""
 _NO_ZONE = 0
 
 
 class SelectorSpread:
-    """Prefers nodes, and zones, with few pods of the services and the controller of this one.
+    """Prefers nodes, and zones, with few pods of the pod's services and controller.
 
-    Off by default: the system's default constraints of PodTopologySpread have taken its place. Does
-    not rate pods with spread constraints of their own. No arguments.
+    Off by default: superseded by the system default constraints of PodTopologySpread. Does not
+    score pods with spread constraints of their own. No arguments.
     """
 
     name: ClassVar[str] = names.SELECTOR_SPREAD
@@ -52,12 +52,12 @@ class SelectorSpread:
             return SKIP
         ledger, template = nodes.counters, pod.template
         selector = self._selectors.of(template)
-        kept = self._cached.get(ledger, template)
-        if kept is None or kept.selector != selector:
-            kept = _CachedTerms(selector, _counter(template.namespace, selector, ledger))
-            self._cached.put(template, kept)
-        kept.pods.catch_up()
-        state.write(self.name, kept)
+        cached = self._cached.get(ledger, template)
+        if cached is None or cached.selector != selector:
+            cached = _CachedTerms(selector, _counter(template.namespace, selector, ledger))
+            self._cached.put(template, cached)
+        cached.pods.catch_up()
+        state.write(self.name, cached)
         return SUCCESS
 
     def score_nodes(self, state: CycleState, pod: PodInfo, nodes: NodeRows) -> Ints:
@@ -92,7 +92,7 @@ def _counter(namespace: str, selector: Selector, ledger: PodLedger) -> PodCounts
 
 
 def _share_below(counts: Ints) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
-    """How far below the highest count each is, 0 to 100."""
+    """How far each count is below the highest, from 0 to 100."""
     highest = int(counts.max())
     if highest == 0:
         return np.full(len(counts), float(MAX_NODE_SCORE))
@@ -103,7 +103,7 @@ def _zones(nodes: NodeRows) -> Ids:
     """Number the zones of the nodes; 0 for none.
 
     Two labels may name a zone and two a region, so that one zone has several spellings: nodes are
-    grouped by their label values, and each group is looked at once.
+    grouped by their label values, and each group is evaluated once.
     """
     groups: Ids = np.zeros(len(nodes), np.intp)
     for key in (*ZONE_KEYS, *REGION_KEYS):

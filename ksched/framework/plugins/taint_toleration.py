@@ -1,4 +1,4 @@
-"""TaintToleration: nodes that keep pods away unless they put up with it."""
+"""TaintToleration: taints of nodes and tolerations of pods."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ UNTOLERATED = unresolvable("node(s) had untolerated taint(s)")
 
 
 class TaintToleration:
-    """Rejects nodes with a taint that the pod does not tolerate, and prefers those with few.
+    """Rejects nodes with taints that the pod does not tolerate, and prefers those with few.
 
     Taints with the effects NoSchedule and NoExecute reject (reason: ``node(s) had untolerated
     taint(s)``). The score counts untolerated PreferNoSchedule taints: the node with most of them

@@ -360,9 +360,9 @@ class Pipeline:
     async def _total_scores(
         self, state: CycleState, pod: PodInfo, fit: Feasibility, nodes: NodeRows
     ) -> tuple[Rows | None, Scores]:
-        kept = None if fit.columns is None else fit.columns.scores
-        if kept is not None:
-            kept.catch_up(state, pod)
+        cached = None if fit.columns is None else fit.columns.scores
+        if cached is not None:
+            cached.catch_up(state, pod)
         rated: Scores | int = 0
         for entry in self._scored_every_cycle(state, fit):
             if entry.is_columnar:
@@ -370,11 +370,11 @@ class Pipeline:
                 rated = rated + entry.rate(state, pod, nodes)
             else:
                 rated = rated + await self._score_one_by_one(entry, state, pod, nodes)
-        if kept is None:
+        if cached is None:
             return fit.rows, np.zeros(len(nodes), np.int64) + rated
         if not fit.is_cached:
-            return fit.rows, kept.totals(state, pod, fit.rows) + rated
-        best = kept.best(state, pod)
+            return fit.rows, cached.totals(state, pod, fit.rows) + rated
+        best = cached.best(state, pod)
         if isinstance(rated, int) and not rated:
             return None, best
         return fit.rows, (best if len(fit.rows) == len(best) else best.take(fit.rows)) + rated

@@ -1,4 +1,4 @@
-"""DefaultPreemption: room for important pods, at the expense of less important ones.
+"""DefaultPreemption: evicts pods of lower priority for a pod that fits nowhere.
 
-Does not belong here: getting rid of the victims (``ksched.scheduling.preemption_executor``).
+Does not belong here: the evictions themselves (``ksched.scheduling.preemption_executor``).
 """

@@ -1,4 +1,4 @@
-"""PodDisruptionBudgets: which victims would be one too many."""
+"""PodDisruptionBudgets: which victims would violate one."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ksched.framework import Lister, PodInfo, PodTemplate
 
 
 class DisruptionBudgets:
-    """The budgets of the cluster, matched with templates once until one of them changes.
+    """The budgets of the cluster; matches with templates are cached until a budget changes.
 
     kube-scheduler: getPodDisruptionBudgets.
     """
@@ -29,9 +29,9 @@ class DisruptionBudgets:
         return self._lister.generation
 
     def split(self, pods: Sequence[PodInfo]) -> tuple[list[PodInfo], list[PodInfo]]:
-        """Divide pods, in the order in which they would go, into violating ones and others.
+        """Divide pods, in eviction order, into violating ones and others.
 
-        A pod violates if a budget that selects it allows no further disruption by its turn
+        A pod violates if a budget that selects it allows no further disruption when it is evicted
         (default_preemption.go: filterPodsWithPDBViolation, v1.36).
 
         kube-scheduler: filterVictimsWithPDBViolation.
@@ -79,6 +79,6 @@ class DisruptionBudgets:
                 try:
                     found.append((compile_selector(budget.spec.selector), budget))
                 except InvalidSelector:
-                    # Selects nothing, as upstream.
+                    # Selects nothing, as in kube-scheduler.
                     continue
         return found

@@ -1,4 +1,4 @@
-"""Nodes where evicting pods would make room, and which of them it costs least."""
+"""Candidate nodes of preemption, and the choice of the cheapest."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from msgspec import Struct
 from ksched.framework import PodInfo
 
 PRIORITY_OFFSET = 1 << 31
-"""Makes every priority positive, so that one more victim always costs something."""
+"""Makes every priority positive, so that an additional victim always costs something."""
 
 
 class Candidate(Struct, frozen=True):
@@ -22,9 +22,9 @@ class Candidate(Struct, frozen=True):
 
 
 def start_time(pod: PodInfo) -> str:
-    """When a pod started, to be compared as text: all times are in UTC and in whole seconds.
+    """Return when a pod started, comparable as text: all times are in UTC and whole seconds.
 
-    One that has not started yet comes after all others.
+    A pod that has not started yet sorts after all others.
 
     kube-scheduler: GetPodStartTime.
     """
@@ -32,7 +32,7 @@ def start_time(pod: PodInfo) -> str:
 
 
 def by_importance(pods: Iterable[PodInfo]) -> list[PodInfo]:
-    """The most important first: of the highest priority, then the longest running.
+    """Sort by importance: highest priority first, then the longest running.
 
     kube-scheduler: MoreImportantPod.
     """
@@ -40,7 +40,7 @@ def by_importance(pods: Iterable[PodInfo]) -> list[PodInfo]:
 
 
 def earliest_start_time(victims: Sequence[PodInfo]) -> str:
-    """When the longest running of the victims of the highest priority started.
+    """Return the earliest start among the victims of the highest priority.
 
     kube-scheduler: GetEarliestPodStartTime.
     """
@@ -53,7 +53,7 @@ def pick_one_node_for_preemption(candidates: Sequence[Candidate], rng: random.Ra
 
     Each criterion leaves the best and passes ties on: the fewest violated disruption budgets, the
     lowest highest priority, the lowest sum of priorities, the fewest victims, the latest start of
-    the most important ones. What is left after that is equal, and chance decides.
+    the most important ones. Among the remaining ones the choice is random.
 
     kube-scheduler: SelectCandidate, OrderedScoreFuncs.
     """

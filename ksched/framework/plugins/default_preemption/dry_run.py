@@ -1,10 +1,10 @@
-"""Trying out on which nodes evicting pods would make room for a pod.
+"""Dry runs: on which nodes evicting pods would make room for a pod.
 
-Columns come first: on a node that would not fit the pod if every less important pod were gone,
-nothing need be tried. If amounts alone decide on the others (no host ports, no affinity, no hard
-spreading), the reprieve goes over many nodes at once too: in step k every node takes back the k-th
-of its pods, and the filters say where that was one too many. Otherwise each node is copied and
-tried by itself. Both ways give the same victims.
+Columns first: a node that would not fit the pod without any pod of lower priority needs no further
+trial. If amounts alone decide on the others (no host ports, no affinity, no hard spreading), the
+reprieve runs over many nodes at once too: in step k every node gets back the k-th of its pods, and
+the filters determine where that was one too many. Otherwise each node is copied and tried by
+itself. Both ways give the same victims.
 """
 
 from __future__ import annotations
@@ -38,10 +38,10 @@ NO_VICTIMS = unresolvable("No preemption victims found for incoming pod")
 
 
 class Findings(Struct):
-    """Where preemption would help, and what is against it elsewhere."""
+    """The candidates of preemption, and the statuses of the other nodes."""
 
     num_candidates: int
-    """When to stop looking."""
+    """When to stop the search."""
     non_violating: list[Candidate]
     violating: list[Candidate]
     statuses: Counter[Status]
@@ -108,7 +108,7 @@ class DryRun:
         return findings
 
     async def _preselect(self, rows: Rows, findings: Findings) -> tuple[Rows, bool]:
-        """Rows that would fit the pod as far as amounts go, and whether amounts are all."""
+        """Return rows that would fit the pod by amounts, and whether amounts decide alone."""
         fitting, is_complete = [rows[:0]], True
         size = max(CELLS_PER_DRY_RUN // len(self._evictable.staying), 1)
         for start in range(0, len(rows), size):
@@ -125,7 +125,7 @@ class DryRun:
         return np.concatenate(fitting), is_complete
 
     def _emptied(self, rows: Rows) -> DryRunTable:
-        """The nodes without any pod that could be evicted."""
+        """Return the nodes without any pod that could be evicted."""
         nodes = DryRunTable(self._table, rows)
         staying = self._evictable.staying[:, rows]
         nodes.amounts[: len(staying)] = staying
@@ -140,7 +140,7 @@ class DryRun:
         position = 0
         while position < len(rows) and not findings.is_enough:
             found = len(findings.candidates)
-            # Not more than needed, unless only violating ones were found so far.
+            # No more than needed, unless all candidates so far violate a budget.
             size = min(max(findings.num_candidates - found, 1), NODES_PER_DRY_RUN)
             batch = rows[position : position + size]
             position += len(batch)
@@ -185,7 +185,7 @@ class DryRun:
                 break
 
     async def _select_victims_on_node(self, row: int) -> Candidate | Status:
-        """Remove all, take back what fits (default_preemption.go: SelectVictimsOnNode, v1.36)."""
+        """Remove all, reprieve what fits (default_preemption.go: SelectVictimsOnNode, v1.36)."""
         handle, pod = self._handle, self._pod
         node, state = self._table.infos[row].clone(), self._state.clone()
         order = self._reprieve_order(row)

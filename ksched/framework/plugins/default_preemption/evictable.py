@@ -1,4 +1,4 @@
-"""What is left of each node without the pods below a priority, and in which order they stay."""
+"""Resource use of each node without pods below a priority, and their reprieve order."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ class ReprieveOrder(NamedTuple):
 
     pods: tuple[PodInfo, ...]
     num_violating: int
-    """The first so many violate a budget if they go."""
+    """The first so many violate a budget if evicted."""
     amounts: Ints
-    """What they take, a line per pod and a column per line of ``DryRunTable.amounts``."""
+    """Their requests, a line per pod and a column per line of ``DryRunTable.amounts``."""
     everybody: Mapping[str, PodInfo]
-    """All pods of the node, to know it by: a node that changed is another object."""
+    """All pods of the node, to detect a change by identity: a changed node is a new object."""
     generation: int
     """Of the budgets."""
 
@@ -40,14 +40,14 @@ class Evictable:
         self._changes = table.row_log.cursor()
         self._reprieve_orders: RecentlyUsed[int, ReprieveOrder] = RecentlyUsed()
         self.staying = np.zeros((REQUESTED, 0), np.int64)
-        """What all other pods take. Lines as in ``DryRunTable.amounts``; a missing one is zero."""
+        """Use by all other pods. Lines as in ``DryRunTable.amounts``; a missing one is zero."""
 
     async def catch_up(self, turn: TimeSlice) -> None:
-        """Count again the rows that changed. The table must stay as it is meanwhile."""
+        """Recount the rows that changed. The table must not change meanwhile."""
         table, changed = self._table, self._changes.changes()
         self._reserve(REQUESTED + len(table.axis), len(table))
         rows = range(len(table)) if changed is None else changed
-        # Rows counted twice are right; rows that a cancelled attempt left out would stay wrong.
+        # Counting a row twice is harmless; one that a cancelled attempt skipped would stay wrong.
         for row in rows:
             # A row past the end belonged to a node that was removed since.
             if row < len(table):
@@ -57,7 +57,7 @@ class Evictable:
         self._changes.advance()
 
     def reprieve_order(self, row: int, info: NodeInfo, budgets: DisruptionBudgets) -> ReprieveOrder:
-        """Who may be put back on a node, and when; call after ``catch_up``."""
+        """Return the reprieve order of a node's pods; call after ``catch_up``."""
         kept = self._reprieve_orders.get(row)
         if (
             kept is None
@@ -80,7 +80,7 @@ class Evictable:
         return ReprieveOrder(pods, len(violating), amounts, info.pods, budgets.generation)
 
     def _count(self, row: int, info: NodeInfo) -> None:
-        # The sums of a node are exact; in the table they may have stopped at the largest int64.
+        # The sums of a node are exact; in the table they may be saturated at int64.
         staying = [len(info.pods), info.non_zero_cpu, info.non_zero_memory, *info.requested]
         for pod in info.pods.values():
             if pod.priority < self._priority:
@@ -100,7 +100,7 @@ class Evictable:
 
 
 class EvictableByPriority:
-    """Columns for the priorities that preempted last."""
+    """Columns for the most recent preemptor priorities."""
 
     def __init__(self) -> None:
         self._cached: RecentlyUsed[int, Evictable] = RecentlyUsed()

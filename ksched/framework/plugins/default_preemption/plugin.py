@@ -1,4 +1,4 @@
-"""DefaultPreemption: room for important pods, at the expense of less important ones."""
+"""DefaultPreemption: evicts pods of lower priority for a pod that fits nowhere."""
 
 from __future__ import annotations
 
@@ -46,19 +46,19 @@ NOT_HELPFUL = unresolvable("Preemption is not helpful for scheduling")
 
 
 class DefaultPreemption:
-    """Finds pods of lower priority whose eviction lets a pod in that fits nowhere.
+    """Finds pods of lower priority whose eviction makes room for a pod that fits nowhere.
 
-    On every node where that may help, all pods of lower priority are taken away in thought, and as
-    many as possible put back, the most important first. Of the nodes, the one is chosen where the
+    On every node where that may help, all pods of lower priority are removed in a dry run, and as
+    many as possible reprieved, the most important first. Of the nodes, the one is chosen whose
     victims matter least: no violated PodDisruptionBudget, low priorities, few of them, started
-    lately. The pod is nominated to the node and tried again when its victims are gone; until they
-    are seen to go it stays out of the queue.
+    recently. The pod is nominated to the node and retried when its victims are gone; until they are
+    seen terminating it stays out of the queue.
 
     Nothing is done for pods with ``preemptionPolicy: Never``, and for pods whose last victims are
-    still shutting down on the node they are nominated to.
+    still terminating on the node they are nominated to.
 
-    Arguments: ``minCandidateNodesPercentage`` and ``minCandidateNodesAbsolute`` say after how many
-    nodes with possible victims the search may stop.
+    Arguments: ``minCandidateNodesPercentage`` and ``minCandidateNodesAbsolute`` determine after how
+    many nodes with possible victims the search may stop.
     """
 
     name: ClassVar[str] = names.DEFAULT_PREEMPTION
@@ -80,8 +80,8 @@ class DefaultPreemption:
     def _is_pod_schedulable_after_pod_deletion(
         self, pod: PodInfo, old: Pod, new: None
     ) -> QueueingHint:
-        # Asked about gated pods only. Which victim goes last is chance, so that the plugins which
-        # rejected the pod may have nothing to say about that one.
+        # Called for gated pods only. Which victim goes last is random, so the plugins that
+        # rejected the pod may not react to that one's deletion.
         is_waiting = self._handle.is_preempting(pod.uid)
         return QueueingHint.SKIP if is_waiting else QueueingHint.QUEUE
 
@@ -146,7 +146,7 @@ class DefaultPreemption:
         if node is None:
             return None
         if statuses.get(node_name).code is Code.UNSCHEDULABLE_AND_UNRESOLVABLE:
-            # Not even the room that was made there helps.
+            # Even with the space freed there the pod does not fit.
             return None
         for other in node.pods.values():
             if other.priority < pod.priority and is_preempted(other):
@@ -154,7 +154,7 @@ class DefaultPreemption:
         return None
 
     def _potential_rows(self, statuses: NodeStatuses) -> Rows:
-        """Rows where evicting pods may help, zones taking turns, from anywhere on.
+        """Rows where evicting pods may help, round-robin over zones, from a random offset.
 
         kube-scheduler: nodesWherePreemptionMightHelp, GetOffsetAndNumCandidates.
         """
@@ -171,7 +171,7 @@ class DefaultPreemption:
 
 
 def is_preempted(pod: PodInfo) -> bool:
-    """Whether a pod is shutting down because a scheduler preempted it.
+    """Whether a pod is terminating because a scheduler preempted it.
 
     kube-scheduler: podTerminatingByPreemption.
     """
@@ -184,7 +184,7 @@ def is_preempted(pod: PodInfo) -> bool:
 
 
 def aggregate(problems: Sequence[str]) -> str:
-    """Several errors in one text, as Go's aggregated errors read."""
+    """Join several errors as Go's aggregated errors do."""
     distinct = list(dict.fromkeys(problems))
     return distinct[0] if len(distinct) == 1 else f"[{', '.join(distinct)}]"
 

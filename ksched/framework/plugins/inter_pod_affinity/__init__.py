@@ -1,4 +1,4 @@
-"""InterPodAffinity: near some pods, away from others.
+"""InterPodAffinity: required and preferred affinity and anti-affinity between pods.
 
 Does not belong here: counting pods (``ksched.framework.counters``).
 """

@@ -1,4 +1,4 @@
-"""Required terms: the incoming pod's own, and those of pods that are already there."""
+"""Required terms: those of the incoming pod and those of existing pods."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from ksched.framework.counters import (
 )
 from ksched.framework.freshness import RecentlyUsed
 from ksched.framework.node_columns import NodeLabels
-from ksched.framework.plugins.inter_pod_affinity.meant import counting, pods_meant_by_any
+from ksched.framework.plugins.inter_pod_affinity.term_set import counting, pods_matching_any
 from ksched.framework.plugins.inter_pod_affinity.terms import (
     AffinityTerm,
     MatchedTerms,
@@ -51,8 +51,8 @@ _STATUSES = (NO_AFFINITY, ANTI_AFFINITY, EXISTING_ANTI_AFFINITY)
 _NO_AFFINITY, _ANTI_AFFINITY, _EXISTING_ANTI_AFFINITY = 1, 2, 3
 
 _NEAR, _APART, _EXISTING = 0, 1, 2
-"""Groups of counters: pods that all affinity terms mean, pods that an anti-affinity term means, and
-pods with such a term that means the incoming one."""
+"""Groups of counters: pods that match all affinity terms, pods that match an anti-affinity term,
+and pods with such a term that matches the incoming one."""
 
 ByKey = Mapping[str, tuple[DomainCounts, ...]]
 TermT = TypeVar("TermT", AffinityTerm, ResolvedTerm)
@@ -60,9 +60,9 @@ TermT = TypeVar("TermT", AffinityTerm, ResolvedTerm)
 _NOTHING: Mapping[str, int] = {}
 
 
-def pods_meant_by(terms: Iterable[ResolvedTerm], ledger: PodLedger) -> PodCounts:
-    """The counter of the pods that all of the terms mean, those being deleted included."""
-    meant = frozenset((term.namespaces, term.selector) for term in terms)
+def pods_matching_all(terms: Iterable[ResolvedTerm], ledger: PodLedger) -> PodCounts:
+    """Return the counter of pods that match all of the terms, terminating ones included."""
+    conditions = frozenset((term.namespaces, term.selector) for term in terms)
     wanted = tuple(dict.fromkeys(term._replace(topology_key="") for term in terms))
 
     def are_met(template: PodTemplate) -> int:
@@ -71,12 +71,12 @@ def pods_meant_by(terms: Iterable[ResolvedTerm], ledger: PodLedger) -> PodCounts
                 return 0
         return 1
 
-    return ledger.pod_counts(("meant by", meant), are_met, include_terminating=True)
+    return ledger.pod_counts(("matched by all", conditions), are_met, include_terminating=True)
 
 
 @template_fact
 def carried_anti_affinity(template: PodTemplate) -> Mapping[str, Mapping[AffinityTerm, int]]:
-    """The required anti-affinity terms of a template by topology key, and how often each is.
+    """Return a template's required anti-affinity terms by topology key, with their multiplicity.
 
     kube-scheduler: getExistingAntiAffinityCounts.
     """
@@ -88,36 +88,36 @@ def carried_anti_affinity(template: PodTemplate) -> Mapping[str, Mapping[Affinit
 
 
 class RequiredAffinity:
-    """What one attempt needs to judge nodes; cloned for dry runs.
+    """The state of one attempt; cloned for dry runs.
 
-    The numbers by topology key and value are kube-scheduler's topologyToMatchedTermCount.
+    The counts by topology key and value are kube-scheduler's topologyToMatchedTermCount.
     """
 
     def __init__(
         self,
         incoming: IncomingTemplate,
-        kept: RequiredTerms,
+        required: RequiredTerms,
         attempt: DomainAttempt,
         rules: Mapping[str, int],
     ) -> None:
         self._incoming = incoming
-        self.kept = kept
+        self.required = required
         self._attempt = attempt
         self._rules = rules
         """By topology key."""
 
     def clone(self) -> RequiredAffinity:
-        return RequiredAffinity(self._incoming, self.kept, self._attempt.clone(), self._rules)
+        return RequiredAffinity(self._incoming, self.required, self._attempt.clone(), self._rules)
 
     def update(self, other: PodTemplate, node: NodeInfo, more: int) -> None:
         """Count a pod that a dry run adds or removes. kube-scheduler: updateWithPod."""
-        labels, kept = node.labels, self.kept
-        for key, terms in self._incoming.meant_by(other).items():
+        labels, required = node.labels, self.required
+        for key, terms in self._incoming.matched_by(other).items():
             self._change(key, _EXISTING, labels, more * terms)
-        if kept.own.affinity and kept.own.wants(other):
-            for key in kept.affinity:
+        if required.own.affinity and required.own.satisfied_by(other):
+            for key in required.affinity:
                 self._change(key, _NEAR, labels, more)
-        for key, terms in kept.kept_from(other).items():
+        for key, terms in required.anti_affinity_matches(other).items():
             self._change(key, _APART, labels, more * terms)
 
     def _change(self, key: str, group: int, labels: Labels, more: int) -> None:
@@ -125,7 +125,7 @@ class RequiredAffinity:
         if key not in labels:
             return
         if key not in self._rules:
-            number = self._attempt.add_rule(self.kept.rule_without_pods(key))
+            number = self._attempt.add_rule(self.required.rule_without_pods(key))
             self._rules = {**self._rules, key: number}
         self._attempt.change(self._rules[key], group, labels[key], more)
 
@@ -136,7 +136,7 @@ class RequiredAffinity:
 def _judge(
     wants_near: bool, counts: Sequence[Counts], is_first: bool
 ) -> Iterator[tuple[int, Holds]]:
-    """What is wrong with a domain; the first of pods that want to be together may go anywhere.
+    """Return what rejects a domain; the first of pods with mutual affinity may go anywhere.
 
     kube-scheduler: satisfyPodAffinity, satisfyPodAntiAffinity, satisfyExistingPodsAntiAffinity.
     """
@@ -147,16 +147,16 @@ def _judge(
 
 
 class OwnTerms(NamedTuple):
-    """The required terms of an incoming pod, with the namespaces by name."""
+    """The required terms of an incoming pod, with namespaces resolved to names."""
 
     affinity: tuple[ResolvedTerm, ...] = ()
     anti_affinity: tuple[ResolvedTerm, ...] = ()
-    """Those of keys that some node has; the others mean no node."""
-    wants_itself: bool = False
+    """Those with keys that some node has; the others concern no node."""
+    matches_itself: bool = False
     absent_key: str = ""
     """A key of an affinity term that no node has: no node satisfies it."""
 
-    def wants(self, other: PodTemplate) -> bool:
+    def satisfied_by(self, other: PodTemplate) -> bool:
         """Whether a pod satisfies all required affinity terms at once.
 
         kube-scheduler: podMatchesAllAffinityTerms.
@@ -165,7 +165,7 @@ class OwnTerms(NamedTuple):
 
 
 class IncomingTemplate:
-    """Which required terms matter to the pods of one template: its own, and those that mean it."""
+    """The required terms relevant to pods of one template: its own, and those that match it."""
 
     def __init__(
         self,
@@ -184,20 +184,20 @@ class IncomingTemplate:
         self._terms = (terms.required_affinity, terms.required_anti_affinity)
         self._depends_on_namespaces = depends_on_namespaces((*self._terms[0], *self._terms[1]))
         self._resolved = (-1, -1)
-        """Generation of the namespaces and of the labels for which ``own`` holds."""
+        """Generation of the namespaces and of the labels for which ``own`` is valid."""
         self.own = OwnTerms()
         self.namespace_labels: Labels = {}
         self._matched: MatchedTerms[AffinityTerm] | None = None
         self._found: frozenset[AffinityTerm] | None = None
         self.existing: frozenset[AffinityTerm] = frozenset()
-        """Terms that mean this template: of pods in the cluster, and its own, which the next pod of
-        this template will find there."""
-        self._meant_by: RecentlyUsed[int, Mapping[str, int]] = RecentlyUsed()
-        self.kept: RequiredTerms | None = None
+        """Terms that match this template: of pods in the cluster, and its own, which the next pod
+        of this template will find there."""
+        self._matched_by: RecentlyUsed[int, Mapping[str, int]] = RecentlyUsed()
+        self.required: RequiredTerms | None = None
 
     @property
     def is_current(self) -> bool:
-        """Whether there are no other terms, labels or namespaces than when it caught up."""
+        """Whether terms, labels and namespaces are unchanged since the last update."""
         return self._seen == (
             self._index.generation,
             self._labels.generation,
@@ -205,13 +205,13 @@ class IncomingTemplate:
         )
 
     def catching_up(self) -> Steps[bool]:
-        """Look at new terms and namespaces; tells whether ``own`` or ``existing`` changed."""
+        """Apply new terms and namespaces; returns whether ``own`` or ``existing`` changed."""
         seen = (self._index.generation, self._labels.generation, self._namespaces.generation)
         is_resolved = yield from self._resolving()
         labels = labels_of_namespace(self._namespaces, self.template.namespace)
         if labels != self.namespace_labels:
             self.namespace_labels, self._found = labels, None
-            self._meant_by.clear()
+            self._matched_by.clear()
         matched = self._matched = self._index.matched(self.template, labels, self._matched)
         yield from matched.catching_up()
         self._seen = seen
@@ -239,7 +239,7 @@ class IncomingTemplate:
         own = OwnTerms(tuple(near), tuple(apart), absent_key=absent)
         before, self.own = (
             self.own,
-            own._replace(wants_itself=bool(near) and own.wants(self.template)),
+            own._replace(matches_itself=bool(near) and own.satisfied_by(self.template)),
         )
         self._resolved = resolved
         return before != self.own
@@ -248,7 +248,7 @@ class IncomingTemplate:
         if found is self._found and self._labels_generation == self._labels.generation:
             return False
         if self._labels_generation != self._labels.generation:
-            self._meant_by.clear()
+            self._matched_by.clear()
         self._found, self._labels_generation = found, self._labels.generation
         own = [
             term
@@ -260,12 +260,12 @@ class IncomingTemplate:
         before, self.existing = self.existing, existing
         return before is not existing and before != existing
 
-    def meant_by(self, other: PodTemplate) -> Mapping[str, int]:
-        """How many required anti-affinity terms of another template mean this one, by key."""
+    def matched_by(self, other: PodTemplate) -> Mapping[str, int]:
+        """Count required anti-affinity terms of another template that match this one, by key."""
         carried = carried_anti_affinity(other)
         if not carried:
             return _NOTHING
-        found = self._meant_by.get(other.number)
+        found = self._matched_by.get(other.number)
         if found is None:
             template, labels = self.template, self.namespace_labels
             found = {
@@ -273,12 +273,12 @@ class IncomingTemplate:
                 for key, terms in carried.items()
                 if key in self._labels
             }
-            self._meant_by.put(other.number, found, WEIGHTS_CACHED)
+            self._matched_by.put(other.number, found, WEIGHTS_CACHED)
         return found
 
 
 class RequiredTerms:
-    """Verdicts that follow from some terms; shared by the templates to which the same matter.
+    """Verdicts that follow from some terms; shared by templates with the same relevant terms.
 
     kube-scheduler: getIncomingAffinityAntiAffinityCounts.
     """
@@ -286,13 +286,13 @@ class RequiredTerms:
     def __init__(self, own: OwnTerms, existing: frozenset[AffinityTerm], ledger: PodLedger) -> None:
         self.own = own
         self.ledger = ledger
-        pods = pods_meant_by(own.affinity, ledger)
+        pods = pods_matching_all(own.affinity, ledger)
         keys = dict.fromkeys(term.topology_key for term in own.affinity)
-        # Where no node has one of the keys, that one decides.
+        # If no node has one of the keys, that one decides.
         wanted = [own.absent_key] if own.absent_key else list(keys)
         self.affinity = _by_key(ledger.domain_counts(pods, key) for key in wanted)
         self._together: list[PodCounts] = []
-        self._anti_affinity = _by_key(self._kept_apart(own.anti_affinity))
+        self._anti_affinity = _by_key(self._anti_affinity_counters(own.anti_affinity))
         existing_by_key = _by_key(
             _carriers(key, terms, ledger) for key, terms in _terms_by_key(existing).items()
         )
@@ -304,25 +304,25 @@ class RequiredTerms:
             _STATUSES,
             self._are_first,
         )
-        """What is wrong with the domains of each key, as of the last ``catch_up``."""
+        """The verdicts of the domains of each key, as of the last ``catch_up``."""
 
         self.is_counted = not self._together
-        """Whether ``counting`` was finished once; what comes later is little."""
+        """Whether ``counting`` has finished once; later updates are small."""
 
-    def _kept_apart(self, terms: Sequence[ResolvedTerm]) -> Iterator[DomainCounts]:
-        """Counters of the pods that anti-affinity terms mean."""
+    def _anti_affinity_counters(self, terms: Sequence[ResolvedTerm]) -> Iterator[DomainCounts]:
+        """Return the counters of pods that match anti-affinity terms."""
         ledger = self.ledger
         if len(terms) < MANY_TERMS:
             for term in terms:
-                yield ledger.domain_counts(pods_meant_by((term,), ledger), term.topology_key)
+                yield ledger.domain_counts(pods_matching_all((term,), ledger), term.topology_key)
             return
         for key, same in _terms_by_key(terms).items():
-            pods = pods_meant_by_any(((1, term) for term in same), ledger)
+            pods = pods_matching_any(((1, term) for term in same), ledger)
             self._together.append(pods)
             yield ledger.domain_counts(pods, key)
 
-    def kept_from(self, other: PodTemplate) -> Mapping[str, int]:
-        """How many own anti-affinity terms mean pods of a template, by key."""
+    def anti_affinity_matches(self, other: PodTemplate) -> Mapping[str, int]:
+        """Count the own anti-affinity terms that match pods of a template, by key."""
         return {
             key: number
             for key, counters in self._anti_affinity.items()
@@ -330,26 +330,26 @@ class RequiredTerms:
         }
 
     def counting(self) -> Steps[None]:
-        """Look at the pods of the cluster, if that may take long."""
+        """Count the pods of the cluster, if that may take long."""
         yield from counting(self._together)
         self.is_counted = True
 
     def catch_up(self, incoming: IncomingTemplate) -> RequiredAffinity | None:
-        """Counts as they are now; ``None`` if nothing could reject a node."""
+        """Update the counts; ``None`` if nothing could reject a node."""
         has_pods = self.filter.count()
         if not has_pods and not self.own.affinity and not self.own.anti_affinity:
             return None
         return RequiredAffinity(incoming, self, self.filter.judge(), self._rules)
 
     def _are_first(self, counted: Sequence[Sequence[Counted]]) -> Sequence[bool]:
-        """Whether no pod is there yet that satisfies the terms, which the pod itself does."""
-        is_first = self.own.wants_itself and not any(groups[_NEAR].total for groups in counted)
+        """Whether no pod satisfies the terms yet, and the pod itself does."""
+        is_first = self.own.matches_itself and not any(groups[_NEAR].total for groups in counted)
         return (is_first,) * len(counted)
 
     def rule_without_pods(self, key: str) -> DomainRule:
-        """A rule for a key of no term but those of pods that a dry run adds."""
-        nobody = self.ledger.pod_counts("nobody", lambda template: 0, include_terminating=False)
-        counter = self.ledger.domain_counts(nobody, key)
+        """Return a rule for a key that only pods added by a dry run have."""
+        no_pods = self.ledger.pod_counts("no_pods", lambda template: 0, include_terminating=False)
+        counter = self.ledger.domain_counts(no_pods, key)
         counter.catch_up()
         return _rule((), (), (counter,))
 
@@ -359,7 +359,7 @@ def _rule(
     apart: tuple[DomainCounts, ...],
     existing: tuple[DomainCounts, ...],
 ) -> DomainRule:
-    """The rule for one topology key."""
+    """Build the rule for one topology key."""
     topology = (*near, *apart, *existing)[0].topology
     judge = partial(_judge, bool(near))
     return DomainRule(topology, (near, apart, existing), judge, _NO_AFFINITY if near else 0)
@@ -373,9 +373,9 @@ def _terms_by_key(terms: Iterable[TermT]) -> Mapping[str, frozenset[TermT]]:
 
 
 def _carriers(key: str, terms: frozenset[AffinityTerm], ledger: PodLedger) -> DomainCounts:
-    """The counter of pods that carry some of these required anti-affinity terms of one key.
+    """Return the counter of pods that carry some of these required anti-affinity terms of one key.
 
-    One for all of them, however many there are: what matters is whether a domain has any.
+    One counter for all of them: it only matters whether a domain has any.
     """
 
     def number_of(template: PodTemplate) -> int:

@@ -1,4 +1,4 @@
-"""InterPodAffinity: near some pods, away from others."""
+"""InterPodAffinity: required and preferred affinity and anti-affinity between pods."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ from ksched.framework.time_slices import Steps, in_slices, within_budget
 Resolved = tuple[ResolvedTerm, ...]
 
 NEVER = -1
-"""In place of the generation of the namespaces, where these do not matter."""
+"""Replaces the generation of the namespaces where these do not matter."""
 
 _SCORES = f"{names.INTER_POD_AFFINITY}/score"
 
@@ -76,16 +76,17 @@ class InterPodAffinity:
     """Places pods near, or away from, other pods, by labels of the nodes those run on.
 
     A node is rejected if no pod that satisfies all required affinity terms at once runs in its
-    domains (``node(s) didn't match pod affinity rules``), if a pod that a required anti-affinity
-    term means does (``node(s) didn't match pod anti-affinity rules``), or if a pod there has a
-    required anti-affinity term that means the incoming one (``node(s) didn't satisfy existing pods
-    anti-affinity rules``). The first of a group of pods that want to be together may go anywhere.
-    A selector that cannot be parsed rejects the pod everywhere (``parsing pod: ...``).
+    domains (``node(s) didn't match pod affinity rules``), if a pod that matches a required
+    anti-affinity term does (``node(s) didn't match pod anti-affinity rules``), or if a pod there
+    has a required anti-affinity term that matches the incoming one (``node(s) didn't satisfy
+    existing pods anti-affinity rules``). The first of a group of pods with affinity to each other
+    may go anywhere. A selector that cannot be parsed rejects the pod on all nodes (``parsing pod:
+    ...``).
 
-    The score adds up the weights of preferred terms, the pod's and those of existing pods that mean
-    it, and is stretched from 0 for the worst node to 100 for the best. Arguments:
-    ``hardPodAffinityWeight`` (1) is what a required affinity term of an existing pod counts;
-    ``ignorePreferredTermsOfExistingPods`` (false) leaves pods without preferences unrated.
+    The score is the sum of the weights of preferred terms, the pod's own and those of existing pods
+    that match it, scaled from 0 for the worst node to 100 for the best. Arguments:
+    ``hardPodAffinityWeight`` (1) is the weight of a required affinity term of an existing pod;
+    ``ignorePreferredTermsOfExistingPods`` (false) leaves pods without preferences unscored.
     """
 
     name: ClassVar[str] = names.INTER_POD_AFFINITY
@@ -105,7 +106,7 @@ class InterPodAffinity:
         self._preferred: PerTemplate[PreferredTerms] = PerTemplate()
         self._indexes: tuple[PodLedger, TermIndex[AffinityTerm], CarriedTerms] | None = None
         self._last_deleted: tuple[Pod, frozenset[AffinityTerm]] | None = None
-        """Asked about once for every group of waiting pods."""
+        """Evaluated once per deleted pod instead of once per group of waiting pods."""
 
     def sweep(self) -> None:
         self._incoming.sweep()
@@ -117,7 +118,7 @@ class InterPodAffinity:
             carried.index.forget_gone()
 
     def _terms_in(self, ledger: PodLedger) -> tuple[TermIndex[AffinityTerm], CarriedTerms]:
-        """The terms that pods of the cluster carry: required anti-affinity, and what is scored."""
+        """The terms of the cluster's pods: required anti-affinity, and those that are scored."""
         if self._indexes is None or self._indexes[0] is not ledger:
             self._indexes = (
                 ledger,
@@ -136,12 +137,12 @@ class InterPodAffinity:
         if index.is_current:
             terms: Terms = template.facts.get(terms_of, UNKNOWN)
             if not index and terms.require_nothing:
-                # Asked for nothing that may be kept from when it was not so: that is swept.
+                # State cached from when there were terms is left to the sweep.
                 return SKIP
             incoming = self._incoming.get(ledger, template)
-            kept = None if incoming is None else incoming.kept
-            if incoming and kept and kept.is_counted and incoming.is_current:
-                return self._answer(state, incoming, kept)
+            required = None if incoming is None else incoming.required
+            if incoming and required and required.is_counted and incoming.is_current:
+                return self._answer(state, incoming, required)
         return in_slices(self._pre_filtering(state, template, ledger, index), self._now)
 
     def _pre_filtering(
@@ -151,7 +152,7 @@ class InterPodAffinity:
         ledger: PodLedger,
         index: TermIndex[AffinityTerm],
     ) -> Steps[Status]:
-        """Take over what is new, with pauses; other pods may have any number of terms."""
+        """Apply changes, with pauses; other pods may have any number of terms."""
         terms: Terms | None = template.facts.get(terms_of)
         if terms is None:
             terms = yield from within_budget(compiling_terms(template), self._now)
@@ -165,14 +166,16 @@ class InterPodAffinity:
             labels = ledger.table.labels
             incoming = IncomingTemplate(template, index, labels, self._namespaces)
             self._incoming.put(template, incoming)
-        if (yield from incoming.catching_up()) or incoming.kept is None:
-            incoming.kept = self._required_terms(incoming, ledger)
-        if not incoming.kept.is_counted:
-            yield from within_budget(incoming.kept.counting(), self._now)
-        return self._answer(state, incoming, incoming.kept)
+        if (yield from incoming.catching_up()) or incoming.required is None:
+            incoming.required = self._required_terms(incoming, ledger)
+        if not incoming.required.is_counted:
+            yield from within_budget(incoming.required.counting(), self._now)
+        return self._answer(state, incoming, incoming.required)
 
-    def _answer(self, state: CycleState, incoming: IncomingTemplate, kept: RequiredTerms) -> Status:
-        affinity = kept.catch_up(incoming)
+    def _answer(
+        self, state: CycleState, incoming: IncomingTemplate, required: RequiredTerms
+    ) -> Status:
+        affinity = required.catch_up(incoming)
         if affinity is None:
             return SKIP
         state.write(self.name, affinity)
@@ -180,10 +183,10 @@ class InterPodAffinity:
 
     def _required_terms(self, incoming: IncomingTemplate, ledger: PodLedger) -> RequiredTerms:
         key = (incoming.own, incoming.existing)
-        kept = self._required.get(key)
-        if kept is None or kept.ledger is not ledger:
-            kept = self._required[key] = RequiredTerms(incoming.own, incoming.existing, ledger)
-        return kept
+        required = self._required.get(key)
+        if required is None or required.ledger is not ledger:
+            required = self._required[key] = RequiredTerms(incoming.own, incoming.existing, ledger)
+        return required
 
     def add_pod(self, state: CycleState, pod: PodInfo, added: PodInfo, node: NodeInfo) -> Status:
         state.read(self.name, RequiredAffinity).update(added.template, node, 1)
@@ -201,10 +204,10 @@ class InterPodAffinity:
     def _filter_changes(
         self, state: CycleState, pod: PodInfo, mark: object
     ) -> tuple[object, ChangedVerdicts | Ids | None]:
-        return state.read(self.name, RequiredAffinity).kept.filter.changes_since(mark)
+        return state.read(self.name, RequiredAffinity).required.filter.changes_since(mark)
 
     def _filter_group(self, state: CycleState, pod: PodInfo) -> RequiredTerms:
-        return state.read(self.name, RequiredAffinity).kept
+        return state.read(self.name, RequiredAffinity).required
 
     # -- score ----------------------------------------------------------------------------------
 
@@ -217,9 +220,9 @@ class InterPodAffinity:
             terms: Terms = template.facts.get(terms_of, UNKNOWN)
             if not carried.index and terms.prefer_nothing:
                 return SKIP
-            kept = self._preferred.get(ledger, template)
-            if kept is not None and kept.is_current and kept.is_counted:
-                return self._rate(state, kept)
+            preferred = self._preferred.get(ledger, template)
+            if preferred is not None and preferred.is_current and preferred.is_counted:
+                return self._rate(state, preferred)
         return in_slices(self._pre_scoring(state, template, carried), self._now)
 
     def _pre_scoring(
@@ -234,17 +237,17 @@ class InterPodAffinity:
         ignores_others = self._args.ignore_preferred_terms_of_existing_pods
         if terms.prefer_nothing and (not carried.index or ignores_others):
             return SKIP
-        kept = self._preferred.get(carried.ledger, template)
-        if kept is None:
-            kept = PreferredTerms(template, carried, self._namespaces)
-            self._preferred.put(template, kept)
-        yield from kept.catching_up()
-        if not kept.is_counted:
-            yield from within_budget(kept.counting(), self._now)
-        return self._rate(state, kept)
+        preferred = self._preferred.get(carried.ledger, template)
+        if preferred is None:
+            preferred = PreferredTerms(template, carried, self._namespaces)
+            self._preferred.put(template, preferred)
+        yield from preferred.catching_up()
+        if not preferred.is_counted:
+            yield from within_budget(preferred.counting(), self._now)
+        return self._rate(state, preferred)
 
-    def _rate(self, state: CycleState, kept: PreferredTerms) -> Status:
-        affinity = kept.counts_now()
+    def _rate(self, state: CycleState, preferred: PreferredTerms) -> Status:
+        affinity = preferred.counts_now()
         if affinity is None:
             return SKIP
         state.write(_SCORES, affinity)
@@ -259,7 +262,7 @@ class InterPodAffinity:
     # -- wake-ups -------------------------------------------------------------------------------
 
     def events_to_register(self) -> Sequence[ClusterEventWithHint]:
-        # One registration for all changes of pods upstream; see PodTopologySpread.
+        # kube-scheduler has one registration for all changes of pods; see PodTopologySpread.
         came_or_went = ClusterEvent(Resource.POD, Action.ADD | Action.DELETE)
         relabelled = ClusterEvent(Resource.ASSIGNED_POD, Action.UPDATE_POD_LABEL)
         pending = ClusterEvent(Resource.UNSCHEDULABLE_POD, Action.UPDATE_POD_LABEL)
@@ -273,7 +276,7 @@ class InterPodAffinity:
 
     def _after_pending_pod_change(self, pod: PodInfo, old: Pod, new: Pod) -> QueueingHint:
         if new.metadata.uid == pod.uid:
-            # The terms of others may cease to mean it, or its own may come to mean itself.
+            # Terms of others may no longer match it, or its own may now match itself.
             return QueueingHint.QUEUE
         return self._after_pod_change(pod, old, new)
 
@@ -288,12 +291,12 @@ class InterPodAffinity:
             return QueueingHint.QUEUE
         if was_apart and not is_apart:
             return QueueingHint.QUEUE
-        if old is not None and new is None and self._was_kept_away(pod.template, old):
+        if old is not None and new is None and self._was_blocked_by(pod.template, old):
             return QueueingHint.QUEUE
         return QueueingHint.SKIP
 
     def _resolved(self, template: PodTemplate) -> tuple[Resolved, Resolved]:
-        """Required affinity and anti-affinity terms of a waiting pod; the events ask often."""
+        """Required affinity and anti-affinity terms of a waiting pod; hints read them often."""
         generation = self._namespaces.generation
         known: tuple[int, tuple[Resolved, Resolved]] | None = template.facts.get(self)
         if known is None or known[0] not in (generation, NEVER):
@@ -308,17 +311,17 @@ class InterPodAffinity:
             known = template.facts[self] = (generation, (near, apart))
         return known[1]
 
-    def _was_kept_away(self, template: PodTemplate, deleted: Pod) -> bool:
-        """Whether all required anti-affinity terms of a pod that is gone meant the waiting one."""
+    def _was_blocked_by(self, template: PodTemplate, deleted: Pod) -> bool:
+        """Whether all required anti-affinity terms of a deleted pod matched the waiting one."""
         affinity = deleted.spec.affinity
         if affinity is None or affinity.pod_anti_affinity is None:
             return False
         if self._last_deleted is None or self._last_deleted[0] is not deleted:
             namespace, required = deleted.metadata.namespace, affinity.pod_anti_affinity.required
             compiled = compile_terms(namespace, required)
-            # Where they hold makes no difference here, and a pod's terms often differ in no more.
-            meant = frozenset(term._replace(topology_key="") for term in compiled)
-            self._last_deleted = (deleted, meant)
+            # The topology key is irrelevant here, and a pod's terms often differ only in it.
+            terms = frozenset(term._replace(topology_key="") for term in compiled)
+            self._last_deleted = (deleted, terms)
         terms = self._last_deleted[1]
         labels = labels_of_namespace(self._namespaces, template.namespace)
         return bool(terms) and all(term.matches(template, labels) for term in terms)
@@ -327,11 +330,11 @@ class InterPodAffinity:
         near, apart = _keys(pod.template)
         after = new.metadata.labels
         if old is None:
-            # Without affinity of its own it was rejected for the pods of the nodes there were.
+            # Without own affinity it was rejected because of the pods on existing nodes.
             return _queue_if(not near or bool(apart) or _any_in(near, after))
         before = old.metadata.labels
         if not near and not apart:
-            # Rejected by terms of others, whose keys are not known here.
+            # Rejected by terms of other pods, whose topology keys are not known here.
             return _queue_if(any(after.get(key) != value for key, value in before.items()))
         gained = any(key in after and before.get(key) != after[key] for key in near)
         lost = any(key in before and before[key] != after.get(key) for key in apart)
@@ -340,7 +343,7 @@ class InterPodAffinity:
 
 @template_fact
 def _keys(template: PodTemplate) -> tuple[frozenset[str], frozenset[str]]:
-    """The topology keys of required affinity and anti-affinity."""
+    """Return the topology keys of required affinity and anti-affinity."""
     terms = terms_of(template)
     return (
         frozenset(term.topology_key for term in terms.required_affinity),
@@ -357,7 +360,7 @@ def _has_node(pod: Pod) -> bool:
 
 
 def _matches_all(terms: Sequence[ResolvedTerm], pod: Pod | None) -> bool:
-    """Whether a pod satisfies all terms at once; nothing satisfies none."""
+    """Whether a pod satisfies all terms at once; false without terms."""
     if pod is None or not terms:
         return False
     metadata = pod.metadata

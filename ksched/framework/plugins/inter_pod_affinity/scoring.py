@@ -1,4 +1,4 @@
-"""Preferred terms of both sides, and required ones of pods that are already there."""
+"""Preferred terms of both sides, and required ones of existing pods."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ from ksched.framework.counters import (
     rate_domains,
     whole,
 )
-from ksched.framework.plugins.inter_pod_affinity.filtering import pods_meant_by
-from ksched.framework.plugins.inter_pod_affinity.meant import counting, pods_meant_by_any
+from ksched.framework.plugins.inter_pod_affinity.filtering import pods_matching_all
+from ksched.framework.plugins.inter_pod_affinity.term_set import counting, pods_matching_any
 from ksched.framework.plugins.inter_pod_affinity.terms import (
     AffinityTerm,
     MatchedTerms,
@@ -39,12 +39,12 @@ from ksched.tuning import MANY_TERMS, TERMS_PER_STEP
 NEAR, APART = 1, -1
 
 ScoredTerm = tuple[int, AffinityTerm]
-"""``NEAR`` or ``APART``, and a term; kept apart because they must not cancel each other out."""
+"""``NEAR`` or ``APART``, and a term; separate because they must not cancel each other out."""
 Factors = list[tuple[int, DomainCounts]]
 
 
 class CarriedTerms:
-    """What existing pods wish for, by term. kube-scheduler: processExistingPod, processTerm."""
+    """The scored terms of existing pods. kube-scheduler: processExistingPod, processTerm."""
 
     def __init__(self, ledger: PodLedger, hard_pod_affinity_weight: int) -> None:
         self.ledger = ledger
@@ -53,7 +53,7 @@ class CarriedTerms:
         self._factors: WeakKeyDictionary[frozenset[ScoredTerm], Factors] = WeakKeyDictionary()
 
     def factors(self, terms: frozenset[ScoredTerm]) -> Factors:
-        """Counters of what the pods of each domain wish by some terms: one for a key and a sign."""
+        """Return counters of the scored terms of each domain's pods: one per key and sign."""
         known = self._factors.get(terms)
         if known is None:
             known = self._factors[terms] = self._make_factors(terms)
@@ -68,7 +68,7 @@ class CarriedTerms:
         ]
 
     def _counter(self, key: str, terms: frozenset[ScoredTerm]) -> DomainCounts:
-        """The weights of terms of one key, added up over the pods of each domain."""
+        """Return the weights of terms of one key, summed over the pods of each domain."""
 
         def weight(template: PodTemplate) -> int:
             carried = self._carried(template).get(key)
@@ -81,7 +81,7 @@ class CarriedTerms:
         return self.ledger.domain_counts(pods, key)
 
     def _carried(self, template: PodTemplate) -> Mapping[str, Mapping[ScoredTerm, int]]:
-        """The scored terms of a template by topology key, and what each weighs."""
+        """Return the scored terms of a template by topology key, with their weights."""
         known: Mapping[str, Mapping[ScoredTerm, int]] | None = template.facts.get(self)
         if known is None:
             known = template.facts[self] = _scored(template, self._hard_weight)
@@ -109,13 +109,13 @@ def _scored(template: PodTemplate, hard_weight: int) -> Mapping[str, Mapping[Sco
 
 
 class PreferredAffinity:
-    """What one attempt needs to rate nodes."""
+    """The scoring state of one attempt."""
 
     def __init__(self, factors: Factors) -> None:
         self._factors = factors
 
     def score(self, nodes: NodeRows) -> Ints | ClassScores:
-        """Raw scores; final ones where a single key divides the nodes into few domains."""
+        """Return raw scores; final ones where a single key divides the nodes into few domains."""
         by_topology: dict[TopologyDomains, Ints] = {}
         for factor, counter in self._factors:
             known = by_topology.get(counter.topology)
@@ -133,7 +133,7 @@ class PreferredAffinity:
 
 
 def stretched(score: ScoreT, lowest: int, highest: int) -> ScoreT:
-    """Stretch the scores over the whole range; all alike get nothing."""
+    """Scale the scores to the whole range; all equal become 0."""
     if lowest == highest:
         return score * 0
     return whole(MAX_NODE_SCORE * ((score - lowest) / (highest - lowest)))
@@ -144,7 +144,7 @@ def normalize(scores: Ints) -> Ints:
 
 
 class PreferredTerms:
-    """What is kept for one incoming template: its preferences and the terms that mean it."""
+    """The cached state of one incoming template: its preferences and the terms that match it."""
 
     def __init__(
         self, template: PodTemplate, carried: CarriedTerms, namespaces: Lister[Namespace]
@@ -172,7 +172,7 @@ class PreferredTerms:
 
     @property
     def is_current(self) -> bool:
-        """Whether there are no other terms or namespaces than when it caught up."""
+        """Whether terms and namespaces are unchanged since the last update."""
         return self._seen == (
             self._carried.index.generation,
             self._namespaces.generation,
@@ -180,7 +180,7 @@ class PreferredTerms:
         )
 
     def counts_now(self) -> PreferredAffinity | None:
-        """Counts as they are now; ``None`` if no term means any pod on a node with its label."""
+        """Update the counts; ``None`` if no term matches any pod on a node with its label."""
         factors = []
         for factor, counter in (*self._own_factors, *self._existing_factors):
             counter.catch_up()
@@ -189,7 +189,7 @@ class PreferredTerms:
         return PreferredAffinity(factors) if factors else None
 
     def catching_up(self) -> Steps[None]:
-        """Look at new terms and namespaces."""
+        """Apply new terms and namespaces."""
         index, namespaces = self._carried.index, self._namespaces
         seen = (index.generation, namespaces.generation, self._labels.generation)
         yield from self._resolving()
@@ -203,7 +203,7 @@ class PreferredTerms:
             self._existing_factors = self._carried.factors(matched.found)
 
     def counting(self) -> Steps[None]:
-        """Look at the pods of the cluster, if that may take long."""
+        """Count the pods of the cluster, if that may take long."""
         yield from counting(counter.pods for _, counter in self._own_factors)
         self.is_counted = True
 
@@ -225,12 +225,15 @@ class PreferredTerms:
     def _one_by_one(self, own: Sequence[tuple[int, int, ResolvedTerm]]) -> Factors:
         ledger = self._carried.ledger
         return [
-            (sign * weight, ledger.domain_counts(pods_meant_by((term,), ledger), term.topology_key))
+            (
+                sign * weight,
+                ledger.domain_counts(pods_matching_all((term,), ledger), term.topology_key),
+            )
             for sign, weight, term in own
         ]
 
     def _together(self, own: Sequence[tuple[int, int, ResolvedTerm]]) -> Factors:
-        """One counter for a key and a sign, however many terms there are."""
+        """Return one counter per key and sign, however many terms there are."""
         ledger = self._carried.ledger
         grouped: dict[tuple[int, str], Counter[ResolvedTerm]] = {}
         for sign, weight, term in own:
@@ -239,7 +242,7 @@ class PreferredTerms:
             (
                 sign,
                 ledger.domain_counts(
-                    pods_meant_by_any(((weight, term) for term, weight in same.items()), ledger),
+                    pods_matching_any(((weight, term) for term, weight in same.items()), ledger),
                     key,
                 ),
             )

@@ -1,4 +1,4 @@
-"""Affinity terms: compiled, resolved for an incoming pod, and found in the cluster."""
+"""Affinity terms: compiled, resolved for an incoming pod, and indexed over the cluster."""
 
 from __future__ import annotations
 
@@ -33,14 +33,14 @@ T = TypeVar("T", bound=Hashable)
 
 
 class Kind(NamedTuple):
-    """Pods that no term can tell apart: their namespace, and those labels that terms ask for."""
+    """Pods that no term can distinguish: their namespace, and the labels that terms use."""
 
     namespace: str
     labels: Labels
 
 
 class AffinityTerm(NamedTuple):
-    """A term as a pod carries it; equal terms of different pods mean the same."""
+    """A term as a pod carries it; equal terms of different pods are equivalent."""
 
     topology_key: str
     namespaces: frozenset[str]
@@ -48,7 +48,7 @@ class AffinityTerm(NamedTuple):
     selector: Selector
 
     def matches(self, template: PodTemplate | Kind, namespace_labels: Labels) -> bool:
-        """Whether it means pods of a template, whose namespace has these labels."""
+        """Whether it matches pods of a template, whose namespace has these labels."""
         in_namespace = template.namespace in self.namespaces or self.namespace_selector.matches(
             namespace_labels
         )
@@ -97,7 +97,7 @@ def terms_of(template: PodTemplate) -> Terms:
 
 
 def compiling_terms(template: PodTemplate) -> Steps[Terms]:
-    """Do what ``terms_of`` does, with pauses: a pod may have tens of thousands of terms."""
+    """Like ``terms_of``, with pauses: a pod may have tens of thousands of terms."""
     known: Terms | None = template.facts.get(terms_of)
     if known is None:
         affinity = template.spec.affinity
@@ -110,7 +110,7 @@ def compiling_terms(template: PodTemplate) -> Steps[Terms]:
 
 
 def _going_on(template: PodTemplate, affinity: Affinity) -> Steps[Terms]:
-    """Compile; given up at a pause and begun again, it goes on there."""
+    """Compile; interrupted at a pause and restarted, it resumes there."""
     steps: Steps[Terms] | None = template.facts.get(_compiling)
     if steps is None:
         steps = template.facts[_compiling] = _compiling(template, affinity)
@@ -142,7 +142,7 @@ def _compiling(template: PodTemplate, affinity: Affinity) -> Steps[Terms]:
 _NO_RULES = PodAffinity()
 NO_TERMS = Terms((), (), (), (), ())
 UNKNOWN = Terms((), (), (), (), ("not compiled yet",))
-"""In place of terms, to be looked at."""
+"""Placeholder for terms that are not compiled yet."""
 
 
 def _compiled(
@@ -173,7 +173,7 @@ def compile_terms(namespace: str, terms: Iterable[PodAffinityTerm]) -> tuple[Aff
 
 
 def _compile(namespace: str, term: PodAffinityTerm) -> AffinityTerm:
-    # Upstream compiles the selector of pods first, and a problem there hides one here.
+    # kube-scheduler compiles the pod selector first, and a problem there hides one here.
     selector = compile_selector(term.label_selector)
     return AffinityTerm(
         term.topology_key,
@@ -207,7 +207,7 @@ def _namespaces(namespace: str, term: PodAffinityTerm) -> frozenset[str]:
 
 
 def _size(term: PodAffinityTerm) -> int:
-    """How many requirements the selectors of a term have."""
+    """Return the number of requirements in a term's selectors."""
     selectors = (term.label_selector, term.namespace_selector)
     return sum(len(one.match_labels) + len(one.match_expressions) for one in selectors if one)
 
@@ -216,7 +216,7 @@ def resolve(term: AffinityTerm, namespaces: Iterable[Namespace]) -> ResolvedTerm
     """Replace a namespace selector by the names it selects now.
 
     A selector that an empty set of labels satisfies selects every namespace, whatever its labels:
-    upstream resolves the names, then asks the selector again without any labels.
+    kube-scheduler resolves the names, then evaluates the selector again without any labels.
 
     kube-scheduler: mergeAffinityTermNamespacesIfNotEmpty.
     """
@@ -234,7 +234,7 @@ def resolve(term: AffinityTerm, namespaces: Iterable[Namespace]) -> ResolvedTerm
 
 
 def depends_on_namespaces(terms: Iterable[AffinityTerm]) -> bool:
-    """Whether resolving the terms again may give another answer."""
+    """Whether the result of resolving the terms may change."""
     return any(
         not term.namespace_selector.matches_nothing and not term.namespace_selector.matches({})
         for term in terms
@@ -242,7 +242,7 @@ def depends_on_namespaces(terms: Iterable[AffinityTerm]) -> bool:
 
 
 def labels_of_namespace(namespaces: Lister[Namespace], name: str) -> Labels:
-    """Labels of a namespace; none if it is not known (yet).
+    """Return the labels of a namespace; empty if it is not known (yet).
 
     kube-scheduler: GetNamespaceLabelsSnapshot.
     """
@@ -256,8 +256,8 @@ _NONE: frozenset[Any] = frozenset()
 class TermIndex(Generic[T]):
     """The distinct terms that pods in the cluster carry and that some node can satisfy.
 
-    ``carried`` says which terms a template carries, by topology key; terms of a key that no node
-    has mean no node and are left out until one has it. Terms that come or go are logged.
+    ``carried`` returns the terms of a template by topology key; terms with a key that no node has
+    are omitted until one has it. Added and removed terms are logged.
     """
 
     def __init__(
@@ -276,14 +276,14 @@ class TermIndex(Generic[T]):
         self._keys: dict[str, int] = {}
         """Templates by topology key of their terms."""
         self._keys_there: set[str] = set()
-        """Those of them that a node had."""
+        """Those of them that some node had."""
         self._templates: dict[T, int] = {}
         self._label_keys: dict[str, int] = {}
-        """Terms by the labels of pods that their selectors ask for."""
+        """Terms by the pod labels that their selectors use."""
         self._matched: WeakValueDictionary[Hashable, MatchedTerms[T]] = WeakValueDictionary()
         self._sets: WeakValueDictionary[int, frozenset[T]] = WeakValueDictionary()
         self.log: ChangeLog[T] = ChangeLog(TERMS_LOGGED)
-        """Terms that came or went."""
+        """Terms added or removed."""
         self._swept = 0
 
     def __contains__(self, term: T) -> bool:
@@ -302,7 +302,7 @@ class TermIndex(Generic[T]):
 
     @property
     def is_current(self) -> bool:
-        """Whether there is nothing to catch up with."""
+        """Whether there are no changes to apply."""
         ledger = self._ledger
         return (
             ledger.affinity_generation == self._affinity_generation
@@ -310,7 +310,7 @@ class TermIndex(Generic[T]):
         )
 
     def share(self, terms: frozenset[T]) -> frozenset[T]:
-        """An equal set that another template already has, if any."""
+        """Return an equal set of another template, if any."""
         known = self._sets.get(hash(terms))
         if known == terms:
             return known
@@ -320,9 +320,9 @@ class TermIndex(Generic[T]):
     def matched(
         self, template: PodTemplate, namespace_labels: Labels, before: MatchedTerms[T] | None
     ) -> MatchedTerms[T]:
-        """What finds the terms that mean a template; the same for all that no term tells apart.
+        """Return the finder of terms that match a template, shared by indistinguishable ones.
 
-        ``before`` is what found them until now. Call after the index has caught up.
+        ``before`` is the previous finder. Call after the index is up to date.
         """
         asked_for = self._label_keys
         labels = {key: value for key, value in template.labels.items() if key in asked_for}
@@ -342,7 +342,7 @@ class TermIndex(Generic[T]):
         return matched
 
     def catching_up(self) -> Steps[None]:
-        """Look at templates that came or went; may be given up at any pause and begun again."""
+        """Apply added and removed templates; may be interrupted at any pause and restarted."""
         if self.is_current:
             return
         ledger = self._ledger
@@ -365,7 +365,7 @@ class TermIndex(Generic[T]):
         self._labels_generation = ledger.table.labels.generation
 
     def forget_gone(self) -> None:
-        """Let go of templates without pods although nothing is asked; not during a cycle."""
+        """Drop templates without pods although nothing is read; not during a cycle."""
         for template in [one for one in self._carriers if not self._ledger.has(one)]:
             self._remove(template)
         self.log.drop_before(self._swept)
@@ -426,52 +426,56 @@ class TermIndex(Generic[T]):
 
 
 class MatchedTerms(Generic[T]):
-    """Those terms of an index that mean certain incoming pods; each is asked once.
+    """The terms of an index that match certain incoming pods; each is evaluated once.
 
-    ``signature`` says which pods: the scope of their namespace, and labels.
+    ``signature`` identifies these pods: the scope of their namespace, and labels.
     """
 
     def __init__(
         self,
         index: TermIndex[T],
-        is_meant: Callable[[T], bool],
+        matches: Callable[[T], bool],
         signature: tuple[Hashable, Hashable] = (None, None),
     ) -> None:
         self.signature = signature
         self._index = index
-        self._is_meant = is_meant
+        self._matches = matches
         self._changes = index.log.cursor()
-        self._to_ask: list[T] = []
+        self._pending: list[T] = []
         self._new: list[T] = []
         self.found: frozenset[T] = _NONE
-        """As of the last time that it caught up."""
+        """As of the last update."""
 
     def take_over(self, other: MatchedTerms[T]) -> None:
-        """Begin with what was found for the same pods when terms asked for other labels."""
+        """Start with what was found for the same pods when terms used other labels."""
         self._changes.go_to(other._changes)
-        self._to_ask, self._new, self.found = list(other._to_ask), list(other._new), other.found
+        self._pending, self._new, self.found = (
+            list(other._pending),
+            list(other._new),
+            other.found,
+        )
 
     def catching_up(self) -> Steps[None]:
-        """Look at new terms, after the index; may be given up at any pause and begun again."""
+        """Evaluate new terms, after the index; may be interrupted at any pause and restarted."""
         index = self._index
         if not self._changes.is_current:
-            self._take_over_changes()
-        while self._to_ask:
-            part = self._to_ask[-TERMS_PER_STEP:]
-            self._new += [term for term in part if term in index and self._is_meant(term)]
-            del self._to_ask[-TERMS_PER_STEP:]
+            self._apply_changes()
+        while self._pending:
+            part = self._pending[-TERMS_PER_STEP:]
+            self._new += [term for term in part if term in index and self._matches(term)]
+            del self._pending[-TERMS_PER_STEP:]
             yield
         if self._new:
             self.found, self._new = index.share(self.found.union(self._new)), []
 
-    def _take_over_changes(self) -> None:
+    def _apply_changes(self) -> None:
         index, changed = self._index, self._changes.changes()
         if changed is None:
-            self._to_ask, self._new, self.found = list(index), [], _NONE
+            self._pending, self._new, self.found = list(index), [], _NONE
         else:
             gone = {term for term in changed if term not in index}
             if gone:
                 self._new = [term for term in self._new if term not in gone]
                 self.found = index.share(self.found - gone)
-            self._to_ask += [term for term in changed if term not in gone]
+            self._pending += [term for term in changed if term not in gone]
         self._changes.advance()

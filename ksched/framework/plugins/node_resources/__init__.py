@@ -1,4 +1,4 @@
-"""NodeResourcesFit and NodeResourcesBalancedAllocation: room on nodes, and using it evenly.
+"""NodeResourcesFit and NodeResourcesBalancedAllocation: free resources and balanced use.
 
-Does not belong here: how requests of pods are added up (``ksched.api.pod_resources``).
+Does not belong here: how requests of pods are summed (``ksched.api.pod_resources``).
 """

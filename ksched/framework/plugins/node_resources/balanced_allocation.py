@@ -1,4 +1,4 @@
-"""NodeResourcesBalancedAllocation: no node out of memory while its cpus idle."""
+"""NodeResourcesBalancedAllocation: prefers a balanced use of a node's resources."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from ksched.framework import (
     template_fact,
 )
 from ksched.framework.plugins import names
-from ksched.framework.plugins.node_resources.asked import Asked, Ints, stacked
+from ksched.framework.plugins.node_resources.requests import Ints, Requests, stacked
 
 Floats = NDArray[np.float64]
 Bools = NDArray[np.bool_]
@@ -30,12 +30,12 @@ DEFAULTS = NodeResourcesBalancedAllocationArgs()
 
 
 class NodeResourcesBalancedAllocation:
-    """Prefers nodes on which the pod makes the use of resources more even.
+    """Prefers nodes on which the pod makes resource use more balanced.
 
     The balance of a node is 100 when the same share of each resource is requested, and less the
     more the shares differ (by their standard deviation). The score is 75 if the pod does not change
-    the balance, up to 100 if it improves it, down to 50 if it worsens it. A pod that asks for none
-    of the resources is not rated.
+    the balance, up to 100 if it improves it, down to 50 if it worsens it. A pod that requests none
+    of the resources is not scored.
 
     Argument: ``resources``, the names to compare (cpu and memory by default).
     """
@@ -45,16 +45,16 @@ class NodeResourcesBalancedAllocation:
 
     def __init__(self, args: NodeResourcesBalancedAllocationArgs | None = None) -> None:
         weights = {one.name: one.weight for one in (args or DEFAULTS).resources}
-        self._asked = template_fact(lambda template: Asked.scored(weights, template.requests))
+        self._requests = template_fact(lambda template: Requests.scored(weights, template.requests))
 
     def pre_score(self, state: CycleState, pod: PodInfo, nodes: NodeRows) -> Status:
-        return PASS_TEMPLATE if self._asked(pod.template).amounts.any() else SKIP_TEMPLATE
+        return PASS_TEMPLATE if self._requests(pod.template).amounts.any() else SKIP_TEMPLATE
 
     def score_nodes(self, state: CycleState, pod: PodInfo, nodes: NodeRows) -> Ints:
-        asked = self._asked(pod.template)
-        before = stacked(nodes.requested, asked.resources, len(nodes))
-        capacities = stacked(nodes.allocatable, asked.resources, len(nodes))
-        after = asked.on_top_of(before)
+        request = self._requests(pod.template)
+        before = stacked(nodes.requested, request.resources, len(nodes))
+        capacities = stacked(nodes.allocatable, request.resources, len(nodes))
+        after = request.on_top_of(before)
         balance_before, balance_after = _balance(np.array((before, after)), capacities)
         half = MAX_NODE_SCORE // 2
         # Never negative before the division: two balances differ by 50 at most.
@@ -63,7 +63,7 @@ class NodeResourcesBalancedAllocation:
 
 
 def _balance(used: Ints, capacities: Ints) -> Ints:
-    """Rate from 0 to 100 how equal the used shares are; a resource a node lacks does not count.
+    """Return from 0 to 100 how equal the used shares are; absent resources do not count.
 
     ``used`` has two layers, each with a line per resource and a column per node. The floating-point
     operations and their order are those of ``noderesources/balanced_allocation.go:
@@ -86,14 +86,14 @@ def _deviation_of_two(shares: Floats, counted: Bools) -> Floats:
 
 
 def _deviation(shares: Floats, counted: Bools) -> Floats:
-    """Standard deviation of the shares that count, by layer and node."""
+    """Standard deviation of the counted shares, by layer and node."""
     number = counted.sum(axis=0)
     divisors = np.maximum(number, 1)
     mean = _sum_in_order(np.where(counted, shares, 0.0)) / divisors
     difference = shares - mean[:, np.newaxis]
     squares = np.where(counted, difference * difference, 0.0)
     of_many = np.sqrt(_sum_in_order(squares) / divisors)
-    # Upstream has a formula of its own for two, which rounds differently.
+    # kube-scheduler has a special formula for two, which rounds differently.
     lowest = np.where(counted, shares, np.inf).min(axis=1)
     highest = np.where(counted, shares, -np.inf).max(axis=1)
     of_two = np.where(number == 2, (highest - lowest) / 2, 0.0)
@@ -101,7 +101,7 @@ def _deviation(shares: Floats, counted: Bools) -> Floats:
 
 
 def _sum_in_order(shares: Floats) -> Floats:
-    """Add up resource by resource; NumPy's own sum may pair them up, which rounds differently."""
+    """Sum resource by resource; NumPy's own sum may pair them up, which rounds differently."""
     total = np.zeros_like(shares[:, 0])
     for resource in range(shares.shape[1]):
         total = total + shares[:, resource]

@@ -1,4 +1,4 @@
-"""NodeResourcesFit: whether there is room, and how much is left."""
+"""NodeResourcesFit: whether a node has enough free resources, and how much remains."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ from ksched.framework import (
 from ksched.framework.memoizing import memoize_last
 from ksched.framework.node_columns import ResourceAxis
 from ksched.framework.plugins import names
-from ksched.framework.plugins.node_resources.asked import Asked, Ints, stacked
+from ksched.framework.plugins.node_resources.requests import Ints, Requests, stacked
 from ksched.framework.plugins.node_resources.scorers import scorer_of
 
 TOO_MANY_PODS = "Too many pods"
@@ -56,20 +56,20 @@ DEFAULTS = NodeResourcesFitArgs()
 
 
 class NodeResourcesFit:
-    """Rejects nodes whose free resources do not cover the pod's requests, and rates what is left.
+    """Rejects nodes whose free resources do not cover the pod's requests, and scores the rest.
 
     All shortages of a node are named: ``Too many pods``, ``Insufficient cpu``, ``Insufficient
-    memory``, ``Insufficient ephemeral-storage``, ``Insufficient <resource>``. If the pod asks for
+    memory``, ``Insufficient ephemeral-storage``, ``Insufficient <resource>``. If the pod requests
     more than the node has when empty, evicting other pods is not tried there.
 
     Arguments: ``ignoredResources`` and ``ignoredResourceGroups`` name extended resources that are
-    not checked (somebody else, an extender, keeps account of them). ``scoringStrategy`` rates the
+    not checked (for example because an extender manages them). ``scoringStrategy`` scores the
     nodes: ``LeastAllocated`` (the default) prefers free ones, ``MostAllocated`` full ones,
-    ``RequestedToCapacityRatio`` follows a configured shape; ``resources`` says what to look at and
-    with which weights (cpu and memory alike by default).
+    ``RequestedToCapacityRatio`` follows a configured shape; ``resources`` lists the resources and
+    their weights (cpu and memory equally by default).
 
-    For the score a container that asks for no cpu or memory counts as 100m and 200Mi, and pod-level
-    requests do not count, although they do for the filter: this is what kube-scheduler does.
+    For the score a container without requests for cpu or memory counts as 100m and 200Mi, and
+    pod-level requests do not count, although they do for the filter: as in kube-scheduler.
     """
 
     name: ClassVar[str] = names.NODE_RESOURCES_FIT
@@ -87,11 +87,11 @@ class NodeResourcesFit:
         self._scorer = scorer_of(strategy)
         self._checked = template_fact(self._select_checked)
         self._scored = template_fact(
-            lambda template: Asked.scored(weights, _scored_requests(template))
+            lambda template: Requests.scored(weights, _scored_requests(template))
         )
 
     def pre_filter(self, state: CycleState, pod: PodInfo, snapshot: Snapshot) -> Status:
-        """Never skips: even a pod that asks for nothing is one pod more.
+        """Never skips: even a pod without requests takes one of the node's pod slots.
 
         kube-scheduler: computePodResourceRequest.
         """
@@ -99,21 +99,21 @@ class NodeResourcesFit:
 
     def filter_nodes(self, state: CycleState, pod: PodInfo, nodes: NodeRows) -> Verdicts:
         checked = self._checked(pod.template)
-        asked = checked.offered_on(nodes.table.axis)
+        request = checked.offered_on(nodes.table.axis)
         full = nodes.pod_count >= nodes.allowed_pods
-        allocatable = stacked(nodes.allocatable, asked.resources, len(nodes))
-        # A resource the pod does not ask for cannot reject it, not even on an overcommitted node
-        # where the free amount is negative: such resources are not among these.
-        free = allocatable - stacked(nodes.requested, asked.resources, len(nodes))
-        short = asked.amounts > free
-        is_offered = asked is checked.asked
+        allocatable = stacked(nodes.allocatable, request.resources, len(nodes))
+        # A resource that the pod does not request cannot reject it, not even on an overcommitted
+        # node where the free amount is negative: such resources are not among these.
+        free = allocatable - stacked(nodes.requested, request.resources, len(nodes))
+        short = request.amounts > free
+        is_offered = request is checked.request
         if is_offered and not np.count_nonzero(full) and not np.count_nonzero(short):
             return Verdicts.passing(len(nodes))
-        beyond = (asked.amounts > allocatable).any(axis=0)
-        return _verdicts(np.vstack((beyond, full, short)), asked.resources, checked)
+        beyond = (request.amounts > allocatable).any(axis=0)
+        return _verdicts(np.vstack((beyond, full, short)), request.resources, checked)
 
     def pre_score(self, state: CycleState, pod: PodInfo, nodes: NodeRows) -> Status:
-        """Never skips: a pod that asks for nothing is rated with defaults."""
+        """Never skips: a pod without requests is scored with defaults."""
         return PASS_TEMPLATE
 
     def score_nodes(self, state: CycleState, pod: PodInfo, nodes: NodeRows) -> Ints:
@@ -129,8 +129,8 @@ class NodeResourcesFit:
         return self._scorer(totals, capacities, scored.weights)
 
     def events_to_register(self) -> Sequence[ClusterEventWithHint]:
-        # Deletions and resizes are one registration upstream. They are two here because only the
-        # second looks at who the pod is: the first is asked once for all pods of a template.
+        # Deletions and resizes are one registration in kube-scheduler. They are two here because
+        # only the second hint is per pod: the first is called once per template.
         deleted = ClusterEvent(Resource.POD, Action.DELETE)
         scaled_down = ClusterEvent(Resource.POD, Action.UPDATE_POD_SCALE_DOWN)
         node = ClusterEvent(Resource.NODE, Action.ADD | Action.UPDATE_NODE_ALLOCATABLE)
@@ -152,7 +152,7 @@ class NodeResourcesFit:
         if not new.spec.node_name:
             return QueueingHint.SKIP
         before, after = _occupied_by(old), _occupied_by(new)
-        for resource, _ in _asked(pod.template):
+        for resource, _ in _resource_requests(pod.template):
             if before.get(resource, 0) > after.get(resource, 0):
                 return QueueingHint.QUEUE
         return QueueingHint.SKIP
@@ -161,7 +161,7 @@ class NodeResourcesFit:
         self, pod: PodInfo, old: Node | None, new: Node
     ) -> QueueingHint:
         """kube-scheduler: haveAnyRequestedResourcesIncreased."""
-        checked = self._checked(pod.template).asked
+        checked = self._checked(pod.template).request
         offered = _offered_by(new)
         if offered.get(PODS, 0) < 1:
             return QueueingHint.SKIP
@@ -177,10 +177,10 @@ class NodeResourcesFit:
         return QueueingHint.SKIP
 
     def _select_checked(self, template: PodTemplate) -> _Checked:
-        asked = _asked(template)
+        request = _resource_requests(template)
         if self._ignored or self._ignored_groups:
-            asked = (pair for pair in asked if not self._is_ignored(pair[0]))
-        return _Checked(asked)
+            request = (pair for pair in request if not self._is_ignored(pair[0]))
+        return _Checked(request)
 
     def _is_ignored(self, resource: str) -> bool:
         if not is_extended_resource_name(resource):
@@ -189,28 +189,28 @@ class NodeResourcesFit:
 
 
 class _Checked:
-    """What a pod asks for, of which only what some node offers has to be compared."""
+    """The requests of a pod; only resources that some node offers have to be compared."""
 
-    __slots__ = ("_offered", "_seen", "asked")
+    __slots__ = ("_offered", "_seen", "request")
 
     def __init__(self, requests: Iterable[tuple[str, int]]) -> None:
-        self.asked = Asked.of(requests)
-        self._offered = self.asked
+        self.request = Requests.of(requests)
+        self._offered = self.request
         self._seen: tuple[ResourceAxis, int] | None = None
 
-    def offered_on(self, axis: ResourceAxis) -> Asked:
-        """The part of ``asked`` that is on the axis; a pod that asks for more fits nowhere."""
+    def offered_on(self, axis: ResourceAxis) -> Requests:
+        """Return the part that is on the axis; a pod that requests more fits nowhere."""
         if self._seen is None or self._seen[0] is not axis or self._seen[1] != len(axis):
             self._seen = (axis, len(axis))
-            asked = self.asked
-            pairs = zip(asked.resources, asked.amounts[:, 0].tolist(), strict=True)
+            request = self.request
+            pairs = zip(request.resources, request.amounts[:, 0].tolist(), strict=True)
             found = [pair for pair in pairs if axis.find(pair[0]) >= 0]
-            self._offered = asked if len(found) == len(asked.resources) else Asked.of(found)
+            self._offered = request if len(found) == len(request.resources) else Requests.of(found)
         return self._offered
 
 
-def _asked(template: PodTemplate) -> Iterator[tuple[str, int]]:
-    """Yield what a pod asks for and nodes keep account of, in the order of the reasons."""
+def _resource_requests(template: PodTemplate) -> Iterator[tuple[str, int]]:
+    """Yield the pod's requests that nodes account for, in the order of the reasons."""
     requests = template.requests
     for resource in (CPU, MEMORY, EPHEMERAL_STORAGE, *sorted(scalar_resource_names(requests))):
         if requests.get(resource, 0) > 0:
@@ -228,10 +228,10 @@ def _scored_requests(template: PodTemplate) -> Mapping[str, int]:
 
 
 def _verdicts(marks: NDArray[np.bool_], resources: Sequence[str], checked: _Checked) -> Verdicts:
-    """Name the reasons of each node; there are many nodes and few combinations of reasons.
+    """Build the statuses of the nodes; there are many nodes and few combinations of reasons.
 
     The first line marks nodes where evicting pods does not help, the second those with too many
-    pods, the others those that are short of a resource. All nodes are short of what none offers.
+    pods, the others those that are short of a resource. All nodes lack what none offers.
 
     kube-scheduler: fitsRequest.
     """
@@ -261,13 +261,13 @@ def _status(marked: Sequence[int], resources: Sequence[str], checked: _Checked) 
     """kube-scheduler: InsufficientResource."""
     beyond, full, *short = marked
     missing = {one for one, is_short in zip(resources, short, strict=True) if is_short}
-    asked = checked.asked.resources
-    if len(resources) < len(asked):
+    request = checked.request.resources
+    if len(resources) < len(request):
         beyond = 1
-        missing.update(set(asked).difference(resources))
+        missing.update(set(request).difference(resources))
     if not full and not missing:
         return None
-    reasons = [f"Insufficient {resource}" for resource in asked if resource in missing]
+    reasons = [f"Insufficient {resource}" for resource in request if resource in missing]
     named = (TOO_MANY_PODS, *reasons) if full else tuple(reasons)
     return unresolvable(*named) if beyond else unschedulable(*named)
 

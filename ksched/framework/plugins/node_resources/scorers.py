@@ -1,7 +1,8 @@
-"""How requested a node would be: the three scoring strategies of NodeResourcesFit.
+"""The three scoring strategies of NodeResourcesFit.
 
 Exact with Go's truncating int64 division, because nothing here is negative; and exact beyond, where
-amounts times one hundred pass an int64 (92 PB of memory on a node) and upstream's wrap around.
+amounts times one hundred exceed an int64 (92 PB of memory on a node) and kube-scheduler's wrap
+around.
 """
 
 from __future__ import annotations
@@ -14,17 +15,17 @@ from ksched.api.quantity import MAX_INT64
 from ksched.configuration.plugin_args import ScoringStrategy, UtilizationShapePoint
 from ksched.errors import ConfigError
 from ksched.framework import MAX_NODE_SCORE
-from ksched.framework.plugins.node_resources.asked import Ints
+from ksched.framework.plugins.node_resources.requests import Ints
 
 MAX_UTILIZATION = 100
 MAX_CUSTOM_PRIORITY_SCORE = 10
-"""Scores of a configured shape go up to this; scores of nodes to MAX_NODE_SCORE."""
+"""Maximum score of a configured shape; scores of nodes go up to MAX_NODE_SCORE."""
 
 Scorer = Callable[[Ints, Ints, Ints], Ints]
 """``score(totals, capacities, weights)``: a score from 0 to 100 for each node.
 
-The first two have a line per resource and a column per node: what would be requested with the pod,
-and what there is. A resource that a node does not have does not count there.
+The first two have a line per resource and a column per node: the requests including the pod, and
+the capacity. A resource that a node does not have does not count there.
 """
 
 
@@ -48,7 +49,7 @@ def scorer_of(strategy: ScoringStrategy) -> Scorer:
 
 
 def least_allocated(totals: Ints, capacities: Ints, weights: Ints) -> Ints:
-    """Rate the share that stays free: pods spread over the nodes.
+    """Score the share that stays free: pods spread over the nodes.
 
     kube-scheduler: leastResourceScorer, leastRequestedScore.
     """
@@ -58,7 +59,7 @@ def least_allocated(totals: Ints, capacities: Ints, weights: Ints) -> Ints:
 
 
 def most_allocated(totals: Ints, capacities: Ints, weights: Ints) -> Ints:
-    """Rate the share that is taken: pods pack onto few nodes.
+    """Score the share that is used: pods pack onto few nodes.
 
     kube-scheduler: mostResourceScorer, mostRequestedScore.
     """
@@ -66,7 +67,7 @@ def most_allocated(totals: Ints, capacities: Ints, weights: Ints) -> Ints:
 
 
 def requested_to_capacity_ratio(shape: Sequence[UtilizationShapePoint]) -> Scorer:
-    """Rate the share that is taken by a function that is linear between the points of a shape.
+    """Score the used share by a function that is linear between the points of a shape.
 
     kube-scheduler: requestedToCapacityRatioScorer, BuildBrokenLinearFunction,
     buildRequestedToCapacityRatioScorerFunction.
@@ -75,7 +76,7 @@ def requested_to_capacity_ratio(shape: Sequence[UtilizationShapePoint]) -> Score
 
     def score(totals: Ints, capacities: Ints, weights: Ints) -> Ints:
         rated = rating[_percent_taken(totals, capacities)] * (capacities != 0)
-        # A resource rated 0 does not drag the average down: it drops out of it.
+        # A resource with score 0 is excluded from the average.
         divisors = _divisors(weights @ (rated > 0))
         rounded_half_up: Ints = (2 * (weights @ rated) + divisors) // (2 * divisors)
         return rounded_half_up
@@ -103,7 +104,7 @@ def _average(rated: Ints, capacities: Ints, weights: Ints) -> Ints:
 
 
 def _divisors(amounts: Ints) -> Ints:
-    """Replace the zeros, whose quotients nobody uses."""
+    """Replace zeros, whose quotients are not used."""
     return np.maximum(amounts, 1)
 
 

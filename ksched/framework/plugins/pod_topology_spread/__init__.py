@@ -1,4 +1,4 @@
-"""PodTopologySpread: evenly over zones, hosts or any other label of nodes.
+"""PodTopologySpread: spreads pods over zones, hosts or any other node label.
 
 Does not belong here: counting pods (``ksched.framework.counters``).
 """

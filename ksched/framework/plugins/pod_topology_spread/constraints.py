@@ -1,4 +1,4 @@
-"""Spread constraints as the rules need them, and the counters that belong to them."""
+"""Compiled spread constraints and their counters."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def _selector(constraint: TopologySpreadConstraint, labels: Labels) -> Selector:
 
 
 def own_constraints(template: PodTemplate, action: str) -> tuple[Constraint, ...]:
-    """The pod's own constraints with this ``whenUnsatisfiable``; raises ``InvalidSelector``.
+    """Return the pod's own constraints with this action; raises ``InvalidSelector``.
 
     kube-scheduler: getConstraints, buildDefaultConstraints.
     """
@@ -92,9 +92,9 @@ def has_all_keys(labels: Labels, constraints: Sequence[Constraint]) -> bool:
 
 
 class Inclusion(NamedTuple):
-    """Which nodes count for a constraint: those with all keys that no policy excludes.
+    """The nodes that count for a constraint: those with all keys that no policy excludes.
 
-    Policies look at the incoming pod. A cordoned node counts unless it also has the taint.
+    Policies refer to the incoming pod. A cordoned node counts unless it also has the taint.
 
     kube-scheduler: matchNodeInclusionPolicies.
     """
@@ -138,13 +138,13 @@ class Inclusion(NamedTuple):
 
 
 class Matching(NamedTuple):
-    """Which pods a constraint counts. kube-scheduler: countPodsMatchSelector."""
+    """The pods that a constraint counts. kube-scheduler: countPodsMatchSelector."""
 
     namespace: str
     selector: Selector
 
     def count(self, template: PodTemplate) -> int:
-        # An empty selector counts nothing although it matches everything, as upstream.
+        # An empty selector counts nothing although it matches everything, as in kube-scheduler.
         return (
             template.namespace == self.namespace
             and not self.selector.empty
@@ -174,7 +174,7 @@ class TrackedConstraint:
         self.self_match = int(constraint.selector.matches(template.labels))
 
     def most_pods(self, counted: Counted) -> int:
-        """The most pods that a domain may have before this one comes."""
+        """Return the maximum number of pods in a domain before the incoming one."""
         lowest = 0 if counted.domains < self.constraint.min_domains else counted.lowest
         return self.constraint.max_skew + lowest - self.self_match
 
@@ -186,6 +186,6 @@ def track(
     *,
     require_all_keys: bool,
 ) -> tuple[TrackedConstraint, ...]:
-    """Give each constraint its counters."""
+    """Attach counters to each constraint."""
     keys = tuple(dict.fromkeys(one.topology_key for one in constraints)) if require_all_keys else ()
     return tuple(TrackedConstraint(one, template, keys, ledger) for one in constraints)

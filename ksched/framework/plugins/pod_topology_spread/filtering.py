@@ -35,11 +35,11 @@ _SKEWED, _UNLABELLED = 1, 2
 
 
 class HardConstraints:
-    """The hard constraints of some pods, and what is wrong with each domain."""
+    """The hard constraints of some pods, and the verdicts of each domain."""
 
     def __init__(self, tracked: tuple[TrackedConstraint, ...]) -> None:
         self.tracked = tracked
-        # The first constraint that rejects a node gives the reason, so each has codes of its own.
+        # The first constraint that rejects a node gives the reason, so each has its own codes.
         self.filter = DomainFilter(
             [
                 DomainRule(
@@ -58,7 +58,7 @@ class HardConstraints:
         return [one.most_pods(pods) for one, (pods,) in zip(self.tracked, counted, strict=True)]
 
     def judge_now(self) -> HardSpread:
-        """Bring the verdicts up to date, after the counters."""
+        """Update the verdicts, after the counters."""
         return HardSpread(self, self.filter.judge())
 
 
@@ -67,53 +67,53 @@ def _judge(skewed: int, counts: Sequence[Counts], most_pods: int) -> Iterator[tu
 
 
 class HardSpread:
-    """The hard constraints of one attempt, and what a dry run changed in their counts.
+    """The hard constraints of one attempt, and a dry run's changes of their counts.
 
     kube-scheduler: calPreFilterState, minMatchNum, criticalPaths.
     """
 
-    def __init__(self, kept: HardConstraints, attempt: DomainAttempt) -> None:
-        self.kept = kept
+    def __init__(self, constraints: HardConstraints, attempt: DomainAttempt) -> None:
+        self.constraints = constraints
         self._attempt = attempt
 
     def clone(self) -> HardSpread:
-        return HardSpread(self.kept, self._attempt.clone())
+        return HardSpread(self.constraints, self._attempt.clone())
 
     def update(self, pod: PodInfo, other: PodInfo, node: NodeInfo, more: int) -> None:
-        """Count a pod that a dry run adds or removes; one being deleted counts here, as upstream.
+        """Count a pod that a dry run adds or removes; terminating ones count, as in kube-scheduler.
 
         So does a pod under an empty selector, although those that were there before do not.
         """
         if other.namespace != pod.namespace or node.node is None:
             return
-        for number, one in enumerate(self.kept.tracked):
+        for number, one in enumerate(self.constraints.tracked):
             if one.constraint.selector.matches(other.labels) and one.inclusion.includes(node.node):
                 value = node.labels[one.constraint.topology_key]
                 self._attempt.change(number, 0, value, more)
 
     @property
     def group(self) -> Hashable:
-        """What tells the verdicts from others."""
-        return self.kept
+        """Return what distinguishes these verdicts from others."""
+        return self.constraints
 
     def changes_since(self, mark: object) -> tuple[object, ChangedVerdicts | Ids | None]:
-        return self.kept.filter.changes_since(mark)
+        return self.constraints.filter.changes_since(mark)
 
     def verdicts(self, nodes: NodeRows) -> Verdicts:
         return self._attempt.verdicts(nodes)
 
 
 class Unlabelled(HardSpread):
-    """For constraints over a label that no node has: all nodes are rejected for that.
+    """For constraints over a label that no node has: rejects all nodes.
 
-    No node counts then, however many constraints there are and whatever pods a dry run moves.
+    No node counts then, whatever the constraints and whatever pods a dry run moves.
     """
 
     _MARK = 1
 
     def __init__(self) -> None:
-        kept = HardConstraints(())
-        super().__init__(kept, DomainAttempt(kept.filter))
+        constraints = HardConstraints(())
+        super().__init__(constraints, DomainAttempt(constraints.filter))
 
     def clone(self) -> HardSpread:
         return self

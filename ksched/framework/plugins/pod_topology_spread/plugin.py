@@ -1,4 +1,4 @@
-"""PodTopologySpread: evenly over zones, hosts or any other label of nodes."""
+"""PodTopologySpread: spreads pods over zones, hosts or any other node label."""
 
 from __future__ import annotations
 
@@ -60,18 +60,18 @@ _SCORES = f"{names.POD_TOPOLOGY_SPREAD}/score"
 
 
 class PodTopologySpread:
-    """Keeps the pods that a constraint selects evenly spread over the values of a node label.
+    """Spreads the pods that a constraint selects evenly over the values of a node label.
 
     A hard constraint (``whenUnsatisfiable: DoNotSchedule``) rejects a node if the pod would make
-    its domain more than ``maxSkew`` fuller than the emptiest one (reason: ``node(s) didn't match
-    pod topology spread constraints``), and nodes without the label (the same reason, with
+    the skew of its domain against the emptiest one exceed ``maxSkew`` (reason: ``node(s) didn't
+    match pod topology spread constraints``), and nodes without the label (the same reason, with
     ``(missing required label)``). ``minDomains``, ``nodeAffinityPolicy``, ``nodeTaintsPolicy`` and
     ``matchLabelKeys`` work as documented by Kubernetes. Soft constraints (``ScheduleAnyway``)
     prefer nodes in emptier domains.
 
     A pod without constraints gets default ones over the pods of its services and its controller.
     Arguments: ``defaultingType`` is ``System`` (prefer different hosts and zones) or ``List``,
-    which takes ``defaultConstraints``; an empty list turns defaults off.
+    which uses ``defaultConstraints``; an empty list turns defaults off.
     """
 
     name: ClassVar[str] = names.POD_TOPOLOGY_SPREAD
@@ -96,13 +96,13 @@ class PodTopologySpread:
         self._shared: WeakValueDictionary[Hashable, _Cached] = WeakValueDictionary()
 
     def sweep(self) -> None:
-        for kept in self._cached.values():
-            kept.sweep()
+        for cache in self._cached.values():
+            cache.sweep()
 
     # -- constraints ----------------------------------------------------------------------------
 
     def _constraints(self, template: PodTemplate, action: str) -> tuple[Constraint, ...]:
-        """The pod's own constraints or the default ones; raises ``InvalidSelector``."""
+        """Return the pod's own constraints or the default ones; raises ``InvalidSelector``."""
         if template.spec.topology_spread_constraints:
             return own_constraints(template, action)
         defaults = self._defaults[action]
@@ -114,7 +114,7 @@ class PodTopologySpread:
         return tuple(constraint._replace(selector=selector) for constraint in defaults)
 
     def _skip(self, template: PodTemplate, action: str) -> Status:
-        """Defaults come and go with services; a pod's own constraints stay as they are."""
+        """Defaults depend on services; a pod's own constraints are fixed with the template."""
         has_defaults = self._defaults[action] and not template.spec.topology_spread_constraints
         return SKIP if has_defaults else SKIP_TEMPLATE
 
@@ -125,42 +125,46 @@ class PodTopologySpread:
         table: NodeTable,
         action: str,
     ) -> _Cached | None:
-        """Return what is kept for a template, with counters that are up to date.
+        """Return the cached state of a template, with up-to-date counters.
 
         ``None`` if all labels are required and no node has one of them: no node counts then,
         however many constraints there are.
         """
-        kept = self._cached[action].get(table.ledger, template)
+        cached = self._cached[action].get(table.ledger, template)
         generation = table.labels.generation
-        if kept is None or kept.constraints != constraints or kept.labels_generation != generation:
+        if (
+            cached is None
+            or cached.constraints != constraints
+            or cached.labels_generation != generation
+        ):
             require_all = action == DO_NOT_SCHEDULE or self._requires_all_keys(template)
             if require_all and not all(one.topology_key in table.labels for one in constraints):
                 return None
-            kept = self._shared_kept(constraints, template, table.ledger, require_all)
-            kept.labels_generation = generation
-            self._cached[action].put(template, kept)
-        for one in kept.tracked:
+            cached = self._shared_state(constraints, template, table.ledger, require_all)
+            cached.labels_generation = generation
+            self._cached[action].put(template, cached)
+        for one in cached.tracked:
             one.domains.catch_up()
-        return kept
+        return cached
 
-    def _shared_kept(
+    def _shared_state(
         self,
         constraints: tuple[Constraint, ...],
         template: PodTemplate,
         ledger: PodLedger,
         require_all_keys: bool,
     ) -> _Cached:
-        """What is kept for all templates that the constraints cannot tell apart."""
+        """Return the state shared by all templates that the constraints cannot distinguish."""
         counts_itself = tuple(one.selector.matches(template.labels) for one in constraints)
         key = (template.signature, constraints, counts_itself, require_all_keys)
-        kept = self._shared.get(key)
-        if kept is None or kept.ledger is not ledger:
+        cached = self._shared.get(key)
+        if cached is None or cached.ledger is not ledger:
             tracked = track(constraints, template, ledger, require_all_keys=require_all_keys)
-            kept = self._shared[key] = _Cached(constraints, tracked, ledger)
-        return kept
+            cached = self._shared[key] = _Cached(constraints, tracked, ledger)
+        return cached
 
     def _requires_all_keys(self, template: PodTemplate) -> bool:
-        """Under the system's defaults a node without a zone can still be rated by its host name."""
+        """Under the system defaults a node without a zone is still scored by its hostname."""
         return bool(template.spec.topology_spread_constraints) or not self._is_system_defaulted
 
     # -- filter ---------------------------------------------------------------------------------
@@ -172,13 +176,13 @@ class PodTopologySpread:
             return error(f"obtaining pod's hard topology spread constraints: {problem}")
         if not constraints:
             return self._skip(pod.template, DO_NOT_SCHEDULE)
-        kept = self._caught_up(constraints, pod.template, snapshot.table, DO_NOT_SCHEDULE)
-        if kept is None:
+        cached = self._caught_up(constraints, pod.template, snapshot.table, DO_NOT_SCHEDULE)
+        if cached is None:
             state.write(self.name, _UNLABELLED)
             return SUCCESS
-        if kept.hard is None:
-            kept.hard = HardConstraints(kept.tracked)
-        state.write(self.name, kept.hard.judge_now())
+        if cached.hard is None:
+            cached.hard = HardConstraints(cached.tracked)
+        state.write(self.name, cached.hard.judge_now())
         return SUCCESS
 
     def add_pod(self, state: CycleState, pod: PodInfo, added: PodInfo, node: NodeInfo) -> Status:
@@ -214,14 +218,14 @@ class PodTopologySpread:
             )
         if not constraints:
             return self._skip(pod.template, SCHEDULE_ANYWAY)
-        kept = self._caught_up(constraints, pod.template, nodes.table, SCHEDULE_ANYWAY)
-        if kept is None:
+        cached = self._caught_up(constraints, pod.template, nodes.table, SCHEDULE_ANYWAY)
+        if cached is None:
             state.write(_SCORES, _UNRATED)
             return SUCCESS
-        if kept.soft is None or not kept.soft.is_for(nodes):
+        if cached.soft is None or not cached.soft.is_for(nodes):
             requires_all = self._requires_all_keys(pod.template)
-            kept.soft = SoftSpread(kept.tracked, nodes, require_all_keys=requires_all)
-        state.write(_SCORES, kept.soft)
+            cached.soft = SoftSpread(cached.tracked, nodes, require_all_keys=requires_all)
+        state.write(_SCORES, cached.soft)
         return SUCCESS
 
     def score_nodes(self, state: CycleState, pod: PodInfo, nodes: NodeRows) -> Ints | ClassScores:
@@ -233,8 +237,8 @@ class PodTopologySpread:
     # -- wake-ups -------------------------------------------------------------------------------
 
     def events_to_register(self) -> Sequence[ClusterEventWithHint]:
-        # One registration for all changes of pods upstream. Here what a waiting pod's own update
-        # means is asked pod by pod, everything else once for all pods of a template.
+        # kube-scheduler has one registration for all changes of pods. Here the hint for a waiting
+        # pod's own update is per pod, everything else is evaluated once per template.
         came_or_went = ClusterEvent(Resource.POD, Action.ADD | Action.DELETE)
         relabelled = ClusterEvent(Resource.ASSIGNED_POD, Action.UPDATE_POD_LABEL)
         pending = ClusterEvent(
@@ -252,7 +256,7 @@ class PodTopologySpread:
         )
 
     def _after_pod_change(self, pod: PodInfo, old: Pod | None, new: Pod | None) -> QueueingHint:
-        """Another pod matters if it has a node, or expects one, and flips what is counted."""
+        """Another pod matters if it is assigned or nominated and starts or ceases to match."""
         template = pod.template
         if not all(_is_counted(one, template) for one in (old, new) if one is not None):
             return QueueingHint.SKIP
@@ -288,7 +292,7 @@ _UNLABELLED, _UNRATED = Unlabelled(), Unrated()
 
 
 class _Cached:
-    """Constraints with their counters, and what was made of them."""
+    """Constraints with their counters, and what was derived from them."""
 
     __slots__ = (
         "__weakref__",
@@ -310,7 +314,7 @@ class _Cached:
         self.ledger = ledger
         self.tracked = tracked
         self.labels_generation = -1
-        """Of the node table when some node had each label that is required."""
+        """The node table's generation at which some node had each required label."""
         self.hard: HardConstraints | None = None
         self.soft: SoftSpread | None = None
 
@@ -326,7 +330,7 @@ def _is_counted(other: Pod, template: PodTemplate) -> bool:
 
 
 def _flips(constraint: Constraint, old: Pod | None, new: Pod | None) -> bool:
-    """Whether a pod starts or ceases to match; one that came or went matched nothing before."""
+    """Whether a pod starts or ceases to match; added and deleted ones match on one side only."""
     matched = old is not None and constraint.selector.matches(old.metadata.labels)
     matches = new is not None and constraint.selector.matches(new.metadata.labels)
     return matched != matches

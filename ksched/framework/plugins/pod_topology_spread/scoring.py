@@ -1,4 +1,4 @@
-"""Soft constraints: fewer matching pods in a node's domains are better."""
+"""Soft constraints: prefer domains with fewer matching pods."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ Floats = NDArray[np.float64]
 class SoftSpread:
     """The soft constraints of a template over some feasible nodes.
 
-    Holds for as long as the same nodes are feasible and where they were (``is_for``); the numbers
-    of pods are read anew by every ``score``.
+    Valid while the same nodes are feasible and in the same domains (``is_for``); the counts are
+    read again by every ``score``.
     """
 
     def __init__(
@@ -50,7 +50,7 @@ class SoftSpread:
         )
 
     def _weight(self, index: int) -> float:
-        """The more domains, the more a pod in one of them weighs.
+        """The more domains, the larger the weight of a pod in one of them.
 
         kube-scheduler: topologyNormalizingWeight.
         """
@@ -64,12 +64,12 @@ class SoftSpread:
             size = int(np.count_nonzero(present))
             empty = one.domains.topology.find("")
             if empty > 0 and present[empty] and present[ABSENT]:
-                # No label and an empty one read the same upstream.
+                # kube-scheduler does not distinguish an absent label from an empty one.
                 size -= 1
         return math.log(size + 2)
 
     def score(self, nodes: NodeRows) -> Ints | ClassScores:
-        """Raw scores; final ones where a single constraint divides the nodes into few domains.
+        """Return raw scores; final ones where a single constraint has few domains.
 
         kube-scheduler: scoreForCount, initPreScoreState.
         """
@@ -116,14 +116,14 @@ class SoftSpread:
 
 
 def emptier(score: ScoreT, lowest: int, highest: int) -> ScoreT:
-    """Fewer pods are better: the lowest score becomes the highest."""
+    """Invert: the lowest raw score becomes the highest."""
     if highest == 0:
         return score * 0 + MAX_NODE_SCORE
     return MAX_NODE_SCORE * (highest + lowest - score) // highest
 
 
 class Unrated(SoftSpread):
-    """For constraints over a label that no node has: no node is rated."""
+    """For constraints over a label that no node has: scores no node."""
 
     def __init__(self) -> None:
         """Nothing to count."""
@@ -136,6 +136,6 @@ class Unrated(SoftSpread):
 
 
 def rounded(scores: Floats) -> Ints:
-    """Round as Go's ``math.Round``: halves go up, and what is just below a half does not."""
+    """Round like Go's ``math.Round``: halves go up, a value just below a half does not."""
     whole = np.floor(scores)
     return (whole + (scores - whole >= 0.5)).astype(np.int64)

@@ -1,5 +1,5 @@
-"""Plugins about storage: where a pod's volumes can be reached, made and attached.
+"""Storage plugins: where a pod's volumes can be reached, provisioned and attached.
 
-Does not belong here: the objects themselves and the promises made of them
+Does not belong here: the objects themselves and assumed changes of them
 (``ksched.cache.storage.volumes``).
 """

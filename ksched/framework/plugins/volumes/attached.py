@@ -1,8 +1,8 @@
-"""How many volumes each node has: counters that follow nodes, pods and storage objects.
+"""Incremental counters of the volumes on each node.
 
 Recounting means resolving every claim of every pod of every node. Instead each row is counted once
 and again when something changes that its count was read from: its node, its pods, one of their
-claims, volumes or classes, or an attachment. A counter that is not asked costs nothing.
+claims, volumes or classes, or an attachment. A counter that is not read costs nothing.
 """
 
 from __future__ import annotations
@@ -25,40 +25,40 @@ NO_LIMIT = np.iinfo(np.int64).max
 
 
 class Lookup(NamedTuple):
-    """An object that was looked at, found or not."""
+    """An object that was looked up, found or not."""
 
     lister: Lister[Any]
     key: str
 
 
 class CannotCount(Exception):
-    """The volumes of a pod cannot be told; the pod's attempt fails with the text."""
+    """The volumes of a pod cannot be determined; its text fails the pod's attempt."""
 
 
 class Counting(Protocol):
-    """What counts as a volume, and how many a node may have."""
+    """What counts as a volume, and the limits of a node."""
 
     sources: tuple[Lister[Any], ...]
-    """Listers whose objects decide what a pod's volumes are."""
+    """Listers whose objects determine a pod's volumes."""
 
     def volumes_of(self, pod: PodInfo, node_name: str, seen: set[Lookup]) -> Volumes:
-        """The volumes of a running pod, noting what was looked at; raises ``CannotCount``."""
+        """Return the volumes of a running pod and record look-ups; raises ``CannotCount``."""
         ...
 
     def attached_to(self, node_name: str, seen: set[Lookup]) -> Volumes:
-        """Volumes attached to a node, whether a pod uses them or not."""
+        """Return volumes attached to a node, whether or not a pod uses them."""
         ...
 
     def limits_of(self, info: NodeInfo) -> Mapping[str, int]:
-        """How many volumes of each driver a node may have; drivers without a limit are absent."""
+        """Return the limit of each driver on a node; drivers without a limit are absent."""
         ...
 
     def changed_nodes(self) -> set[str] | None:
-        """Nodes whose attachments or limits changed since ``advance``; ``None`` for all."""
+        """Return nodes whose attachments or limits changed since ``advance``; ``None`` for all."""
         ...
 
     def advance(self) -> None:
-        """The changed nodes were counted again."""
+        """Mark the changed nodes as counted."""
         ...
 
 
@@ -76,7 +76,7 @@ NOTHING = NodeVolumes({}, {}, "")
 
 
 def count_node(counting: Counting, info: NodeInfo, seen: set[Lookup]) -> NodeVolumes:
-    """Count the volumes of one node anew."""
+    """Count the volumes of one node from scratch."""
     volumes: Volumes = {}
     problem = ""
     if has_volumes(info):
@@ -103,7 +103,7 @@ def has_volumes(info: NodeInfo) -> bool:
 class AttachedVolumes:
     """The volumes of every row of a node table, as columns by driver.
 
-    ``generation`` grows whenever a number, a limit or a problem does.
+    ``generation`` grows whenever a number, a limit or a problem changes.
     """
 
     def __init__(self, table: NodeTable, counting: Counting) -> None:
@@ -127,19 +127,19 @@ class AttachedVolumes:
     # -- reading --------------------------------------------------------------------------------
 
     def count(self, driver: str) -> Ints | None:
-        """Volumes of a driver by row; ``None`` if there are none."""
+        """Return the volumes of a driver by row; ``None`` if there are none."""
         column = self._counts.get(driver)
         return None if column is None else column[: len(self.rows)]
 
     def limit(self, driver: str) -> Ints | None:
-        """Most volumes of a driver by row; ``None`` if no node has a limit."""
+        """Return the limit of a driver by row; ``None`` if no node has one."""
         column = self._limits.get(driver)
         return None if column is None else column[: len(self.rows)]
 
-    # -- catching up ----------------------------------------------------------------------------
+    # -- updates --------------------------------------------------------------------------------
 
     def catch_up(self) -> None:
-        """Count again what changed since the last call."""
+        """Recount what changed since the last call."""
         table = self._table
         rows, node_rows = self._row_changes.changes(), self._node_changes.changes()
         self._resize(len(table))
@@ -175,7 +175,7 @@ class AttachedVolumes:
         return self._names[row] != info.name or self.rows[row] is not NOTHING or has_volumes(info)
 
     def _rows_with_changed_volumes(self) -> set[int] | None:
-        """Rows for which changed storage objects were looked at; ``None`` for all rows."""
+        """Return rows whose look-ups included changed storage objects; ``None`` for all rows."""
         found: set[int] = set()
         is_complete = True
         for lister, cursor in self._source_changes:

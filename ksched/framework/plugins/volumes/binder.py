@@ -1,9 +1,9 @@
-"""Promises volumes to a pod, writes the promises to the API server and waits until they are kept.
+"""Assumes volumes for a pod, writes them to the API server and waits until the claims are bound.
 
 Follows plugins/volumebinding/binder.go: AssumePodVolumes, BindPodVolumes (v1.36). Claims and
 volumes are read before they are written, because ksched decodes only the fields it needs and the
-API server takes whole objects; an object that is no longer the version of the decision is a
-conflict, as it is upstream.
+API server expects complete objects; an object that is no longer the version of the decision is a
+conflict, as in kube-scheduler.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from ksched.framework.plugins.volumes.finding import Placement, VolumeFinder
 from ksched.framework.plugins.volumes.matching import CannotMatch
 
 LOOK_AGAIN_SECONDS = 1.0
-"""Longest time between two looks; changes of the claims and volumes are noticed at once."""
+"""Longest time between two checks; changes of the claims and volumes are noticed at once."""
 
 _MODIFIED = (
     "the object has been modified; please apply your changes to the latest version and try again"
@@ -41,7 +41,7 @@ Json = dict[str, Any]
 
 
 class StaticBinding:
-    """A volume promised to a claim. ``written`` is its version once the API server knows.
+    """A volume assumed for a claim. ``written`` is its version once it is written.
 
     kube-scheduler: BindingInfo.
     """
@@ -58,7 +58,7 @@ class StaticBinding:
         known = volume.spec.claim_ref
         is_same = known is not None and known.uid == reference.uid and volume.is_bound_to(claim)
         annotations = volume.metadata.annotations
-        # A volume that a user reserved for the claim is not the controller's to free again.
+        # The controller must not release a volume that a user reserved for the claim.
         if not volume.is_bound_to(claim):
             annotations = {BOUND_BY_CONTROLLER: "yes", **annotations}
         self.claim = claim
@@ -73,14 +73,14 @@ class StaticBinding:
         self.written = "" if self.is_changed else volume.metadata.resource_version
 
     def apply(self, raw: Json) -> None:
-        """Make the change in the whole object."""
+        """Apply the change to the complete object."""
         raw["spec"]["claimRef"] = msgspec.to_builtins(self.volume.spec.claim_ref)
         if BOUND_BY_CONTROLLER in self.volume.metadata.annotations:
             _annotate(raw, BOUND_BY_CONTROLLER, "yes")
 
 
 class Provisioning:
-    """A claim for which a volume is to be made near a node; ``written`` as above.
+    """A claim to be provisioned for a node; ``written`` as above.
 
     kube-scheduler: DynamicProvision.
     """
@@ -95,21 +95,21 @@ class Provisioning:
 
 
 class PodVolumes:
-    """Everything promised to one pod on one node."""
+    """The assumed volumes and claims of one pod on one node."""
 
     def __init__(self, placement: Placement, node_name: str) -> None:
         self.static = [StaticBinding(claim, volume) for claim, volume in placement.static]
-        # A claim that the pod names twice is written once: the second time would be a conflict.
+        # A claim that the pod names twice is written once: the second write would be a conflict.
         provisioned = {claim.metadata.key: claim for claim in placement.provisioned}
         self.provisioned = [Provisioning(claim, node_name) for claim in provisioned.values()]
 
 
 class Unbound(Exception):
-    """The volumes will not be bound as promised; the pod must be scheduled again."""
+    """The volumes will not be bound as assumed; the pod must be scheduled again."""
 
 
 class VolumeBinder:
-    """Keeps and writes promises. kube-scheduler: SchedulerVolumeBinder."""
+    """Assumes, writes and awaits bindings. kube-scheduler: SchedulerVolumeBinder."""
 
     def __init__(self, handle: Handle, finder: VolumeFinder, bind_timeout_seconds: float) -> None:
         self._handle = handle
@@ -119,10 +119,10 @@ class VolumeBinder:
         self._bind_timeout_seconds = bind_timeout_seconds
         self._axis = ResourceAxis()
 
-    # -- promises -------------------------------------------------------------------------------
+    # -- assumed objects ------------------------------------------------------------------------
 
     def assume(self, pod_volumes: PodVolumes) -> Status:
-        """Promise everything or nothing. kube-scheduler: AssumePodVolumes."""
+        """Assume everything or nothing. kube-scheduler: AssumePodVolumes."""
         try:
             for binding in pod_volumes.static:
                 if binding.is_changed:
@@ -135,7 +135,7 @@ class VolumeBinder:
         return SUCCESS
 
     def revert(self, pod_volumes: PodVolumes) -> None:
-        """Take promises back. What is written stays promised until the watch brings it.
+        """Drop assumed objects. Written ones stay assumed until the watch delivers them.
 
         kube-scheduler: RevertAssumedPodVolumes, revertAssumedPVs, revertAssumedPVCs.
         """
@@ -149,7 +149,7 @@ class VolumeBinder:
     # -- writing --------------------------------------------------------------------------------
 
     async def bind(self, pod: PodInfo, node_name: str, pod_volumes: PodVolumes) -> Status:
-        """Write the promises and wait until every claim is bound.
+        """Write the assumed objects and wait until every claim is bound.
 
         kube-scheduler: BindPodVolumes.
         """
@@ -210,9 +210,9 @@ class VolumeBinder:
                     raise Unbound("the API server lost what was written")
 
     def _is_bound(self, pod: PodInfo, node_name: str, pod_volumes: PodVolumes) -> bool:
-        """Whether every claim is bound; raises ``Unbound`` if that will not happen any more.
+        """Whether every claim is bound; raises ``Unbound`` if that can no longer happen.
 
-        Looks at what the watch brought, without promises: only the controllers' word counts here.
+        Reads the objects from the watch, not the assumed ones: the controllers decide.
 
         kube-scheduler: checkBindings.
         """
@@ -245,13 +245,13 @@ class VolumeBinder:
         name, annotations = claim.metadata.name, claim.metadata.annotations
         if not annotations:
             raise Unbound(f'selectedNode annotation reset for PVC "{name}"')
-        # A provisioner that failed takes the annotation away to have another node chosen.
+        # A provisioner that failed removes the annotation to have another node selected.
         if annotations.get(SELECTED_NODE) != node.metadata.name:
             raise Unbound(f'provisioning failed for PVC "{name}"')
         if claim.spec.volume_name:
             volume = self._volumes.lister.get(claim.spec.volume_name)
             if volume is None:
-                # The claim may have overtaken its volume on the way here.
+                # The claim's watch event may arrive before its volume's.
                 return False
             self._check_reachable(volume, node)
         return claim.is_fully_bound
@@ -276,7 +276,7 @@ class VolumeBinder:
 
 
 def _changed(raw: bytes, version: str, plural: str, change: Callable[[Json], None]) -> bytes:
-    """The whole object with a change made; raises ``Conflict`` if it is of another version."""
+    """Return the complete object with a change; raises ``Conflict`` for another version."""
     obj: Json = msgspec.json.decode(raw)
     if obj["metadata"].get("resourceVersion") != version:
         what = f'Operation cannot be fulfilled on {plural} "{obj["metadata"]["name"]}"'

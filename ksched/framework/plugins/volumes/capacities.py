@@ -1,4 +1,4 @@
-"""CSIStorageCapacities: on which nodes a driver can still make a volume of some size."""
+"""CSIStorageCapacities: on which nodes a driver can still provision a volume of some size."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ksched.framework import Listers, NodeRows
 
 
 class Capacity(NamedTuple):
-    """The largest volume that can be made for the nodes that a selector selects."""
+    """The largest volume that can be provisioned for nodes that match a selector."""
 
     limit_bytes: int
     nodes: Selector
@@ -37,13 +37,13 @@ class Capacities:
         return self._lister.generation
 
     def suffice(self, class_name: str, size_bytes: int, nodes: NodeRows) -> NDArray[np.bool_]:
-        """Mark the nodes for which a volume of this size can be made.
+        """Mark the nodes for which a volume of this size can be provisioned.
 
         kube-scheduler: hasEnoughCapacity, capacitySufficient, nodeHasAccess.
         """
         self._catch_up()
         found = np.zeros(len(nodes), np.bool_)
-        # A capacity for each node is usual; all those that select by one label are one question.
+        # One capacity per node is usual; all that select by one label are evaluated together.
         allowed: dict[str, set[str | None]] = {}
         for limit_bytes, selector in self._by_class.get(class_name, {}).values():
             if limit_bytes < size_bytes or selector.matches_nothing:
@@ -81,7 +81,7 @@ class Capacities:
 def _compile(capacity: CSIStorageCapacity) -> Capacity:
     limit = capacity.volume_limit
     try:
-        # Without a topology it is available nowhere, and no selector selects nothing.
+        # Without a topology it is available nowhere, and an absent selector selects nothing.
         selector = compile_selector(capacity.node_topology)
         return Capacity(-1 if limit is None else value(limit), selector)
     except ValueError:

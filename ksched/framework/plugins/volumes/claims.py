@@ -1,4 +1,4 @@
-"""Which claims a pod uses, and the wording of what may be wrong with them."""
+"""The claims that a pod uses, and the messages about problems with them."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from ksched.framework import (
 
 
 class ClaimUse(NamedTuple):
-    """A volume of a pod that is a claim; an ephemeral one was made for this pod."""
+    """A volume of a pod that is a claim; an ephemeral one was created for this pod."""
 
     name: str
     is_ephemeral: bool
 
 
 def claims_of(pod: PodInfo, *, ephemeral: bool = True) -> Sequence[ClaimUse]:
-    """The claims behind a pod's volumes, in their order and as often as they are named.
+    """Return the claims behind a pod's volumes, in order, duplicates included.
 
     kube-scheduler: getPersistentVolumeClaimNameFromPod.
     """
@@ -49,7 +49,7 @@ def _named_claims(template: PodTemplate) -> Sequence[ClaimUse]:
 
 @template_fact
 def ephemeral_volumes(template: PodTemplate) -> Sequence[str]:
-    """Names of the volumes whose claims are made for each pod."""
+    """Return the names of volumes whose claims are created for each pod."""
     return tuple(
         volume.name
         for volume in template.spec.volumes
@@ -64,12 +64,12 @@ def uses_claims(template: PodTemplate) -> bool:
 
 
 def is_made_for(claim: PersistentVolumeClaim, pod: PodInfo) -> bool:
-    """Whether a claim of the right name is the one made for this pod's ephemeral volume."""
+    """Whether a claim of the right name is the one created for this pod's ephemeral volume."""
     controller = next((one for one in claim.metadata.owner_references if one.controller), None)
     return controller is not None and controller.uid == pod.uid
 
 
-# -- wording ------------------------------------------------------------------------------------
+# -- messages -----------------------------------------------------------------------------------
 
 
 def claim_not_found(name: str) -> str:
@@ -92,10 +92,10 @@ def not_made_for(claim: PersistentVolumeClaim, pod: PodInfo) -> str:
 
 
 def claim_events(action: Action, *, ephemeral: bool = True) -> list[ClusterEventWithHint]:
-    """Wake the pods that use a claim when it changes.
+    """Register for changes of claims that a pod uses.
 
-    Claims that a pod names it shares with its template. The names of ephemeral ones begin with the
-    pod's own, so that each pod must be asked.
+    Named claims are the same for all pods of a template. The names of ephemeral ones begin with the
+    pod's own, so their hint is per pod.
 
     kube-scheduler: isSchedulableAfterPersistentVolumeClaimChange,
     isSchedulableAfterPersistentVolumeClaimAdded, isSchedulableAfterPVCAdded.

@@ -1,6 +1,6 @@
-"""Volumes of the former in-tree plugins, as the CSI drivers know them that took over.
+"""Translation of in-tree volumes to the CSI drivers that replaced their plugins.
 
-Follows csi-translation-lib (v0.36), as far as a scheduler looks: driver, volume handle, topology.
+Follows csi-translation-lib (v0.36), as far as a scheduler needs: driver, volume handle, topology.
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ _EBS_VOLUME = re.compile(r"vol-[^/]*")
 
 
 class Untranslatable(Exception):
-    """A volume that the CSI driver could not be told about."""
+    """A volume that cannot be translated for the CSI driver."""
 
 
 class InTreePlugin(NamedTuple):
-    """A former in-tree plugin and the driver that took over.
+    """A former in-tree plugin and the CSI driver that replaced it.
 
-    ``is_replaced`` is false where nodes may still run the old code: such volumes have no business
-    with CSI yet. ``handle`` is the driver's name of a volume, given its source and its zones' label
-    ("" for one without labels, such as a volume inside a pod).
+    ``is_replaced`` is false where nodes may still run the old code: such volumes are not CSI
+    volumes yet. ``handle`` returns the driver's name of a volume, given its source and its zones'
+    label ("" for one without labels, such as an inline volume).
     """
 
     name: str
@@ -148,7 +148,7 @@ BY_NAME: Final[Mapping[str, InTreePlugin]] = {plugin.name: plugin for plugin in 
 
 
 def in_tree_plugin(spec: Volume | PersistentVolumeSpec) -> InTreePlugin | None:
-    """The in-tree plugin that a volume belongs to, if any."""
+    """Return the in-tree plugin that a volume belongs to, if any."""
     for plugin in IN_TREE_PLUGINS:
         if getattr(spec, plugin.source) is not None:
             return plugin
@@ -156,12 +156,12 @@ def in_tree_plugin(spec: Volume | PersistentVolumeSpec) -> InTreePlugin | None:
 
 
 def inline_handle(plugin: InTreePlugin, volume: Volume) -> str:
-    """The driver's name of a volume inside a pod; raises ``Untranslatable``."""
+    """Return the driver's name of an inline volume; raises ``Untranslatable``."""
     return plugin.handle(getattr(volume, plugin.source), "")
 
 
 def volume_handle(plugin: InTreePlugin, volume: PersistentVolume) -> str:
-    """The driver's name of a persistent volume; raises ``Untranslatable``.
+    """Return the driver's name of a persistent volume; raises ``Untranslatable``.
 
     kube-scheduler: getVolumeUniqueName.
     """
@@ -176,7 +176,7 @@ def volume_handle(plugin: InTreePlugin, volume: PersistentVolume) -> str:
 def translated_affinity(
     plugin: InTreePlugin, volume: PersistentVolume
 ) -> VolumeNodeAffinity | None:
-    """Where a driver's volume can be reached: zones under the driver's own label.
+    """Return where a driver's volume can be reached: zones under the driver's own label.
 
     Raises ``Untranslatable``, like the translation of the whole volume.
 
@@ -202,7 +202,7 @@ def translated_affinity(
 
 
 def _topology_labels(terms: list[NodeSelectorTerm], labels: Mapping[str, str]) -> tuple[str, str]:
-    """The labels of zone and region that a volume uses; its affinity tells before its labels do."""
+    """Return a volume's zone and region labels; its affinity has precedence over its labels."""
     for known in ({wanted.key for wanted in _expressions(terms)}, labels):
         if ZONE in known:
             return ZONE, REGION

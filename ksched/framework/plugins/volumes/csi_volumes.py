@@ -1,4 +1,4 @@
-"""What counts as a CSI volume: of a pod, and attached to a node."""
+"""CSI volumes: of a pod, and attached to a node."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from ksched.framework.plugins.volumes.csi_migration import (
 )
 
 UNBOUND = "unbound claim "
-"""Stands before the name of a claim that has no volume yet; no real handle begins like it."""
+"""Prefix of the key of a claim without a volume; no real handle begins like it."""
 
 _NOT_A_VOLUME = ("", "")
 
@@ -41,7 +41,7 @@ class ClaimMissing(Exception):
 
 
 class StorageLookup:
-    """Storage objects by name, noting which were looked at."""
+    """Storage objects by name; records look-ups."""
 
     def __init__(self, listers: Listers) -> None:
         self.claims = listers.require(PersistentVolumeClaim)
@@ -52,7 +52,7 @@ class StorageLookup:
     def claim(
         self, pod: PodInfo, use: ClaimUse, seen: set[Lookup], *, is_new: bool
     ) -> PersistentVolumeClaim | None:
-        """A claim of a pod; a running pod may have lost it, a new one waits for it."""
+        """Return a claim of a pod; for a running pod it may be gone, a new pod waits for it."""
         seen.add(Lookup(self.claims, f"{pod.namespace}/{use.name}"))
         claim = self.claims.get(use.name, pod.namespace)
         if claim is None and is_new:
@@ -83,7 +83,7 @@ def claim_use(pod: PodInfo, volume: Volume) -> ClaimUse | None:
 class CSICounting:
     """Volumes of CSI drivers, and of in-tree plugins that a CSI driver has replaced.
 
-    An in-tree volume counts on nodes that have a CSINode: there the drivers are.
+    An in-tree volume counts on nodes that have a CSINode, since the drivers are there.
     """
 
     def __init__(self, listers: Listers) -> None:
@@ -94,7 +94,7 @@ class CSICounting:
         self._node_changes = self._csi_nodes.cursor()
         self._attachment_changes = self._attachments.cursor()
         self._concerned: set[str] = set()
-        """Nodes of which an attachment changed, until they are counted again."""
+        """Nodes with a changed attachment, until they are recounted."""
         self._node_of: dict[str, str] = {}
         self._by_node: dict[str, dict[str, VolumeAttachment]] = {}
 
@@ -107,7 +107,7 @@ class CSICounting:
     def resolve(
         self, pod: PodInfo, seen: set[Lookup], *, has_csi_node: bool, is_new: bool
     ) -> Volumes:
-        """A pod's volumes; raises ``CannotCount``, and ``ClaimMissing`` for a new pod.
+        """Return a pod's volumes; raises ``CannotCount``, and ``ClaimMissing`` for a new pod.
 
         kube-scheduler: filterAttachableVolumes.
         """
@@ -146,7 +146,7 @@ class CSICounting:
     def _of_class(
         self, claim: PersistentVolumeClaim, has_csi_node: bool, seen: set[Lookup]
     ) -> tuple[str, str]:
-        """What an unbound claim will become; it has no handle yet, so its own name stands in.
+        """Return the future volume of an unbound claim, identified by the claim's name.
 
         kube-scheduler: getCSIDriverInfoFromSC.
         """
@@ -189,7 +189,7 @@ class CSICounting:
         self._concerned.clear()
 
     def _take_over(self, key: str) -> Iterator[str]:
-        """File an attachment under its node; the nodes it was and is of."""
+        """Index an attachment by node; yields its previous and its new node."""
         before = self._node_of.pop(key, None)
         if before is not None:
             del self._by_node[before][key]

@@ -1,4 +1,4 @@
-"""Where a pod's volumes can be reached, found or made: the filter of VolumeBinding.
+"""Where a pod's volumes can be reached, matched or provisioned: the filter of VolumeBinding.
 
 Follows plugins/volumebinding/binder.go: FindPodVolumes (v1.36), for many nodes at once.
 """
@@ -35,18 +35,18 @@ from ksched.framework.plugins.volumes.csi_migration import (
 )
 from ksched.framework.plugins.volumes.matching import (
     CannotMatch,
-    Wanted,
+    Requirements,
     find_served,
     match_on_node,
     reachable,
-    wanted_by,
+    requirements_of,
 )
 
 Bools = NDArray[np.bool_]
 Codes = NDArray[np.int16]
 
 NODE_CONFLICT, BIND_CONFLICT, NOT_ENOUGH_SPACE, VOLUME_MISSING = 1, 2, 4, 8
-"""What may be wrong with a node; all that applies is added up."""
+"""Reasons against a node, as bits."""
 
 
 class PodClaims(NamedTuple):
@@ -60,14 +60,14 @@ class PodClaims(NamedTuple):
 
 
 class Placement(NamedTuple):
-    """What becomes of a pod's waiting claims on one node."""
+    """The volumes and provisionings of a pod's waiting claims on one node."""
 
     static: Sequence[tuple[PersistentVolumeClaim, PersistentVolume]]
     provisioned: Sequence[PersistentVolumeClaim]
 
 
 class VolumeFinder:
-    """Answers for one profile; the promises it respects are everybody's."""
+    """Finds volumes for one profile; assumed volumes are shared by all profiles."""
 
     def __init__(self, listers: Listers) -> None:
         self.volumes = listers.view(Volumes)
@@ -77,7 +77,7 @@ class VolumeFinder:
         self._capacities = Capacities(listers)
 
     def epoch(self, claims: PodClaims) -> object:
-        """A value that stays the same while no answer can change, changes of nodes apart."""
+        """Return a value that is constant while no verdict can change, node changes apart."""
         bound = [self.volumes.facts(claim.spec.volume_name) for claim in claims.bound]
         facts: list[object] = [self._csi_nodes.generation, *claims.bound, *bound]
         if claims.delayed:
@@ -88,7 +88,7 @@ class VolumeFinder:
         return facts
 
     def judge(self, claims: PodClaims, nodes: NodeRows) -> Codes:
-        """Add up for each node what is wrong; raises ``CannotMatch`` if it cannot be told.
+        """Return the reasons against each node as bits; raises ``CannotMatch``.
 
         kube-scheduler: FindPodVolumes.
         """
@@ -99,7 +99,7 @@ class VolumeFinder:
         return codes
 
     def place(self, claims: PodClaims, node: NodeInfo) -> Placement:
-        """Decide what becomes of the waiting claims on a node without fault."""
+        """Choose volumes and provisionings for the waiting claims on a node that passed."""
         selected, wanted = self._sort(claims.delayed)
         matches = match_on_node(wanted, node.labels)
         pairs = [(one.claim, match) for one, match in zip(wanted, matches, strict=True)]
@@ -154,7 +154,7 @@ class VolumeFinder:
     def _check_delayed(
         self, claims: Sequence[PersistentVolumeClaim], nodes: NodeRows, codes: Codes
     ) -> None:
-        """Match claims with volumes, and see that the others can be provisioned."""
+        """Match claims with volumes, and check that the others can be provisioned."""
         selected, wanted = self._sort(claims)
         passing = np.ones(len(nodes), np.bool_)
         for claim in selected:
@@ -169,17 +169,19 @@ class VolumeFinder:
 
     def _sort(
         self, claims: Sequence[PersistentVolumeClaim]
-    ) -> tuple[list[PersistentVolumeClaim], list[Wanted]]:
-        """Claims that are being provisioned on some node, and the others, the smallest first."""
+    ) -> tuple[list[PersistentVolumeClaim], list[Requirements]]:
+        """Return claims that are being provisioned for some node, and the others by size."""
         selected = [one for one in claims if SELECTED_NODE in one.metadata.annotations]
         others = [one for one in claims if SELECTED_NODE not in one.metadata.annotations]
         others.sort(key=lambda one: to_nanos(one.request))
-        return selected, [wanted_by(one, self.volumes.of_class(one.class_name)) for one in others]
+        return selected, [
+            requirements_of(one, self.volumes.of_class(one.class_name)) for one in others
+        ]
 
     def _check_provisioning(
         self, claim: PersistentVolumeClaim, wanted: Bools, nodes: NodeRows, codes: Codes
     ) -> None:
-        """See on the wanted nodes, without fault so far, that a volume can be made.
+        """Check, on nodes that passed so far, that a volume can be provisioned.
 
         kube-scheduler: checkVolumeProvisions.
         """
@@ -203,7 +205,7 @@ class VolumeFinder:
 
 
 def _allowed(terms: Sequence[TopologySelectorTerm], nodes: NodeRows) -> Bools:
-    """Mark the nodes in the topologies of a class; without any, all nodes are."""
+    """Mark the nodes in the topologies of a class; without any, all nodes."""
     if not terms:
         return np.ones(len(nodes), np.bool_)
     found = np.zeros(len(nodes), np.bool_)

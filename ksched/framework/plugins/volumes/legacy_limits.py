@@ -1,4 +1,4 @@
-"""EBSLimits, GCEPDLimits and AzureDiskLimits: limits of disks from before CSI. Off by default."""
+"""EBSLimits, GCEPDLimits and AzureDiskLimits: limits of pre-CSI disks. Off by default."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ class DiskCounting:
 
 
 def _limit_from_environment() -> int:
-    """The administrator's limit for all nodes; 0 if there is none or it is nonsense."""
+    """The administrator's limit for all nodes; 0 if there is none or it is invalid."""
     text = os.environ.get("KUBE_MAX_PD_VOLS", "")
     return int(text) if text.isdecimal() else 0
 
@@ -144,12 +144,12 @@ class EBSLimits(DiskLimits):
     """Rejects nodes that cannot attach all of the pod's EBS volumes of the former in-tree plugin.
 
     The limit is the node's ``attachable-volumes-aws-ebs``, else ``KUBE_MAX_PD_VOLS`` from the
-    environment, else 39 (25 on instance types of the Nitro system). A node on which the CSI driver
-    has taken over (``kubernetes.io/aws-ebs`` among the migrated plugins of its CSINode) is left to
+    environment, else 39 (25 on instance types of the Nitro system). Nodes on which the CSI driver
+    has taken over (``kubernetes.io/aws-ebs`` among the migrated plugins of the CSINode) are left to
     NodeVolumeLimits.
 
-    Reason: ``node(s) exceed max volume count``. No arguments. Not in kube-scheduler any more, and
-    off by default.
+    Reason: ``node(s) exceed max volume count``. No arguments. No longer in kube-scheduler, and off
+    by default.
     """
 
     name: ClassVar[str] = names.EBS_LIMITS
@@ -165,11 +165,11 @@ class GCEPDLimits(DiskLimits):
     """Rejects nodes that cannot attach all of the pod's GCE disks of the former in-tree plugin.
 
     The limit is the node's ``attachable-volumes-gce-pd``, else ``KUBE_MAX_PD_VOLS`` from the
-    environment, else 16. A node on which the CSI driver has taken over (``kubernetes.io/gce-pd``
-    among the migrated plugins of its CSINode) is left to NodeVolumeLimits.
+    environment, else 16. Nodes on which the CSI driver has taken over (``kubernetes.io/gce-pd``
+    among the migrated plugins of the CSINode) are left to NodeVolumeLimits.
 
-    Reason: ``node(s) exceed max volume count``. No arguments. Not in kube-scheduler any more, and
-    off by default.
+    Reason: ``node(s) exceed max volume count``. No arguments. No longer in kube-scheduler, and off
+    by default.
     """
 
     name: ClassVar[str] = names.GCE_PD_LIMITS
@@ -185,12 +185,12 @@ class AzureDiskLimits(DiskLimits):
     """Rejects nodes that cannot attach all of the pod's Azure disks of the former in-tree plugin.
 
     The limit is the node's ``attachable-volumes-azure-disk``, else ``KUBE_MAX_PD_VOLS`` from the
-    environment, else 16. A node on which the CSI driver has taken over
-    (``kubernetes.io/azure-disk`` among the migrated plugins of its CSINode) is left to
+    environment, else 16. Nodes on which the CSI driver has taken over
+    (``kubernetes.io/azure-disk`` among the migrated plugins of the CSINode) are left to
     NodeVolumeLimits.
 
-    Reason: ``node(s) exceed max volume count``. No arguments. Not in kube-scheduler any more, and
-    off by default.
+    Reason: ``node(s) exceed max volume count``. No arguments. No longer in kube-scheduler, and off
+    by default.
     """
 
     name: ClassVar[str] = names.AZURE_DISK_LIMITS

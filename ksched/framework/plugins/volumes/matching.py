@@ -1,8 +1,8 @@
-"""The smallest volume that fits each waiting claim of a pod.
+"""Matches a pod's waiting claims with the smallest available volumes that fit.
 
-Whether there is a volume for each is asked for many nodes at once, by counting. Which one it is
-matters only on the node that was chosen in the end, and where claims of one class compete that
-differ in more than their size.
+Whether there is a volume for each claim is determined for many nodes at once, by counting. Which
+one it is matters only on the selected node, and where claims of one class compete that differ in
+more than size.
 """
 
 from __future__ import annotations
@@ -33,19 +33,19 @@ Ints = NDArray[np.int64]
 
 
 class CannotMatch(Exception):
-    """It cannot be told which volumes a claim wants."""
+    """The volumes that match a claim cannot be determined."""
 
 
-class Wanted(NamedTuple):
-    """What a claim asks of a volume (volume/pv_helpers.go: FindMatchingVolume, v1.36)."""
+class Requirements(NamedTuple):
+    """What a claim requires of a volume (volume/pv_helpers.go: FindMatchingVolume, v1.36)."""
 
     claim: PersistentVolumeClaim
     request_nanos: int
     selector: Selector | None
     reserved: Sequence[VolumeFacts]
-    """Volumes that are meant for the claim already; then no other will do."""
+    """Volumes with a ``claimRef`` to the claim; if there are any, no other is considered."""
     groups: Sequence[VolumeGroup]
-    """Where other volumes of the right kind stand."""
+    """The groups with other volumes of the right kind."""
 
     def accepts(self, facts: VolumeFacts) -> bool:
         if facts.capacity_nanos < self.request_nanos:
@@ -53,8 +53,8 @@ class Wanted(NamedTuple):
         return self.selector is None or self.selector.matches(facts.volume.metadata.labels)
 
 
-def wanted_by(claim: PersistentVolumeClaim, volumes: ClassVolumes) -> Wanted:
-    """Find out what a claim asks for; raises ``CannotMatch``."""
+def requirements_of(claim: PersistentVolumeClaim, volumes: ClassVolumes) -> Requirements:
+    """Compile the requirements of a claim; raises ``CannotMatch``."""
     spec, request = claim.spec, to_nanos(claim.request)
     try:
         selector = None if spec.selector is None else compile_selector(spec.selector)
@@ -75,16 +75,16 @@ def wanted_by(claim: PersistentVolumeClaim, volumes: ClassVolumes) -> Wanted:
         for (*its_kind, modes), group in volumes.groups.items()
         if tuple(its_kind) == kind and modes.issuperset(spec.access_modes)
     ]
-    return Wanted(claim, request, selector, reserved, groups)
+    return Requirements(claim, request, selector, reserved, groups)
 
 
 # -- many nodes at once -------------------------------------------------------------------------
 
 
-def find_served(claims: Sequence[Wanted], nodes: NodeRows) -> list[Bools]:
-    """Mark for each claim the nodes on which there is a volume for it.
+def find_served(claims: Sequence[Requirements], nodes: NodeRows) -> list[Bools]:
+    """Mark, for each claim, the nodes on which there is a volume for it.
 
-    Claims of one class may want the same volumes, of which the earlier claim gets the smaller one.
+    Claims of one class may compete for volumes; the earlier claim gets the smaller one.
     """
     served = [_is_served(wanted, nodes) for wanted in claims]
     rivals: dict[str, list[int]] = {}
@@ -105,8 +105,8 @@ def find_served(claims: Sequence[Wanted], nodes: NodeRows) -> list[Bools]:
     return served
 
 
-def _is_served(wanted: Wanted, nodes: NodeRows) -> Bools:
-    """Mark the nodes with a volume for a claim, were it the pod's only one."""
+def _is_served(wanted: Requirements, nodes: NodeRows) -> Bools:
+    """Mark the nodes with a volume for a claim, as if it were the pod's only one."""
     if wanted.reserved:
         return reachable(wanted.reserved[0].affinity, nodes)
     if wanted.selector is None:
@@ -124,8 +124,8 @@ def _is_served(wanted: Wanted, nodes: NodeRows) -> Bools:
     return served
 
 
-def _count(wanted: Wanted, nodes: NodeRows) -> Ints:
-    """How many volumes on the groups are large enough for a claim, node by node."""
+def _count(wanted: Requirements, nodes: NodeRows) -> Ints:
+    """Count, per node, the available volumes that are large enough for a claim."""
     count = np.zeros(len(nodes), np.int64)
     for group in wanted.groups:
         for by_value in group.by_label.values():
@@ -137,7 +137,7 @@ def _count(wanted: Wanted, nodes: NodeRows) -> Ints:
     return count
 
 
-def _are_alike(claims: Sequence[Wanted]) -> bool:
+def _are_alike(claims: Sequence[Requirements]) -> bool:
     """Whether claims differ only in size."""
     first = claims[0]
     return all(
@@ -145,11 +145,11 @@ def _are_alike(claims: Sequence[Wanted]) -> bool:
     )
 
 
-def _share(claims: Sequence[Wanted], nodes: NodeRows) -> list[Bools]:
+def _share(claims: Sequence[Requirements], nodes: NodeRows) -> list[Bools]:
     """Serve claims that differ only in size, the smallest first.
 
     Of the volumes large enough for a claim, those taken by earlier claims are the smallest ones;
-    going to a larger claim, as many of them drop out as there are volumes in between.
+    for the next larger claim, as many of them drop out as there are volumes in between.
     """
     answers = []
     taken = np.zeros(len(nodes), np.int64)
@@ -164,7 +164,7 @@ def _share(claims: Sequence[Wanted], nodes: NodeRows) -> list[Bools]:
     return answers
 
 
-def _look_at_each(claims: Sequence[Wanted], nodes: NodeRows, somewhere: Bools) -> list[Bools]:
+def _look_at_each(claims: Sequence[Requirements], nodes: NodeRows, somewhere: Bools) -> list[Bools]:
     answers = [np.zeros(len(nodes), np.bool_) for _ in claims]
     infos = nodes.infos
     for position in np.flatnonzero(somewhere).tolist():
@@ -185,11 +185,11 @@ def reachable(affinity: NodeTerms | None, nodes: NodeRows) -> Bools:
 # -- one node -----------------------------------------------------------------------------------
 
 
-def match_on_node(claims: Sequence[Wanted], labels: Labels) -> list[VolumeFacts | None]:
-    """The volume that each claim gets on a node with these labels; ``None`` if there is none.
+def match_on_node(claims: Sequence[Requirements], labels: Labels) -> list[VolumeFacts | None]:
+    """Return the volume of each claim on a node with these labels; ``None`` if there is none.
 
-    Claims choose in their order; the API server's word goes before size, and names decide between
-    equals, so that a run can be repeated (upstream leaves it to chance).
+    Claims choose in their order; a ``claimRef`` has precedence over size, and names break ties, so
+    that a run is reproducible (kube-scheduler's choice is arbitrary).
 
     kube-scheduler: findMatchingVolumes.
     """
@@ -203,7 +203,9 @@ def match_on_node(claims: Sequence[Wanted], labels: Labels) -> list[VolumeFacts 
     return found
 
 
-def _smallest(wanted: Wanted, labels: Labels, chosen: dict[str, VolumeFacts]) -> VolumeFacts | None:
+def _smallest(
+    wanted: Requirements, labels: Labels, chosen: dict[str, VolumeFacts]
+) -> VolumeFacts | None:
     for facts in wanted.reserved:
         # A claim that the pod names twice gets its volume once.
         if facts.name not in chosen:

@@ -1,4 +1,4 @@
-"""NodeVolumeLimits: as many volumes as the CSI drivers of a node can attach."""
+"""NodeVolumeLimits: how many volumes the CSI drivers of a node can attach."""
 
 from __future__ import annotations
 
@@ -54,26 +54,26 @@ Codes = NDArray[np.int16]
 
 
 class CountingOfNew(Counting, Protocol):
-    """Counting that also knows what a pod not yet placed would bring."""
+    """Counting that also covers the volumes of a pod that is not placed yet."""
 
     def has_csi_node(self, node_name: str) -> bool: ...
 
     def resolve(
         self, pod: PodInfo, seen: set[Lookup], *, has_csi_node: bool, is_new: bool
     ) -> Volumes:
-        """A pod's volumes; raises ``CannotCount``, and ``ClaimMissing`` for a new pod."""
+        """Return a pod's volumes; raises ``CannotCount``, and ``ClaimMissing`` for a new pod."""
         ...
 
 
 class NewVolumes(NamedTuple):
-    """What a pod brings to a node, or why it cannot come there."""
+    """The additional volumes of a pod on a node, or why it cannot be placed there."""
 
     volumes: Volumes
     refusal: Status = SUCCESS
 
 
 class Attempt(NamedTuple):
-    """What a pod brings to nodes with and without a CSINode, and what is there already."""
+    """A pod's volumes on nodes with and without a CSINode, and the existing counters."""
 
     with_csi: NewVolumes
     without_csi: NewVolumes
@@ -82,7 +82,7 @@ class Attempt(NamedTuple):
 
 
 class VolumeLimits:
-    """Counts a pod's new volumes against a limit; what counts is the subclass's business."""
+    """Counts a pod's new volumes against a limit; subclasses define what counts."""
 
     name: ClassVar[str]
 
@@ -136,7 +136,7 @@ class VolumeLimits:
         return Verdicts(codes, statuses)
 
     def _judge(self, attempt: Attempt, info: NodeInfo) -> Status:
-        """Look at one node of a dry run, whose pods are not those that were counted."""
+        """Evaluate one node of a dry run, whose pods are not those that were counted."""
         has_csi_node = self._counting.has_csi_node(info.name)
         new = attempt.with_csi if has_csi_node else attempt.without_csi
         limits = self._counting.limits_of(info)
@@ -159,9 +159,9 @@ class VolumeLimits:
 
 
 def _over_limit(attempt: Attempt, nodes: NodeRows) -> NDArray[np.bool_]:
-    """Mark the nodes that cannot take the pod's volumes on top of their own.
+    """Mark the nodes where the pod's volumes would exceed the limit.
 
-    What the pod brings to nodes without a CSINode differs only where these have no limit.
+    The pod's volumes on nodes without a CSINode differ only where these have no limit.
     """
     attached = attempt.attached
     over = np.zeros(len(attached.rows), np.bool_)
@@ -175,7 +175,7 @@ def _over_limit(attempt: Attempt, nodes: NodeRows) -> NDArray[np.bool_]:
                 more[[*attached.rows_with.get(name, ())]] -= 1
         there = attached.count(driver)
         total = more if there is None else more + there
-        # A pod that brings nothing new is not refused, however full the node is.
+        # A pod without new volumes is not rejected, however full the node is.
         over |= (more > 0) & (total > limit)
     return over if nodes.rows is None else over[nodes.rows]
 
@@ -183,7 +183,7 @@ def _over_limit(attempt: Attempt, nodes: NodeRows) -> NDArray[np.bool_]:
 def _refuse_uncountable(
     attempt: Attempt, nodes: NodeRows, codes: Codes, statuses: list[Status]
 ) -> None:
-    """Nodes with limits on which a pod's volumes cannot be told."""
+    """Reject nodes with limits on which a pod's volumes cannot be determined."""
     attached = attempt.attached
     for row, problem in attached.problems.items():
         if attached.limits[row]:
@@ -198,11 +198,11 @@ def _refuse_uncountable(
 class NodeVolumeLimits(VolumeLimits):
     """Rejects nodes that cannot attach all of the pod's volumes.
 
-    A node's CSINode tells how many volumes each CSI driver can attach there. Counted are the
-    volumes of the pods on the node, those attached for other reasons (VolumeAttachments), and the
-    pod's own; one volume used by several pods counts once. A claim that is not bound yet counts for
-    the driver of its storage class. Volumes of EBS, GCE PD, Azure disk, Cinder and Portworx from
-    before CSI count for the drivers that replaced those plugins.
+    A node's CSINode has the number of volumes that each CSI driver can attach there. Counted are
+    the volumes of the pods on the node, those attached for other reasons (VolumeAttachments), and
+    the pod's own; one volume used by several pods counts once. A claim that is not bound yet counts
+    for the driver of its storage class. Pre-CSI volumes of EBS, GCE PD, Azure disk, Cinder and
+    Portworx count for the drivers that replaced those plugins.
 
     Reasons: ``node(s) exceed max volume count``, and ``looking up PVC ns/x: persistentvolumeclaim
     "x" not found``. No arguments.

@@ -1,4 +1,4 @@
-"""VolumeBinding: claims and the volumes behind them."""
+"""VolumeBinding: claims and their volumes."""
 
 from __future__ import annotations
 
@@ -78,27 +78,27 @@ _WRITING_SECONDS = 120.0
 
 
 class _Attempt:
-    """The claims of a pod, and from Reserve on what it was promised."""
+    """The claims of a pod, and from Reserve on its assumed volumes."""
 
     __slots__ = ("claims", "generation", "volumes")
 
     def __init__(self, claims: PodClaims, generation: int) -> None:
         self.claims = claims
         self.generation = generation
-        """Of the nodes when the pod was looked at."""
+        """The node generation when the pod was filtered."""
         self.volumes: PodVolumes | None = None
 
 
 class VolumeBinding:
-    """Finds the nodes where the volumes of a pod's claims can be used, and has claims bound.
+    """Finds the nodes where the volumes of a pod's claims can be used, and binds claims.
 
     The volume of a bound claim must be reachable from the node. A claim whose storage class waits
     for its first consumer gets the smallest available volume that fits it and can be reached, or,
     if there is none, a new one: the class must have a provisioner, its ``allowedTopologies`` must
     include the node, and if the CSI driver reports capacities there must be enough. When a node is
-    chosen the volumes are promised to the pod; before it is bound the promises are written (the
-    volume's ``claimRef``, the claim's annotation ``volume.kubernetes.io/selected-node``), and the
-    pod waits until all its claims are bound.
+    selected the volumes are assumed for the pod; before it is bound they are written (the volume's
+    ``claimRef``, the claim's annotation ``volume.kubernetes.io/selected-node``), and the pod waits
+    until all its claims are bound.
 
     Reasons: ``node(s) didn't match PersistentVolume's node affinity``, ``node(s) didn't find
     available persistent volumes to bind``, ``node(s) did not have enough free storage``, ``node(s)
@@ -106,8 +106,8 @@ class VolumeBinding:
     ``pod has unbound immediate PersistentVolumeClaims``, ``persistentvolumeclaim "x" not found``,
     ``persistentvolumeclaim "x" is being deleted``, ``persistentvolumeclaim "x" bound to
     non-existent persistentvolume "y"``, ``waiting for ephemeral volume controller to create the
-    persistentvolumeclaim "x"``, ``PVC ns/x was not created for pod ns/p (pod is not owner)``. A
-    pod that cannot be bound in the end fails with ``binding volumes: ...`` and tries again.
+    persistentvolumeclaim "x"``, ``PVC ns/x was not created for pod ns/p (pod is not owner)``. If
+    the binding fails in the end, the attempt fails with ``binding volumes: ...`` and is retried.
     """
 
     name: ClassVar[str] = names.VOLUME_BINDING
@@ -189,7 +189,7 @@ class VolumeBinding:
         except CannotMatch as problem:
             return self._counted("assume", error(str(problem)))
         if code:
-            # An async plugin let the world go on since the node was judged.
+            # An async plugin let the state change since the node was filtered.
             wrong = f"volumes changed meanwhile: {_STATUSES[code - 1].message}"
             return self._counted("assume", error(wrong))
         attempt.volumes = PodVolumes(placement, node_name)
@@ -282,7 +282,7 @@ def _queue_if(helps: bool) -> QueueingHint:
 
 
 def _waits(storage_class: StorageClass | None) -> bool:
-    """Whether volumes of a class are bound when a pod is placed; an unknown class waits not."""
+    """Whether a class binds when a pod is placed; false for an unknown class."""
     return (
         storage_class is not None and storage_class.volume_binding_mode == WAIT_FOR_FIRST_CONSUMER
     )
@@ -297,7 +297,7 @@ def _missing(use: ClaimUse) -> str:
 
 
 def _problem(use: ClaimUse, claim: PersistentVolumeClaim, pod: PodInfo) -> str:
-    """Why a pod cannot use a claim; empty if it can."""
+    """Return why a pod cannot use a claim; empty if it can."""
     name = claim.metadata.name
     if claim.status.phase == "Lost":
         volume = claim.spec.volume_name

@@ -1,4 +1,4 @@
-"""VolumeRestrictions: volumes that must not be used twice."""
+"""VolumeRestrictions: volumes that must not be shared."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ IN_USE = unschedulable(
 
 
 class _Conflicts:
-    """The pod's claims of mode ReadWriteOncePod, and how often other pods use them."""
+    """The pod's ReadWriteOncePod claims, and how often other pods use them."""
 
     __slots__ = ("claims", "generation", "used")
 
@@ -53,26 +53,26 @@ class _Conflicts:
         self.claims = claims
         self.used = used
         self.generation = generation
-        """Of the rows when they were looked at."""
+        """The row generation when they were counted."""
 
     def clone(self) -> _Conflicts:
         return _Conflicts(self.claims, self.used, self.generation)
 
     def change(self, other: PodInfo, sign: int) -> None:
-        # Namespaces are not compared, as upstream: in dry runs a claim of the same name in
-        # another namespace counts.
+        # Namespaces are not compared, as in kube-scheduler: in dry runs a claim of the same name
+        # in another namespace counts.
         self.used += sign * sum(name in self.claims for name in other.template.claim_names)
 
 
 class VolumeRestrictions:
-    """Keeps pods apart that may not use a volume together.
+    """Separates pods that must not share a volume.
 
     A claim with the access mode ReadWriteOncePod belongs to one pod in the whole cluster: while
     another pod uses it, every node is rejected (``node(s) unavailable due to PersistentVolumeClaim
     with ReadWriteOncePod access mode already in-use by another pod``), unless preemption removes
-    that pod. Disks written into pods belong to one pod of a node (``node(s) had no available
-    disk``): GCE persistent disks, iSCSI targets and Ceph RBD images unless all pods only read, EBS
-    volumes always. A missing claim rejects the pod (``persistentvolumeclaim "x" not found``). No
+    that pod. Inline disks belong to one pod of a node (``node(s) had no available disk``): GCE
+    persistent disks, iSCSI targets and Ceph RBD images unless all pods only read, EBS volumes
+    always. A missing claim rejects the pod (``persistentvolumeclaim "x" not found``). No
     arguments.
     """
 
@@ -147,7 +147,7 @@ class VolumeRestrictions:
 
 
 def _in_use(claims: set[str], snapshot: Snapshot) -> int:
-    """How many of the claims a pod uses, on whatever node.
+    """Count the claims that some pod uses, on any node.
 
     kube-scheduler: conflictingPVCRefCountForPod, createUsedPVCSet.
     """
@@ -163,7 +163,7 @@ def _in_use(claims: set[str], snapshot: Snapshot) -> int:
 
 
 class _Disk(NamedTuple):
-    """A disk written into a pod, found under any of some addresses."""
+    """An inline disk, identified under any of some addresses."""
 
     identity: tuple[str, ...]
     addresses: frozenset[str]
@@ -171,7 +171,7 @@ class _Disk(NamedTuple):
 
 
 _WantedDisks = Mapping[tuple[tuple[str, ...], str], bool]
-"""By identity and address: whether a disk is only to be read."""
+"""By identity and address: whether a disk is used read-only."""
 
 _ANYWHERE = frozenset({""})
 
@@ -186,7 +186,7 @@ def _disks_in(volumes: Sequence[Volume]) -> Iterator[_Disk]:
         if (gce := volume.gce_persistent_disk) is not None:
             yield _Disk(("gce", gce.pd_name), _ANYWHERE, gce.read_only)
         if (ebs := volume.aws_elastic_block_store) is not None:
-            # Attached once, whatever the pods do with it.
+            # Attached once, whatever the access mode.
             yield _Disk(("ebs", ebs.volume_id), _ANYWHERE, False)
         if (iscsi := volume.iscsi) is not None:
             yield _Disk(("iscsi", iscsi.iqn), _ANYWHERE, iscsi.read_only)
@@ -207,7 +207,7 @@ def _wanted_disks(template: PodTemplate) -> _WantedDisks:
 
 @memoize_last
 def _freed(deleted: Pod) -> tuple[frozenset[str], Sequence[_Disk]]:
-    """The claims and disks of a pod that is gone."""
+    """Return the claims and disks of a deleted pod."""
     volumes = deleted.spec.volumes
     claims = [
         one.persistent_volume_claim.claim_name for one in volumes if one.persistent_volume_claim
@@ -216,7 +216,7 @@ def _freed(deleted: Pod) -> tuple[frozenset[str], Sequence[_Disk]]:
 
 
 def _conflict(wanted: _WantedDisks, others: Sequence[_Disk]) -> bool:
-    """Whether one of the disks is wanted under a common address, and not only to be read.
+    """Whether a disk is requested under a common address, and not only read by both.
 
     kube-scheduler: isVolumeConflict, haveOverlap.
     """

@@ -1,4 +1,4 @@
-"""VolumeZone: volumes with the labels of a zone."""
+"""VolumeZone: volumes with zone labels."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ _SUCCESSORS = {BETA_ZONE: ZONE, BETA_REGION: REGION}
 _NO_ROWS: NDArray[np.intp] = np.zeros(0, np.intp)
 
 Zones = tuple[tuple[str, frozenset[str]], ...]
-"""Label keys and the values that a node may have there."""
+"""Label keys and the allowed values of each."""
 
 
 class VolumeZone:
@@ -64,8 +64,8 @@ class VolumeZone:
 
     The labels are ``topology.kubernetes.io/zone`` and ``region`` and their beta names under
     ``failure-domain.beta.kubernetes.io``; a value may list several zones, separated by ``__``. Only
-    volumes with these labels matter, which today's CSI drivers do not set: they use the volume's
-    node affinity, see VolumeBinding. A node with none of the labels is taken to be everywhere.
+    volumes with these labels matter, which current CSI drivers do not set: they use the volume's
+    node affinity, see VolumeBinding. A node without any of the labels is accepted.
 
     Reasons: ``node(s) had no available volume zone``; for the pod as a whole that its claim, the
     claim's volume or its storage class was ``not found``, ``PersistentVolumeClaim had no pv name
@@ -108,7 +108,7 @@ class VolumeZone:
         return SUCCESS
 
     def _check_unbound(self, claim: PersistentVolumeClaim) -> Status:
-        """A claim without a volume is fine if the volume's zone will follow the pod's."""
+        """An unbound claim is accepted if its volume will be placed with the pod."""
         if not claim.class_name:
             return unresolvable("PersistentVolumeClaim had no pv name and storageClass name")
         storage_class = self._classes.get(claim.class_name)
@@ -175,14 +175,14 @@ def _zones_of(volume: PersistentVolume) -> Zones:
     for key in _LABELS:
         if key in labels:
             zones = [zone.strip() for zone in labels[key].split(ZONES_SEPARATOR)]
-            # A list with a gap is no list; upstream ignores the label.
+            # A list with an empty element is invalid; kube-scheduler ignores the label.
             if all(zones):
                 found.append((key, frozenset(zones)))
     return tuple(found)
 
 
 def _inside(nodes: NodeRows, key: str, allowed: frozenset[str]) -> NDArray[np.bool_]:
-    """Mark nodes with an allowed value; a node without a beta label may have its successor.
+    """Mark nodes with an allowed value; without a beta label the GA label is read.
 
     kube-scheduler: translateToGALabel.
     """

@@ -23,12 +23,12 @@ class Cluster:
             self.cache.snapshot.table.ledger, carried_anti_affinity, lambda term: term
         )
         self.asked: list[str] = []
-        self.matched = MatchedTerms(self.index, self._is_meant)
+        self.matched = MatchedTerms(self.index, self._matches)
 
     def label_node(self, *keys: str) -> None:
         self.cache.add_node(make_node("n").label(dict.fromkeys(keys, "here")).obj())
 
-    def _is_meant(self, term: AffinityTerm) -> bool:
+    def _matches(self, term: AffinityTerm) -> bool:
         self.asked.append(term.topology_key)
         return term.topology_key.startswith("zone")
 

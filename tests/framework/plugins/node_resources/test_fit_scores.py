@@ -1,6 +1,6 @@
 """plugins/noderesources: least_allocated.go, most_allocated.go, requested_to_capacity_ratio.go.
 
-Covers ``ksched.framework.plugins.node_resources.asked`` and
+Covers ``ksched.framework.plugins.node_resources.requests`` and
 ``ksched.framework.plugins.node_resources.scorers`` too.
 """
 

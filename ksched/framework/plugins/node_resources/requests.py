@@ -1,4 +1,4 @@
-"""Resources a pod asks for as a column, and what nodes have of them as a matrix."""
+"""A pod's requests as a column vector, and the nodes' resources as a matrix."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ from ksched.api.quantity import MAX_INT64
 Ints = NDArray[np.int64]
 
 
-class Asked(NamedTuple):
-    """Some resources and how much of each a pod asks for."""
+class Requests(NamedTuple):
+    """Some resources and the amounts that a pod requests."""
 
     resources: tuple[str, ...]
     amounts: Ints
     """One line per resource, to be compared with a column per node."""
     weights: Ints
-    """The shares of the resources in a score."""
+    """The weights of the resources in a score."""
     headroom: Ints
-    """What can be added to without passing the largest int64."""
+    """The largest values to which the amounts can be added within int64."""
 
     @classmethod
     def of(
         cls, requests: Iterable[tuple[str, int]], weights: Mapping[str, int] | None = None
-    ) -> Asked:
+    ) -> Requests:
         pairs = tuple(requests)
         resources = tuple(resource for resource, _ in pairs)
         amounts = np.array([amount for _, amount in pairs], np.int64)[:, np.newaxis]
@@ -36,13 +36,13 @@ class Asked(NamedTuple):
         return cls(resources, amounts, shares, MAX_INT64 - amounts)
 
     def on_top_of(self, used: Ints) -> Ints:
-        """What is used together with the pod, up to the largest int64."""
+        """Add the pod's amounts to those in use, saturating at int64."""
         total: Ints = np.minimum(used, self.headroom) + self.amounts
         return total
 
     @classmethod
-    def scored(cls, weights: Mapping[str, int], requests: Mapping[str, int]) -> Asked:
-        """Select the resources that count in a score: scalars only if the pod asks for them."""
+    def scored(cls, weights: Mapping[str, int], requests: Mapping[str, int]) -> Requests:
+        """Select the resources of a score: scalar ones only if the pod requests them."""
         counted = (
             (resource, requests.get(resource, 0))
             for resource in weights
@@ -52,7 +52,7 @@ class Asked(NamedTuple):
 
 
 def stacked(column: Callable[[str], Ints], resources: Sequence[str], nodes: int) -> Ints:
-    """Put the columns of some resources below each other: a line per resource.
+    """Stack the columns of some resources: a line per resource.
 
     kube-scheduler: calculateResourceAllocatableRequest.
     """

@@ -1,8 +1,8 @@
-"""Which pods the terms of one incoming pod mean, when it has very many of them.
+"""Counters of the pods matched by very many terms of one incoming pod.
 
 A few terms have a counter each, shared with other pods that carry the same. Many are counted
-together, one counter for a topology key: what matters is their sum. They are found by the labels of
-the pods they mean, so that a pod is compared with those terms only that may mean it.
+together, one counter per topology key: only their sum matters. They are indexed by labels of the
+pods they match, so that a pod is compared only with terms that may match it.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ WeightedTerm = tuple[int, ResolvedTerm]
 
 
 class TermSet:
-    """Weighted terms, by a label that the pods they mean must have."""
+    """Weighted terms, indexed by a label that matching pods must have."""
 
     def __init__(self, weighted: Iterable[WeightedTerm]) -> None:
         self._by_label: dict[tuple[str, str], list[WeightedTerm]] = {}
         self._others: list[WeightedTerm] = []
-        """Terms that demand no label of a certain value."""
+        """Terms that require no label of a certain value."""
         for weight, term in weighted:
             if term.selector.matches_nothing:
                 continue
@@ -35,7 +35,7 @@ class TermSet:
                     self._by_label.setdefault(label, []).append((weight, term))
 
     def weight_of(self, template: PodTemplate) -> int:
-        """The sum of the weights of the terms that mean pods of a template."""
+        """Return the sum of the weights of the terms that match pods of a template."""
         namespace, labels = template.namespace, template.labels
         total = sum(weight for weight, term in self._others if term.matches(namespace, labels))
         by_label = self._by_label
@@ -48,23 +48,23 @@ class TermSet:
 
 
 def _demanded_labels(term: ResolvedTerm) -> list[tuple[str, str]] | None:
-    """Labels of which a pod must have one; ``None`` if other pods may be meant too."""
+    """Return labels of which a pod must have one; ``None`` if other pods may match too."""
     for key, values, inside in term.selector.requirements:
         if inside and None not in values:
             return [(key, value) for value in values if value is not None]
     return None
 
 
-def pods_meant_by_any(weighted: Iterable[WeightedTerm], ledger: PodLedger) -> PodCounts:
-    """The counter of pods that weighted terms of one key mean, those being deleted included."""
+def pods_matching_any(weighted: Iterable[WeightedTerm], ledger: PodLedger) -> PodCounts:
+    """Return the counter of pods that match weighted terms of one key, also terminating ones."""
     terms = frozenset(weighted)
     return ledger.pod_counts(
-        ("meant by any", terms), TermSet(terms).weight_of, include_terminating=True
+        ("matched by any", terms), TermSet(terms).weight_of, include_terminating=True
     )
 
 
 def counting(counters: Iterable[PodCounts]) -> Steps[None]:
-    """Look at all pods of the cluster with pauses; begun again, it goes on where it stopped."""
+    """Count all pods of the cluster, with pauses; when restarted, it resumes where it stopped."""
     for pods in counters:
         for template in list(pods.ledger.templates()):
             if not pods.knows(template):
