@@ -23,7 +23,7 @@ _HOMES = {
 
 
 def __getattr__(name: str) -> Any:
-    # Whoever asks only for the version or the help should not wait for NumPy.
+    # ``--version`` and ``--help`` must not wait for NumPy to be imported.
     if name in _HOMES:
         return getattr(import_module(_HOMES[name]), name)
     raise AttributeError(f"module 'ksched' has no attribute {name!r}")

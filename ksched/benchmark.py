@@ -1,8 +1,8 @@
-"""How many decisions a second, without a network: queue, cycle, assume and confirm in one process.
+"""Scheduling throughput without a network: queue, cycle, assume and confirm in one process.
 
-The pods of a workload wait in the queue, each is popped, decided and assumed, and the watch's event
-that confirms it goes through the event handler, as in the daemon. Nothing is decoded, bound or
-recorded: this measures the core. Against a real control plane: ``python -m bench``.
+The pods of a workload are queued; each is popped, scheduled and assumed, and the watch event that
+confirms it goes through the event handler, as in the daemon. Nothing is decoded, bound or recorded:
+this measures the core. Against a real control plane: ``python -m bench``.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ REGION: Final = "topology.kubernetes.io/region"
 ZONES: Final = 10
 ANTI_AFFINITY_GROUP: Final = 200
 SLICE: Final = 1000
-"""Decisions at the beginning and at the end that are compared."""
+"""Size of the slices of decisions at the beginning and at the end that are compared."""
 
 _IN_ZONES: Final = (ZONE, "In", ("zone-1", "zone-2", "zone-3"))
 
@@ -40,7 +40,7 @@ Shape = Callable[[PodBuilder, int, dict[str, str]], PodBuilder]
 
 
 class Figures(Struct, frozen=True):
-    """What one workload cost."""
+    """The measurements of one workload."""
 
     workload: str
     nodes: int
@@ -49,11 +49,11 @@ class Figures(Struct, frozen=True):
     decisions_per_second: float
     cpu_micros_per_decision: float
     rows_per_decision: float
-    """How many nodes the plugins were asked about, all plugins together."""
+    """Nodes passed to plugins, all plugins together."""
     first_micros: float
-    """CPU per decision in the first slice, which pays for what is kept, ..."""
+    """CPU per decision in the first slice, which fills the caches, ..."""
     last_micros: float
-    """... and in the last; growth shows here."""
+    """... and in the last, which shows growth."""
     peak_rss_mb: float
 
 
@@ -84,7 +84,7 @@ WORKLOADS: Final = (*SHAPES, "mixed")
 
 
 def make_workload_pod(number: int, workload: str) -> PodBuilder:
-    """Pod ``number`` of a workload: 100m and 500Mi, and what the workload is about."""
+    """Build pod ``number`` of a workload: 100m and 500Mi, and what the workload is about."""
     shape = MIXED[number % len(MIXED)] if workload == "mixed" else workload
     pod = make_pod(f"p-{shape}-{number:06d}").req(cpu="100m", memory="500Mi")
     pod = pod.label(app=shape, color=f"c{number % 5}")
@@ -92,7 +92,7 @@ def make_workload_pod(number: int, workload: str) -> PodBuilder:
 
 
 def make_workload_node(number: int) -> Node:
-    """Node ``number``: 32 cores; every second has an SSD, every third some images."""
+    """Build node ``number``: 32 cores; every second has an SSD, every third some images."""
     node = make_node(f"node-{number:05d}").capacity(cpu="32", memory="256Gi", pods="110")
     labels = {ZONE: f"zone-{number % ZONES}", REGION: "r0", "disk": ("hdd", "ssd")[number % 2]}
     node = node.label(labels)
@@ -108,7 +108,7 @@ async def measure(workload: str, nodes: int, pods: int, seed: int = 0) -> Figure
     waiting = [make_workload_pod(number, workload).obj() for number in range(pods)]
     for pod in waiting:
         bench.scheduler.pods.added(pod)
-    # As in the daemon: what is there now stays, and is not searched for garbage again and again.
+    # As in the daemon: existing objects are frozen, so that collections skip them.
     gc.collect()
     gc.freeze()
     before = gc.get_threshold()
@@ -137,7 +137,7 @@ async def measure(workload: str, nodes: int, pods: int, seed: int = 0) -> Figure
 
 
 class _Bench:
-    """A scheduler whose API server is played by the benchmark itself."""
+    """A scheduler for which the benchmark itself plays the API server."""
 
     def __init__(self, nodes: int, seed: int) -> None:
         self.scheduler = Scheduler(_NoTransport(), seed=seed)

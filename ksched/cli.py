@@ -1,6 +1,6 @@
-"""The command line: parse, build, call. What a command does is written elsewhere.
+"""The command line: parse, build, call. The commands themselves are in ``commands``.
 
-Exit codes: 0 done or asked to stop, 1 failure, 2 bad usage or configuration.
+Exit codes: 0 done or stopped by a signal, 1 failure, 2 bad usage or configuration.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from ksched.commands import apiserver, bench, check_config, demo, plugins, run
 from ksched.errors import ConfigError, KschedError
 from ksched.redaction import redact_text
 
-# Each adds its parser and names the function that does the work; the order is that of the help.
+# Each adds its parser and the function that runs it; the order is that of the help.
 COMMANDS = (run, demo, check_config, plugins, apiserver, bench)
 
 EPILOG = """\
@@ -44,8 +44,8 @@ def execute(arguments: Sequence[str] | None = None) -> int:
         code: int = parsed.execute(parsed)
         sys.stdout.flush()
     except BrokenPipeError:
-        # Whoever was reading (head, less) has seen enough. Python would complain once more when
-        # it flushes at exit.
+        # The reader (head, less) has closed the pipe. Python would report it again when it
+        # flushes at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except ConfigError as error:

@@ -1,8 +1,8 @@
-"""The only place that asks for time.
+"""The only source of time.
 
 Durations and deadlines use ``now`` (monotonic, the event loop's own clock, so that virtual time in
-tests moves everything at once); ``wall`` is for timestamps that other people read. ``stopwatch``
-measures work: uvloop's clock counts in milliseconds.
+tests moves everything at once); ``wall`` is for timestamps shown to others. ``stopwatch`` measures
+work: uvloop's clock has millisecond resolution.
 """
 
 from __future__ import annotations
@@ -13,31 +13,31 @@ from datetime import UTC, datetime
 from typing import Protocol
 
 stopwatch = time.perf_counter
-"""Seconds on a fine clock; only differences mean something. Not for deadlines."""
+"""Seconds on a high-resolution clock; only differences are meaningful. Not for deadlines."""
 
 
 class Clock(Protocol):
-    """A monotonic clock, a wall clock and a way to wait."""
+    """A monotonic clock, a wall clock and a way to sleep."""
 
     def now(self) -> float:
-        """Seconds on a clock that never goes back."""
+        """Return seconds on a monotonic clock."""
         ...
 
     def wall(self) -> float:
-        """Seconds since the epoch, for timestamps only."""
+        """Return seconds since the epoch, for timestamps only."""
         ...
 
     async def sleep(self, seconds: float) -> None: ...
 
 
 class LoopClock:
-    """The clock of the event loop it is first asked in, and the machine's wall clock."""
+    """The clock of the event loop in which it is first used, and the machine's wall clock."""
 
     def __init__(self) -> None:
         self._loop: asyncio.AbstractEventLoop | None = None
 
     def now(self) -> float:
-        # Asking for the running loop each time would cost a system call, getpid.
+        # ``get_running_loop`` on every call would cost a system call, getpid.
         if self._loop is None:
             self._loop = asyncio.get_running_loop()
         return self._loop.time()

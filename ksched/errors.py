@@ -2,16 +2,16 @@
 
 KschedError
 ├── ConfigError           the configuration file or the flags are wrong; lists all problems
-├── ApiError              the API server answered with a failure status
+├── ApiError              the API server returned a failure status
 │   ├── NotFound          404
-│   ├── Conflict          409: already exists, or somebody wrote first
+│   ├── Conflict          409: already exists, or was updated concurrently
 │   ├── Gone              410: the resourceVersion is too old, list again
 │   ├── TooManyRequests   429
-│   └── Unavailable       no usable answer: refused, reset, timed out, 5xx
-├── InvalidObject         an API object cannot be understood
-├── ExtenderError         an extender gave no answer, or one that makes no sense
-├── TookTooLong           an attempt was cut short; what was done of it is kept for the next one
-├── LeaseLost             this replica leads no longer; its work was cancelled
+│   └── Unavailable       no usable response: refused, reset, timed out, 5xx
+├── InvalidObject         an API object is invalid
+├── ExtenderError         an extender returned no response, or an invalid one
+├── TookTooLong           an attempt was cut short; the next one resumes its work
+├── LeaseLost             this replica is no longer the leader; its work was cancelled
 └── InvariantBroken       the scheduler's own state contradicts itself; the process must stop
 
 Expected outcomes (a pod that fits nowhere, a plugin that rejects) are values, not exceptions.
@@ -35,7 +35,7 @@ class ConfigError(KschedError):
 
 
 class ApiError(KschedError):
-    """The API server answered a request with a failure."""
+    """The API server returned a failure."""
 
     def __init__(
         self, code: int, reason: str, message: str, retry_after: float | None = None
@@ -45,7 +45,7 @@ class ApiError(KschedError):
 
     @property
     def is_final(self) -> bool:
-        """Whether asking again would get the same answer: the request itself is refused."""
+        """Whether a repetition would fail the same way: the request itself was rejected."""
         return 400 <= self.code < 500 and self.code not in (408, 429)
 
 
@@ -58,19 +58,19 @@ class Conflict(ApiError):
 
 
 class Gone(ApiError):
-    """The resourceVersion asked for is no longer kept; list again."""
+    """The requested resourceVersion is no longer available; list again."""
 
 
 class TooManyRequests(ApiError):
-    """The API server asks for patience; ``retry_after`` says how much, if it knows."""
+    """The API server is overloaded; ``retry_after`` is the delay it requests, if any."""
 
 
 class Unavailable(ApiError):
-    """No usable answer: connection refused or reset, time-out, or a 5xx."""
+    """No usable response: connection refused or reset, time-out, or a 5xx."""
 
 
 class InvalidObject(KschedError):
-    """An API object cannot be understood."""
+    """An API object is invalid."""
 
     def __init__(self, kind: str, key: str, problem: str) -> None:
         self.kind, self.key, self.problem = kind, key, problem
@@ -78,11 +78,11 @@ class InvalidObject(KschedError):
 
 
 class ExtenderError(KschedError):
-    """An extender gave no answer, or one that makes no sense; the text names it."""
+    """An extender returned no response, or an invalid one; the text names the extender."""
 
 
 class TookTooLong(KschedError):
-    """A pod's own spec made its attempt so long that other pods come first."""
+    """A pod's spec made its attempt so long that other pods are scheduled first."""
 
     def __init__(self, seconds: float) -> None:
         super().__init__(
@@ -92,7 +92,7 @@ class TookTooLong(KschedError):
 
 
 class LeaseLost(KschedError):
-    """This replica leads no longer, and its work has been cancelled."""
+    """This replica is no longer the leader, and its work has been cancelled."""
 
     def __init__(self, lock: str, reason: str) -> None:
         self.lock, self.reason = lock, reason
@@ -100,4 +100,4 @@ class LeaseLost(KschedError):
 
 
 class InvariantBroken(KschedError):
-    """The scheduler's own state contradicts itself; going on would bind pods wrongly."""
+    """The scheduler's own state contradicts itself; continuing would bind pods wrongly."""

@@ -1,8 +1,8 @@
 """Metrics under kube-scheduler's names, labels and buckets.
 
-Counting happens on the hot path and is made of plain dictionaries and lists; prometheus_client
-only writes them out when somebody asks. ``Metrics`` is a collector, so that a program that embeds
-a scheduler can register it with its own registry.
+Counting happens on the hot path and uses plain dictionaries and lists; prometheus_client only
+formats them on a scrape. ``Metrics`` is a collector, so that a program that embeds a scheduler can
+register it with its own registry.
 
 Does not belong here: when something is counted.
 """
@@ -19,16 +19,16 @@ from prometheus_client.registry import Collector
 
 
 def exponential_buckets(start: float, factor: float, count: int) -> tuple[float, ...]:
-    """``count`` upper bounds from ``start``, each ``factor`` times the one before."""
+    """Return ``count`` upper bounds from ``start``, each ``factor`` times the previous one."""
     bounds = [start]
     while len(bounds) < count:
-        # Go multiplies step by step too, so the labels come out with the same digits.
+        # Go multiplies step by step too, so the labels have the same digits.
         bounds.append(bounds[-1] * factor)
     return tuple(bounds)
 
 
 class Counter:
-    """A number by label values that only grows."""
+    """A monotonic counter by label values."""
 
     def __init__(self, name: str, text: str, labels: Sequence[str] = ()) -> None:
         self.name, self._text, self.labels = name, text, tuple(labels)
@@ -70,7 +70,7 @@ class Distribution:
         return self._sum
 
     def buckets(self) -> list[tuple[str, int]]:
-        """Cumulative counts by upper bound."""
+        """Return cumulative counts by upper bound."""
         bounds = [*map(_bound, self._bounds), "+Inf"]
         return list(zip(bounds, accumulate(self._counts), strict=True))
 
@@ -88,7 +88,7 @@ class Histogram:
             self.of()
 
     def of(self, *labels: str) -> Distribution:
-        """The series with these label values; keep it where looking it up would cost."""
+        """Return the series with these label values; store it where the look-up would cost."""
         series = self._series.get(labels)
         if series is None:
             series = self._series[labels] = Distribution(self._bounds)
@@ -102,7 +102,7 @@ class Histogram:
 
 
 def _bound(value: float) -> str:
-    """An upper bound as Go prints it: ``le`` is matched as text by whoever reads it."""
+    """Format an upper bound as Go does: ``le`` is matched as text by queries."""
     return repr(value).removesuffix(".0")
 
 
@@ -112,7 +112,7 @@ _REST_CLIENT = (0.005, 0.025, 0.1, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 15.0, 30.0, 60
 
 
 class Metrics(Collector):
-    """All metrics of one scheduler; gauges are asked for when they are collected.
+    """All metrics of one scheduler; gauges are computed on collection.
 
     kube-scheduler: InitMetrics.
     """
@@ -121,13 +121,13 @@ class Metrics(Collector):
         self._gauges: list[Callable[[], Iterable[Metric]]] = []
         self.schedule_attempts = Counter(
             "scheduler_schedule_attempts_total",
-            "Attempts by how they ended: bound, rejected by plugins, or failed for a reason that "
-            "is not the pod's.",
+            "Attempts by result: bound, rejected by plugins, or failed for a reason that is not "
+            "the pod's.",
             ("result", "profile"),
         )
         self.scheduling_attempt_duration = Histogram(
             "scheduler_scheduling_attempt_duration_seconds",
-            "Length of an attempt, binding included if it got that far.",
+            "Duration of an attempt, including binding if it got that far.",
             _ATTEMPT,
             ("result", "profile"),
         )
@@ -138,29 +138,29 @@ class Metrics(Collector):
         )
         self.pod_scheduling_sli_duration = Histogram(
             "scheduler_pod_scheduling_sli_duration_seconds",
-            "Time from when a pod could first be tried until it was bound, by tries needed.",
+            "Time from a pod's first entry into the active queue until it was bound, by attempts.",
             exponential_buckets(0.01, 2, 20),
             ("attempts",),
         )
         self.pod_scheduling_attempts = Histogram(
             "scheduler_pod_scheduling_attempts",
-            "Tries that pods needed until they were bound.",
+            "Number of attempts that pods needed until they were bound.",
             exponential_buckets(1, 2, 5),
         )
         self.framework_extension_point_duration = Histogram(
             "scheduler_framework_extension_point_duration_seconds",
-            "Time that all plugins of one extension point took for one pod.",
+            "Time of all plugins of one extension point for one pod.",
             exponential_buckets(0.0001, 2, 12),
             ("extension_point", "status", "profile"),
         )
         self.queue_incoming_pods = Counter(
             "scheduler_queue_incoming_pods_total",
-            "Pods that came into a queue, by the event that sent them there.",
+            "Pods added to a queue, by event.",
             ("queue", "event"),
         )
         self.permit_wait_duration = Histogram(
             "scheduler_permit_wait_duration_seconds",
-            "Time that pods were held by Permit plugins, by how that ended.",
+            "Time that pods were held by Permit plugins, by result.",
             _ATTEMPT,
             ("result",),
         )
@@ -168,7 +168,7 @@ class Metrics(Collector):
         self._define_preemption()
         self.volume_scheduling_stage_error = Counter(
             "scheduler_volume_scheduling_stage_error_total",
-            "Times that volumes could not be judged, promised or bound.",
+            "Failures of checking, assuming or binding volumes.",
             ("operation",),
         )
         self._define_process()
@@ -190,8 +190,8 @@ class Metrics(Collector):
         )
         self.plugin_permit_duration = Histogram(
             "scheduler_plugin_permit_duration_seconds",
-            "Time that an async Permit call took, which holds only its own pod; without the wait "
-            "for a slot.",
+            "Duration of an async Permit call, which holds only its own pod; without the wait for "
+            "a slot.",
             _ASYNC_PLUGIN,
             ("plugin", "status", "profile"),
         )
@@ -199,53 +199,53 @@ class Metrics(Collector):
     def _define_process(self) -> None:
         self.event_loop_lag = Histogram(
             "scheduler_event_loop_lag_seconds",
-            "How late a sleeping task was woken: others kept the event loop busy that long.",
+            "Delay of a sleeping task's wake-up: other tasks occupied the event loop that long.",
             exponential_buckets(0.0005, 2, 14),
         )
         self.unexpected_errors = Counter(
             "scheduler_unexpected_errors_total",
-            "Faults of the scheduler itself that were kept to one pod, node or other object, by "
-            "what it was doing.",
+            "Errors of the scheduler itself that were contained to one pod, node or other object, "
+            "by activity.",
             ("activity",),
         )
 
     def _define_preemption(self) -> None:
         self.preemption_victims = Histogram(
             "scheduler_preemption_victims",
-            "Pods chosen to make room, by preemption.",
+            "Number of victims per preemption.",
             exponential_buckets(1, 2, 7),
         )
         self.preemption_attempts = Counter(
             "scheduler_preemption_attempts_total",
-            "Times that room was looked for by preemption.",
+            "Preemption attempts.",
         )
         self.preemption_goroutines_duration = Histogram(
             "scheduler_preemption_goroutines_duration_seconds",
-            "Time to get the victims of a preemption deleted.",
+            "Time to delete the victims of a preemption.",
             exponential_buckets(0.01, 2, 20),
             ("result",),
         )
         self.preemption_goroutines_execution = Counter(
             "scheduler_preemption_goroutines_execution_total",
-            "Preemptions whose victims were deleted, or were not because something failed.",
+            "Preemptions by result: victims deleted, or an error.",
             ("result",),
         )
 
     def _define_rest_client(self) -> None:
         self.rest_client_requests = Counter(
             "rest_client_requests_total",
-            "Requests to the API server by answer; watches count when they are opened.",
+            "Requests to the API server by response code; watches count when they are opened.",
             ("code", "method", "host"),
         )
         self.rest_client_request_duration = Histogram(
             "rest_client_request_duration_seconds",
-            "Time until the API server had answered completely.",
+            "Time until the API server's complete response.",
             _REST_CLIENT,
             ("verb", "host"),
         )
 
     def add_gauges(self, collect: Callable[[], Iterable[Metric]]) -> None:
-        """Ask ``collect`` for more metrics whenever somebody reads them."""
+        """Register a callback that returns more metrics on every collection."""
         self._gauges.append(collect)
 
     def collect(self) -> Iterator[Metric]:

@@ -1,10 +1,10 @@
 """A pytest plugin, found by its entry point: the fixture ``cluster``, on virtual time.
 
-An ``async def`` test that uses the fixture is run on a virtual loop, with or without pytest-asyncio
-and whatever its mode. Marked ``real_time`` it is left to the async plugin of the project.
+An ``async def`` test that uses the fixture runs on a virtual loop, with or without pytest-asyncio
+and whatever its mode. A test marked ``real_time`` is left to the project's own async plugin.
 
-Every pytest run loads this module where ksched is installed, so it imports the rest when a test
-uses it.
+Every pytest run loads this module where ksched is installed, so it imports the rest only when a
+test uses it.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 MARKERS = (
     "cluster(**options): what the fixture `cluster` passes to ksched.testing.cluster, unless the "
-    "test says otherwise",
+    "test overrides it",
     "real_time: an async test with the fixture `cluster` that your own async plugin runs, in real "
     "time",
 )

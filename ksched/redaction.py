@@ -1,13 +1,13 @@
-"""Secrets taken out of what is shown: configurations, log lines, error messages.
+"""Redaction of secrets in configurations, log lines and error messages.
 
-``redact`` is for data, whose keys say what a value is, ``redact_text`` for prose and tracebacks,
-``without_credentials`` for an address that serves as a name. Everything that shows a configuration,
-an address or a foreign exception goes through one of them.
+``redact`` is for data, whose keys identify secrets, ``redact_text`` for prose and tracebacks,
+``without_credentials`` for a URL used as a name. Everything that shows a configuration, a URL or an
+exception from outside this project goes through one of them.
 
-Hidden are: user and password, query and fragment of every URL, values whose key speaks of a
-password, token, key or the like, values of ``Authorization``, assignments like ``--token=...``,
-JSON web tokens and private keys in PEM. Too much rather than too little: what is hidden can be read
-in the file it came from.
+Redacted are: user and password, query and fragment of every URL, values whose key names a password,
+token, key or the like, values of ``Authorization``, assignments like ``--token=...``, JSON web
+tokens and private keys in PEM. Rather too much than too little: the original is in the file it
+came from.
 """
 
 from __future__ import annotations
@@ -31,17 +31,17 @@ _SECRET_KEY: Final = re.compile(
     """,
     re.VERBOSE | re.IGNORECASE,
 )
-# Where a secret is kept, what it is called, how long it lives: not the secret.
+# The location, name or lifetime of a secret, not the secret.
 _ABOUT_A_SECRET: Final = re.compile(
     r"[-_. ](?:file|path|dir|name|namespace|ref|type|ttl|timeout|seconds|duration|count|enabled)$",
     re.IGNORECASE,
 )
 _CAMEL: Final = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
 
-# What a text holds if it holds any of the below; looking for these costs a fiftieth.
+# Substrings of which a text with a secret has at least one; this check costs a fiftieth.
 _MARKS: Final = ("://", "@", "=", "eyJ", "-----BEGIN", "earer", "EARER", "asic", "ASIC")
-# Every repetition is bounded or starts at a character it cannot contain, so that the time taken is
-# linear in the length of the text.
+# Every repetition is bounded or starts at a character it cannot contain, so that the time is linear
+# in the length of the text.
 _IN_TEXT: Final = re.compile(
     r"""
       (?P<pem>-----BEGIN\ [A-Z ]*PRIVATE\ KEY-----.*?(?:-----END\ [A-Z ]*PRIVATE\ KEY-----|\Z))
@@ -57,9 +57,9 @@ _IN_TEXT: Final = re.compile(
 
 
 def redact(content: Any, *, is_secret: bool = False) -> Any:
-    """A copy of plain data (as JSON has it) without secrets, all of it one if it ``is_secret``."""
+    """Return a copy of plain JSON data without secrets; all of it if it ``is_secret``."""
     if isinstance(content, Mapping):
-        # The variables of a program come as pairs: {"name": "TOKEN", "value": "..."}.
+        # Environment variables come as pairs: {"name": "TOKEN", "value": "..."}.
         is_pair = is_secret_key(str(content.get("name", "")))
         return {
             key: redact(
@@ -76,13 +76,13 @@ def redact(content: Any, *, is_secret: bool = False) -> Any:
 
 
 def is_secret_key(key: str) -> bool:
-    """Whether a field of this name holds a secret; ``tokenFile`` only says where one is."""
+    """Whether a field of this name holds a secret; ``tokenFile`` only names its location."""
     words = _CAMEL.sub("_", key)
     return bool(_SECRET_KEY.search(words)) and not _ABOUT_A_SECRET.search(words)
 
 
 def redact_text(text: str) -> str:
-    """The text with its secrets replaced."""
+    """Return the text with its secrets replaced."""
     if not any(mark in text for mark in _MARKS):
         return text
     return _IN_TEXT.sub(_replacement, text)
@@ -103,7 +103,7 @@ def _replacement(match: re.Match[str]) -> str:
 
 
 def _redact_address(rest: str) -> str:
-    """What follows ``scheme://``; a password may hold a slash, so the last @ ends it."""
+    """Redact what follows ``scheme://``; a password may contain a slash, so the last @ ends it."""
     address, separator, _ = _before_query(rest)
     credentials, at, place = address.rpartition("@")
     hidden = f"{REDACTED}@" if credentials or at else ""
@@ -118,7 +118,7 @@ def _before_query(rest: str) -> tuple[str, str, str]:
 
 
 def without_credentials(url: str) -> str:
-    """An address to call a server by: no user, no password, no query."""
+    """Return a URL without user, password and query, to identify a server."""
     try:
         parts = urlsplit(url)
     except ValueError:

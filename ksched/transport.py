@@ -1,6 +1,6 @@
 """The wire as one small interface: HTTP over a socket, or a call into the embedded API server.
 
-Does not belong here: an implementation. ``ksched.client`` speaks HTTP, ``ksched.apiserver`` answers
+Does not belong here: an implementation. ``ksched.client`` speaks HTTP, ``ksched.apiserver`` runs
 in process, and everything above them cannot tell the difference.
 """
 
@@ -22,11 +22,11 @@ With any other reason and code 0 the request may have taken effect.
 
 
 SILENT = "Silent"
-"""The ``reason`` of an ``Unavailable`` for a watch on which nothing came for too long."""
+"""The ``reason`` of an ``Unavailable`` for a watch that was idle for too long."""
 
 
 class Response(NamedTuple):
-    """A complete answer. Any status is an answer; only a lost connection is an exception."""
+    """A complete response with any status; only a lost connection is an exception."""
 
     status: int
     headers: Mapping[str, str]
@@ -34,10 +34,10 @@ class Response(NamedTuple):
 
 
 class StreamResponse(NamedTuple):
-    """An answer whose body arrives line by line (a watch).
+    """A response whose body arrives line by line (a watch).
 
     With a status other than 200 ``lines`` yields the error body. The iterator ends when the server
-    closes the stream in good order and raises ``Unavailable`` when the connection breaks.
+    closes the stream properly and raises ``Unavailable`` when the connection breaks.
     """
 
     status: int
@@ -46,7 +46,7 @@ class StreamResponse(NamedTuple):
 
 
 class Transport(Protocol):
-    """A way to reach one API server. ``path`` starts with a slash and carries the query."""
+    """Access to one API server. ``path`` starts with a slash and includes the query."""
 
     async def request(
         self,
@@ -57,7 +57,7 @@ class Transport(Protocol):
         content_type: str = JSON,
         timeout: float = 30.0,
     ) -> Response:
-        """Send one request and return the complete answer.
+        """Send one request and return the complete response.
 
         Raises ``Unavailable`` when there is none within ``timeout`` seconds.
         """
@@ -66,7 +66,7 @@ class Transport(Protocol):
     def stream(
         self, path: str, *, idle_timeout: float | None = None
     ) -> AbstractAsyncContextManager[StreamResponse]:
-        """Open a watch. A silence longer than ``idle_timeout`` seconds is ``SILENT``."""
+        """Open a watch. No data for ``idle_timeout`` seconds is an error with reason ``SILENT``."""
         ...
 
     async def aclose(self) -> None: ...

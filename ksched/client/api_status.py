@@ -1,4 +1,4 @@
-"""An unsuccessful answer turned into a typed error."""
+"""Converts a failure response to a typed error."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ _TEXT_LIMIT = 200
 
 
 def error_from_response(method: str, path: str, response: Response, wall: float) -> ApiError:
-    """Describe a failed request; ``wall`` resolves a Retry-After given as a date.
+    """Build the error of a failed request; ``wall`` resolves a Retry-After given as a date.
 
-    The body may be a Status, or whatever a proxy or a load balancer wrote in its place.
+    The body may be a Status, or any text from a proxy or load balancer.
     """
     status = _status(response.body)
-    # The answer of another transport may be a plain dictionary, in either spelling.
+    # Another transport may return a plain dictionary, in either case.
     headers = response.headers
     retry_after = _retry_after(headers.get("retry-after") or headers.get("Retry-After", ""), wall)
     if status is None:
@@ -43,7 +43,7 @@ def error_from_response(method: str, path: str, response: Response, wall: float)
 
 
 def error_from_status(method: str, path: str, body: bytes | msgspec.Raw) -> ApiError:
-    """Describe the object of a watch event of type ERROR."""
+    """Build the error of a watch event of type ERROR."""
     status = _status(body)
     if status is None or not status.code:
         message = f"{method} {_bare(path)}: watch error without a status: {_plain_text(body)}"
@@ -53,7 +53,7 @@ def error_from_status(method: str, path: str, body: bytes | msgspec.Raw) -> ApiE
 
 
 def _status(body: bytes | msgspec.Raw) -> ApiStatus | None:
-    """The Status in ``body``, or None when it is something else."""
+    """Return the Status in ``body``, or None if it is something else."""
     try:
         status = decode_status(body)
     except (InvalidObject, UnicodeDecodeError):
@@ -89,7 +89,7 @@ def _plain_text(body: bytes | msgspec.Raw) -> str:
 
 
 def _retry_after(value: str, wall: float) -> float | None:
-    """Seconds to wait, from either form of the Retry-After header."""
+    """Return the delay in seconds, from either form of the Retry-After header."""
     if not value:
         return None
     try:

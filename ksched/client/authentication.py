@@ -1,4 +1,4 @@
-"""Who we are to the API server: a token or a certificate that may change while we run."""
+"""Credentials for the API server: a token or certificate that may change at runtime."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ TOKEN_FILE_PERIOD = 60.0
 
 @dataclass(frozen=True, slots=True)
 class Secret:
-    """One credential. It never shows itself in a log or a traceback."""
+    """One credential; never shown in a log or traceback."""
 
     authorization: str = field(default="", repr=False)
     certificate: str = field(default="", repr=False)
@@ -29,19 +29,19 @@ ANONYMOUS = Secret()
 
 
 class SecretSource(Protocol):
-    """Where the credential comes from."""
+    """A source of the credential."""
 
     async def get(self) -> Secret:
-        """The credential to use now. Raises ``Unavailable`` when there is none to be had."""
+        """Return the current credential. Raises ``Unavailable`` if there is none."""
         ...
 
     async def renew(self, rejected: Secret) -> Secret:
-        """The credential to use after the server answered 401 to ``rejected``."""
+        """Return the credential to use after a 401 response to ``rejected``."""
         ...
 
 
 class FixedSecret:
-    """A credential written down in the configuration."""
+    """A credential from the configuration."""
 
     def __init__(self, secret: Secret = ANONYMOUS) -> None:
         self._secret = secret
@@ -54,10 +54,10 @@ class FixedSecret:
 
 
 class TokenFile:
-    """A bearer token in a file that somebody else keeps fresh (a kubelet, a sidecar).
+    """A bearer token in a file that another process refreshes (a kubelet, a sidecar).
 
-    Read again every minute and after a 401. When the file cannot be read for a moment the last
-    token goes on being used, as client-go does.
+    Read again every minute and after a 401. While the file cannot be read, the last token stays in
+    use, as in client-go.
     """
 
     def __init__(self, path: Path, clock: Clock, *, period: float = TOKEN_FILE_PERIOD) -> None:
@@ -95,7 +95,7 @@ class TokenFile:
 
 
 def bearer(token: str) -> Secret:
-    """A bearer token, refused when it could smuggle anything else into the header."""
+    """A bearer token, rejected if it could inject anything else into the header."""
     if not (token.isascii() and token.isprintable()):
         raise Unavailable(0, NOT_SENT, "bearer token: contains characters that no header may hold")
     return Secret(authorization=f"Bearer {token}")

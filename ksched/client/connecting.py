@@ -21,8 +21,8 @@ async def connect(
 ) -> AsyncIterator[Transport]:
     """Connect to the cluster of a kubeconfig until the block ends.
 
-    Without one: that of KUBECONFIG, of ``~/.kube/config``, or of the pod that this runs in. Raises
-    ``ConfigError``, naming file and field; nothing is sent before somebody asks for something.
+    Default: KUBECONFIG, ``~/.kube/config``, or the cluster of the pod that this runs in. Raises
+    ``ConfigError``, naming file and field; no request is sent here.
     """
     clock = clock or LoopClock()
     config = load_client_config(clock, kubeconfig=kubeconfig, context=context)

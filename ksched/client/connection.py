@@ -1,8 +1,8 @@
-"""A small HTTP/1.1 client for small requests: the way of every bind, patch and event.
+"""A minimal HTTP/1.1 client for small requests: every bind, patch and Event.
 
-One request at a time on a connection, connections kept and reused, one timer a request and no
-task. It does what an API server needs (TLS, chunked answers, keep-alive) and nothing else; lists,
-watches and proxies go another way.
+One request at a time per connection, connections are reused, one timer per request and no task. It
+supports what an API server needs (TLS, chunked responses, keep-alive) and nothing else; lists,
+watches and proxies use aiohttp.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from ksched.errors import Unavailable
 from ksched.transport import NOT_SENT, Response
 
 MAX_ANSWER = 64 << 20
-"""Longest body of an answer to a small request, and of any answer of an extender."""
+"""Maximum body length of a response to a small request, and of any response of an extender."""
 MAX_HEADERS = 128
 _HEAD_LIMIT = 256 << 10
 _CONNECT_SECONDS = 10.0
@@ -28,7 +28,7 @@ _NO_LINGER = struct.pack("ii", 1, 0)
 
 
 class Dropped(Exception):
-    """A connection ended without a complete answer; ``untouched`` if there was none at all."""
+    """A connection ended without a complete response; ``untouched`` if none had begun."""
 
     def __init__(self, cause: str, *, untouched: bool = False) -> None:
         super().__init__(cause)
@@ -36,7 +36,7 @@ class Dropped(Exception):
 
 
 class Connection(asyncio.Protocol):
-    """One socket and the answer that is arriving on it. Belongs to a ``ConnectionPool``."""
+    """One socket and the response arriving on it. Belongs to a ``ConnectionPool``."""
 
     def __init__(self, pool: ConnectionPool, ssl_context: ssl.SSLContext | None) -> None:
         self._pool = pool
@@ -58,7 +58,7 @@ class Connection(asyncio.Protocol):
         return self._transport is not None and not self._transport.is_closing()
 
     def send(self, request: bytes) -> asyncio.Future[Response]:
-        """Write a request; the future brings the answer or ``Dropped``."""
+        """Write a request; the future resolves to the response or ``Dropped``."""
         self._clear()
         self._waiter = waiter = asyncio.get_running_loop().create_future()
         if self._transport is None or self._transport.is_closing():
@@ -68,10 +68,10 @@ class Connection(asyncio.Protocol):
         return waiter
 
     def drop(self, cause: str) -> None:
-        """Close at once; whoever waits for the answer gets ``Dropped``.
+        """Close at once; the pending future gets ``Dropped``.
 
-        What the kernel has not delivered of the question is thrown away: after an outage it would
-        still arrive, long after somebody else has taken over.
+        Unsent request bytes in the kernel are discarded: after an outage they could still arrive,
+        long after another replica has become leader.
         """
         is_asking = self._waiter is not None
         self._fail(cause, untouched=False)
@@ -93,7 +93,7 @@ class Connection(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         if self._waiter is None or self._parser is None:
-            # Nothing was asked: what arrives now would be taken for the next answer.
+            # No request is pending: the data would be taken for the next response.
             self.drop("unexpected data")
             return
         self._touched = True
@@ -109,7 +109,7 @@ class Connection(asyncio.Protocol):
             self._finish()
 
     def _excess(self) -> str:
-        """What there is too much of. The parser gathers a header or trailer before it tells it."""
+        """Return which limit is exceeded. The parser buffers a whole header or trailer first."""
         if len(self._body) > MAX_ANSWER:
             return "answer too long"
         if len(self._headers) > MAX_HEADERS:
@@ -126,13 +126,13 @@ class Connection(asyncio.Protocol):
         if self._has_head and not self._complete and lengthless and error is None:
             self._finish()
         self._fail(f"connection lost: {error or 'closed by the server'}", not self._touched)
-        # The parser holds our bound methods: without this the pair waits for the collector.
+        # The parser holds our bound methods: this breaks the reference cycle.
         self._parser = None
 
     # -- httptools ------------------------------------------------------------------------------
 
     def on_message_begin(self) -> None:
-        # A second answer to one question: there is no telling whose it is.
+        # A second response to one request: it cannot be attributed.
         self._reusable = False
 
     def on_header(self, name: bytes, value: bytes) -> None:
@@ -147,12 +147,12 @@ class Connection(asyncio.Protocol):
     def on_message_complete(self) -> None:
         assert self._parser is not None
         if self._parser.get_status_code() < 200:
-            # 100 Continue and the like: the answer is yet to come.
+            # 100 Continue and the like: the response is yet to come.
             self._clear()
             self._touched = True
         else:
             self._complete = True
-            # Only here: afterwards the parser has forgotten the headers.
+            # Only here: afterwards the parser has dropped the headers.
             self._reusable = self._parser.should_keep_alive()
 
     def _finish(self) -> None:
@@ -174,7 +174,7 @@ class Connection(asyncio.Protocol):
 
 
 class ConnectionPool:
-    """At most ``limit`` connections to one server; callers beyond that wait in order."""
+    """At most ``limit`` connections to one server; further callers wait in FIFO order."""
 
     def __init__(
         self, host: str, port: int, *, server_name: str, limit: int, idle_seconds: float
@@ -196,11 +196,11 @@ class ConnectionPool:
         ssl_context: ssl.SSLContext | None,
         repeatable: bool,
     ) -> Response:
-        """Send one complete request and return its answer.
+        """Send one complete request and return its response.
 
-        A kept connection may turn out to be dead when it is used. Then, if nothing was answered
+        A pooled connection may turn out to be dead when it is used. Then, if no response had begun
         and the request is ``repeatable``, it is sent once more on a new connection. Nothing is sent
-        after ``deadline``, also when the event loop was late to notice.
+        after ``deadline``, even when the event loop was late.
         """
         loop = asyncio.get_running_loop()
         connection, reused = await self._acquire(ssl_context, deadline)
@@ -222,7 +222,7 @@ class ConnectionPool:
             connection, reused = await self._connect(ssl_context, deadline), False
 
     def close(self) -> None:
-        """Close every connection; answers under way are lost."""
+        """Close every connection; pending responses are lost."""
         self._closed = True
         for connection in list(self._open):
             connection.drop("transport closed")
@@ -236,13 +236,13 @@ class ConnectionPool:
         self._open.add(connection)
 
     def give_back(self, connection: Connection) -> None:
-        """Keep a connection for the next request, or hand it to whoever waits."""
+        """Return a connection to the pool, or pass it to the first waiter."""
         connection.idle_since = asyncio.get_running_loop().time()
         if not self._wake(connection):
             self._idle.append(connection)
 
     def forget(self, connection: Connection) -> None:
-        """Take a dead connection out; its place is free."""
+        """Remove a dead connection and free its slot."""
         self._open.discard(connection)
         if connection in self._idle:
             self._idle.remove(connection)
@@ -253,7 +253,7 @@ class ConnectionPool:
     async def _acquire(
         self, ssl_context: ssl.SSLContext | None, deadline: float
     ) -> tuple[Connection, bool]:
-        """An open connection and whether it was used before."""
+        """Return an open connection and whether it was used before."""
         connection = self._take_idle(ssl_context)
         if connection is not None:
             return connection, True
@@ -271,10 +271,10 @@ class ConnectionPool:
         return None
 
     def _is_usable(self, connection: Connection, ssl_context: ssl.SSLContext | None) -> bool:
-        """Whether to trust a kept connection; one we do not is closed.
+        """Whether a pooled connection may be used; otherwise it is closed.
 
-        A connection that was silent for long may have been dropped by something in between, and
-        one opened with an older certificate speaks for an older identity.
+        A connection that was idle for long may have been dropped by a middlebox, and one opened
+        with an older certificate has an outdated identity.
         """
         now = asyncio.get_running_loop().time()
         fresh = now - connection.idle_since < self._idle_seconds
@@ -285,7 +285,7 @@ class ConnectionPool:
         return False
 
     async def _wait(self, deadline: float) -> Connection | None:
-        """Wait in line for a connection, or for None: the right to look again."""
+        """Wait for a connection, or for None: a slot to open one."""
         waiter: asyncio.Future[Connection | None] = asyncio.get_running_loop().create_future()
         self._waiters.append(waiter)
         try:
@@ -295,7 +295,7 @@ class ConnectionPool:
             raise Unavailable(0, NOT_SENT, "timed out waiting for a connection") from None
         except asyncio.CancelledError:
             if waiter.done() and not waiter.cancelled():
-                # It was our turn; let the next one have it.
+                # It was already handed over; pass it to the next waiter.
                 connection = waiter.result()
                 if connection is None:
                     self._wake(None)
@@ -304,7 +304,7 @@ class ConnectionPool:
             raise
 
     def _wake(self, connection: Connection | None) -> bool:
-        """Hand something to the first in line; False when nobody waits."""
+        """Hand over to the first waiter; False without waiters."""
         while self._waiters:
             waiter = self._waiters.popleft()
             if not waiter.done():
@@ -334,6 +334,6 @@ class ConnectionPool:
         return connection
 
     def _unreachable(self, cause: str) -> Unavailable:
-        # The place that was reserved is free again: the next in line may try.
+        # The reserved slot is free again: the next waiter may try.
         self._wake(None)
         return Unavailable(0, NOT_SENT, f"cannot reach {self._host}:{self._port}: {cause}")

@@ -30,7 +30,7 @@ _REAP_SECONDS = 2.0
 
 @dataclass(frozen=True, slots=True)
 class ExecSpec:
-    """The program and what it is told. ``cluster`` is given only if the program asks for it."""
+    """The program and its input. ``cluster`` is passed only if ``provideClusterInfo`` is set."""
 
     api_version: str
     command: str
@@ -57,9 +57,9 @@ _decode = msgspec.json.Decoder(_ExecCredential).decode
 
 
 class ExecCredentials:
-    """Runs the program, keeps what it gave until that expires, runs it again after a 401.
+    """Runs the program, caches its credential until it expires, runs it again after a 401.
 
-    One run serves all who wait for it. A run that fails raises ``Unavailable``.
+    One run serves all concurrent callers. A run that fails raises ``Unavailable``.
     """
 
     def __init__(self, spec: ExecSpec, clock: Clock, *, timeout: float = EXEC_TIMEOUT) -> None:
@@ -96,7 +96,7 @@ class ExecCredentials:
         try:
             credential = _decode(answer)
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
-            # Not the output itself: it may hold the token.
+            # Not the output itself: it may contain the token.
             raise self._failure(f"its output is no ExecCredential: {error}") from None
         if credential.kind != "ExecCredential" or credential.api_version != self._spec.api_version:
             got = f"{credential.kind} of {credential.api_version}"
@@ -115,7 +115,7 @@ class ExecCredentials:
         self._expires_at = self._renewal_time(status.expiration_timestamp)
 
     def _renewal_time(self, expiry: datetime | None) -> float | None:
-        """A little before the expiry, but never at once: a short life is not a reason to spin."""
+        """Return a time shortly before the expiry, but not immediate: avoids a busy loop."""
         if expiry is None:
             return None
         now = self._clock.wall()
@@ -165,7 +165,7 @@ class ExecCredentials:
 
 
 class _Gathered(asyncio.SubprocessProtocol):
-    """What a program writes: of its output no more than is of use, of its complaints the end.
+    """The output of a program: stdout up to a limit, stderr its end.
 
     ``ended`` is done when there is nothing more to wait for. The program's transport must then be
     closed, which ends the program too; ``exited`` is done when it has.

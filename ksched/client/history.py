@@ -1,9 +1,9 @@
-"""Whether the server still has the past that was watched.
+"""Checks that the server still has the history that was watched.
 
 A server restored from a backup accepts a watch from a version it has not reached yet, waits for it
-without a word, and goes on from there as if nothing had happened: versions are used twice. So
-before a watch is opened again the state at the known version is compared where it is small, and the
-latest known changes where it is not: a small request or two every few minutes.
+silently, and continues from there as if nothing had happened: versions are used twice. So before a
+watch is reopened, the state at the known version is compared if it is small, and otherwise the
+latest known changes: a small request or two every few minutes.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from ksched.client.watch_store import Fact, Store, identify, is_older
 from ksched.errors import ApiError, Gone
 
 FEW: Final = 100
-"""So many objects are compared one by one."""
+"""Up to so many objects are compared individually."""
 
-# Answers of a server that cannot be asked for its past.
+# Response codes of a server that cannot list at an old version.
 _CANNOT_ANSWER: Final = frozenset({400, 404, 405, 415, 422})
-# What a server says of a version that it has not reached; the second is etcd's own word.
+# Messages about a version that the server has not reached; the second is etcd's own.
 _FUTURE: Final = ("Too large resource version", "future revision")
 
 
@@ -30,14 +30,14 @@ class HistoryLost(Gone):
 
 
 def is_history_lost(error: Exception) -> bool:
-    """Whether an error says that the server's past is not the one that was watched."""
+    """Whether an error means that the server's history is not the one that was watched."""
     return isinstance(error, HistoryLost) or (
         isinstance(error, ApiError) and any(words in str(error) for words in _FUTURE)
     )
 
 
 class History:
-    """The past of one kind, as a store knows it."""
+    """The history of one kind, as known by a store."""
 
     def __init__(
         self, client: ApiClient, resource: ApiResource, selection: Selection, store: Store[Any]
@@ -46,7 +46,7 @@ class History:
         self._store = store
 
     async def check(self, version: str) -> None:
-        """Raise ``HistoryLost`` if the server was in another state at the version known last.
+        """Raise ``HistoryLost`` if the server's state at the last known version was different.
 
         A server that cannot tell passes.
         """
@@ -70,7 +70,7 @@ class History:
         try:
             page = await self._page_at(fact.at, selection, 1)
         except Gone:
-            # Compacted: of the known version that means a new list, of an older one nothing.
+            # Compacted: for the known version this means a new list, for an older one nothing.
             if fact.at == version:
                 raise
             return
@@ -80,7 +80,7 @@ class History:
                 raise self._lost(f"{fact.name} at {fact.at} is not what was watched")
 
     async def _page_at(self, version: str, selection: Selection, limit: int) -> ListPage | None:
-        """Objects as they were at a version; ``None`` from a server that knows only the present."""
+        """Return objects as of a version; ``None`` from a server that only has the present."""
         page = await self._client.list_page(
             self._resource, selection, limit=limit, exactly_at=version
         )

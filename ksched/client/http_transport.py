@@ -1,8 +1,8 @@
 """The transport over real sockets.
 
-Reads (lists, watches) go through aiohttp, which is good at large bodies and compression; writes
-are small and many and go through ``connection``, at a fifth of the cost. Behind a proxy everything
-goes through aiohttp.
+Reads (lists, watches) use aiohttp, which handles large bodies and compression well; writes are
+small and many and use ``connection``, at a fifth of the cost. Behind a proxy everything uses
+aiohttp.
 """
 
 from __future__ import annotations
@@ -28,21 +28,21 @@ from ksched.transport import JSON, NOT_SENT, SILENT, Response, StreamResponse
 
 USER_AGENT = "ksched"
 MAX_LINE = 64 << 20
-"""Longest line of a watch; the API server's own limit for one object is far below."""
+"""Maximum length of a watch line; the API server's own limit for one object is far below."""
 
 MAX_LIST = 2 << 30
-"""Longest answer to a read: a list may have to be fetched in one piece."""
+"""Maximum length of a read response: a list may have to be fetched in one piece."""
 
 _READ_BUFFER = 2 << 20
 _CONNECT_SECONDS = 10.0
-# As client-go's HTTP/2 pings: asked after 30 s of silence, given up 15 s later.
+# As client-go's HTTP/2 pings: probed after 30 s of silence, closed 15 s later.
 _DEAD_PEER = (
     ("TCP_KEEPIDLE", 30),
     ("TCP_KEEPINTVL", 5),
     ("TCP_KEEPCNT", 3),
     ("TCP_USER_TIMEOUT", 45_000),
 )
-# How long an identity is used before its files are looked at again.
+# How long an identity is used before its files are checked again.
 _IDENTITY_SECONDS = 1.0
 # A repeated PUT carries the resourceVersion it was made for, a repeated DELETE finds nothing.
 _REPEATABLE = frozenset(("GET", "PUT", "DELETE"))
@@ -65,7 +65,7 @@ class ClientConfig:
 
 @dataclass(frozen=True, slots=True)
 class _Identity:
-    """A credential made ready for use, until the next look at its source."""
+    """A credential ready for use, until its source is checked again."""
 
     secret: Secret
     ssl_context: ssl.SSLContext | None
@@ -77,8 +77,8 @@ class _Identity:
 class HttpTransport:
     """Implements ``ksched.transport.Transport`` for a ``ClientConfig``.
 
-    Close it with ``aclose``. A 401 makes it renew the credential and repeat the request once: the
-    server refused before doing anything.
+    Close it with ``aclose``. After a 401 it renews the credential and repeats the request once: the
+    server rejected it before doing anything.
     """
 
     def __init__(
@@ -176,7 +176,7 @@ class HttpTransport:
         return identity
 
     async def _renewed_identity(self, rejected: _Identity) -> _Identity | None:
-        """Another identity than the one the server just refused, or None."""
+        """Return another identity than the one just rejected, or None."""
         current = self._identity
         if current is not None and current.secret != rejected.secret:
             return current
@@ -285,30 +285,30 @@ class HttpTransport:
             server_hostname=self._server_name or None,
             proxy=self._config.proxy or None,
             timeout=timeout,
-            # A redirected request would carry the token to whoever is named there.
+            # A redirected request would carry the token to the redirect's target.
             allow_redirects=False,
         )
 
 
 async def _read(answer: aiohttp.ClientResponse, limit: int) -> bytes:
-    """The body, unpacked; one that is longer than ``limit`` is given up where it exceeds it."""
+    """Return the decompressed body; reading stops where it exceeds ``limit``."""
     body = bytearray()
     async for piece in answer.content.iter_any():
         body += piece
         if len(body) > limit:
-            # Not read to its end, so the connection is of no further use.
+            # Not read to its end, so the connection cannot be reused.
             answer.close()
             raise aiohttp.ClientPayloadError("answer too long")
     return bytes(body)
 
 
 def _watchful_socket(address: aiohttp.AddrInfoType) -> socket.socket:
-    """A socket that notices a peer which is gone without a word, also while nothing is sent."""
+    """Create a socket that detects a silently lost peer, even while nothing is sent."""
     family, kind, protocol, _, _ = address
     made = socket.socket(family, kind, protocol)
     made.setblocking(False)
     made.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-    # Not every system has all of them; its own defaults hold where one is missing.
+    # Not every system has all of them; system defaults apply where one is missing.
     for option, value in _DEAD_PEER:
         if hasattr(socket, option):
             made.setsockopt(socket.IPPROTO_TCP, getattr(socket, option), value)
@@ -331,7 +331,7 @@ def _unavailable(error: Exception) -> Unavailable:
     if isinstance(error, aiohttp.ClientConnectorError | aiohttp.ConnectionTimeoutError):
         reason = NOT_SENT
     cause = str(error) or ("timed out" if isinstance(error, TimeoutError) else repr(error))
-    # aiohttp tells the whole URL of a request or of the proxy.
+    # aiohttp includes the whole URL of the request or of the proxy.
     return Unavailable(0, reason, redact_text(cause))
 
 
@@ -340,6 +340,6 @@ def _named(error: Unavailable, method: str, path: str) -> Unavailable:
 
 
 def _check_path(path: str) -> None:
-    """Refuse a path that could smuggle a second request."""
+    """Reject a path that could smuggle a second request."""
     if not (path.isascii() and path.isprintable()) or " " in path:
         raise ValueError(f"request path: not a path: {redact_text(path)!r}")

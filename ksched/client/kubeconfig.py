@@ -1,8 +1,8 @@
-"""Where the API server is and who we are there, from a kubeconfig or from inside a pod.
+"""The API server's address and the credentials, from a kubeconfig or from inside a pod.
 
-kubernetes-asyncio reads and merges the files and knows the service account's place. What it does
-with the credentials afterwards (read once, never renewed, impersonation forgotten) is done here.
-Importing it takes half a second, so it is imported when a file is read and not before.
+kubernetes-asyncio reads and merges the files and knows the service account's location. Its handling
+of credentials afterwards (read once, never renewed, no impersonation) is replaced here. Importing
+it takes half a second, so it is imported only when a file is read.
 """
 
 from __future__ import annotations
@@ -55,8 +55,8 @@ def load_client_config(
     """Find the server and the credentials, or raise ``ConfigError`` naming file and field.
 
     In this order: ``kubeconfig``, the files in KUBECONFIG, ``~/.kube/config``, the service account
-    of the pod we run in. ``master`` replaces the server's address; alone it means an API server
-    that asks for no credentials.
+    of the pod this runs in. ``master`` replaces the server's address; alone it means an API server
+    without authentication.
     """
     paths = _paths(kubeconfig, environ)
     if paths:
@@ -78,7 +78,7 @@ def load_client_config(
 
 
 def _paths(kubeconfig: str, environ: Mapping[str, str]) -> list[Path]:
-    """The files to merge; those of KUBECONFIG may be missing, but not all of them."""
+    """Return the files to merge; those of KUBECONFIG may be missing, but not all of them."""
     if kubeconfig:
         return [Path(kubeconfig).expanduser()]
     listed = [part for part in environ.get("KUBECONFIG", "").split(os.pathsep) if part]
@@ -121,7 +121,7 @@ def _in_cluster(environ: Mapping[str, str], folder: Path, clock: Clock) -> Clien
 
 
 class _Section:
-    """One mapping of a kubeconfig, which knows its file and its name in messages."""
+    """One mapping of a kubeconfig, with its file and name for messages."""
 
     def __init__(self, value: Any, where: str, file: Path) -> None:
         if value is None:
@@ -161,7 +161,7 @@ class _Section:
         return _Section(self.value.get(field), f"{self.where}.{field}", self.file)
 
     def path(self, field: str) -> Path | None:
-        """A file; relative to the kubeconfig that names it, and it must exist."""
+        """Return a file path; relative to the kubeconfig that names it, and it must exist."""
         name = self.text(field)
         if not name:
             return None
@@ -171,7 +171,7 @@ class _Section:
         return path
 
     def data(self, field: str) -> str:
-        """Inline base64 of a PEM file."""
+        """Decode inline base64 of a PEM file."""
         try:
             packed = "".join(self.text(field).split())
             return base64.b64decode(packed, validate=True).decode("ascii")
@@ -214,7 +214,7 @@ def _merge(paths: list[Path]) -> KubeConfigMerger:
 
 
 def _check_shape(path: Path) -> None:
-    """Refuse what the library would stumble over; its own messages may quote secrets."""
+    """Reject what the library cannot handle; its own messages may quote secrets."""
     try:
         content = yaml.load(path.read_bytes(), Loader=yaml.CSafeLoader)
     except FileNotFoundError as error:
@@ -246,7 +246,7 @@ def _current_context(merged: KubeConfigMerger) -> str:
 def _named(
     merged: KubeConfigMerger, paths: list[Path], kind: str, name: str, asked_by: str
 ) -> _Section:
-    """The entry of one of the three lists, with the file it was written in."""
+    """Return the entry of one of the three lists, with the file it was written in."""
     assert merged.config is not None
     for entry in merged.config.value[kind]:
         if entry.value.get("name") == name:
@@ -274,7 +274,7 @@ def _tls(cluster: _Section, user: _Section) -> TlsSettings:
 
 
 def _credentials(cluster: _Section, user: _Section, clock: Clock) -> SecretSource:
-    """What client-go would use: the program, then the token file, the token, the password."""
+    """Select as client-go does: exec program, then token file, token, password."""
     if "exec" in user.value:
         return ExecCredentials(_exec_spec(cluster, user.section("exec")), clock)
     if "auth-provider" in user.value:
@@ -359,7 +359,7 @@ def _proxy(cluster: _Section) -> str:
 
 
 def _server_url(server: str, where: str) -> str:
-    """The address with a scheme; a bare host means http, as for client-go."""
+    """Return the address with a scheme; a bare host means http, as for client-go."""
     if "://" not in server:
         server = f"http://{server}"
     try:
@@ -374,7 +374,7 @@ def _server_url(server: str, where: str) -> str:
 
 
 def _check_tls(config: ClientConfig) -> None:
-    """Fail at start, not at the first request, when the certificates cannot be used."""
+    """Fail at start, not at the first request, if the certificates cannot be used."""
     if not config.server.startswith("https:"):
         return
     try:

@@ -1,4 +1,4 @@
-"""A transport that is watched: requests are counted, and an outage is told once."""
+"""A transport that counts requests and logs the begin and end of an outage."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ _NO_ANSWER = "<error>"
 
 
 class ObservedTransport:
-    """Passes everything on; ``server`` is the address shown in metrics and log lines.
+    """Forwards everything; ``server`` is the address shown in metrics and log lines.
 
-    The server counts as unreachable when a request fails and none has been answered since that
+    The server counts as unreachable when a request fails and no response has arrived since that
     request began: under load a single one may be lost. Of several transports to one server only one
-    should tell: ``tells_outages``.
+    should log: ``logs_outages``.
     """
 
     def __init__(
-        self, transport: Transport, server: str, metrics: Metrics, *, tells_outages: bool = True
+        self, transport: Transport, server: str, metrics: Metrics, *, logs_outages: bool = True
     ) -> None:
         self._transport = transport
-        self._tells_outages = tells_outages
+        self._logs_outages = logs_outages
         self._server = server
         self._host = urlsplit(server).netloc
         self._metrics = metrics
@@ -85,7 +85,7 @@ class ObservedTransport:
         self._metrics.rest_client_requests.increment(str(status), method, self._host)
         if self._lost_at is not None:
             seconds = round(self._answered_at - self._lost_at, 1)
-            # As loud as the line that said it was lost.
+            # At the same level as the line about the outage.
             log.warning(
                 "API server answers again", extra={"server": self._server, "after_seconds": seconds}
             )
@@ -93,7 +93,7 @@ class ObservedTransport:
 
     def _unanswered(self, method: str, began: float, error: Unavailable) -> None:
         self._metrics.rest_client_requests.increment(_NO_ANSWER, method, self._host)
-        if self._tells_outages and self._lost_at is None and self._answered_at <= began:
+        if self._logs_outages and self._lost_at is None and self._answered_at <= began:
             self._lost_at = stopwatch()
             log.warning(
                 "API server does not answer, trying again",

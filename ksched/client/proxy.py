@@ -1,4 +1,4 @@
-"""Which proxy, if any, stands between us and the API server."""
+"""The HTTP proxy between the client and the API server, if any."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 
 
 def proxy_from_environment(server: str, environ: Mapping[str, str]) -> str:
-    """The proxy that HTTPS_PROXY, HTTP_PROXY and NO_PROXY ask for, or an empty string.
+    """Return the proxy set by HTTPS_PROXY, HTTP_PROXY and NO_PROXY, or an empty string.
 
     As Go reads them: either case, no proxy for this machine, NO_PROXY holds names (which match
     their subdomains), addresses, address ranges and ``*``, each with an optional port.

@@ -1,4 +1,4 @@
-"""How fast requests may leave: ``qps`` on average, ``burst`` at once."""
+"""The client-side rate limit: ``qps`` on average, ``burst`` at once."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from ksched.clock import Clock
 
 
 class RateLimiter:
-    """A token bucket that starts full; callers pass in the order in which they asked.
+    """A token bucket that starts full; callers are served in FIFO order.
 
     Works by reservation, as client-go's flowcontrol: a caller that finds the bucket empty takes a
-    token that does not exist yet and waits until it does, so first come, first served needs no
-    queue. A negative ``qps`` means no limit.
+    future token and waits until it is due, so FIFO order needs no queue. A negative ``qps`` means
+    no limit.
     """
 
     def __init__(self, qps: float, burst: int, clock: Clock) -> None:
@@ -36,7 +36,7 @@ class RateLimiter:
         return -self._tokens / self._qps if self._tokens < 0 else 0.0
 
     async def acquire(self) -> float:
-        """Wait for a token; return the seconds waited. A cancelled caller gives its token back."""
+        """Wait for a token; return the seconds waited. A cancelled caller returns its token."""
         delay = self.acquire_nowait()
         if delay > 0:
             self.waiting += 1

@@ -1,9 +1,9 @@
-"""Events (``events.k8s.io/v1``): what ``kubectl describe`` shows of our decisions.
+"""Events (``events.k8s.io/v1``): our decisions as shown by ``kubectl describe``.
 
-Recording costs the caller a dictionary look-up and never waits. Writing happens elsewhere, through
-a client with a rate limit of its own, so that a bind never stands in line behind an Event. To the
-server an Event is as much work as a bind: while it is busy, Events wait, ``PATIENCE_SECONDS`` at
-most. Under pressure they are dropped and counted, never delayed without bound.
+Recording costs the caller a dictionary look-up and never waits. Events are written in the
+background, by a client with its own rate limit, so that a bind is never queued behind an Event. For
+the server an Event is as much work as a bind: while it is busy, Events wait, ``PATIENCE_SECONDS``
+at most. Under pressure they are dropped and counted, never delayed without bound.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ _VALID_NAME = re.compile(r"[a-z0-9]([-a-z0-9.]*[a-z0-9])?")
 
 
 class ObjectReference(Object, frozen=True):
-    """What an Event is about."""
+    """The object of an Event."""
 
     kind: str = ""
     api_version: str = ""
@@ -87,7 +87,7 @@ class _Event(Object, frozen=True):
     regarding: ObjectReference
     note: str
     type: str
-    # No defaults: an Event without these two is refused, and defaults are not written.
+    # No defaults: an Event without these two is rejected, and defaults are not encoded.
     api_version: str
     kind: str
     related: ObjectReference | None = None
@@ -110,7 +110,7 @@ class _SeriesKey(NamedTuple):
 
 
 class _Series:
-    """One Event and how often it happened."""
+    """One Event and its number of occurrences."""
 
     __slots__ = (
         "at",
@@ -139,7 +139,7 @@ class _Series:
 
     @property
     def is_counted(self) -> bool:
-        """Whether the server knows of every occurrence."""
+        """Whether every occurrence is written."""
         return self.created and self.written >= self.count
 
 
@@ -149,9 +149,9 @@ _encode = msgspec.json.Encoder().encode
 class EventRecorder:
     """Collects Events from anywhere on the loop and writes them from ``run``.
 
-    ``gives_way`` tells whether the API server has more urgent things to do. ``dropped`` counts
-    Events that found the queue full, ``rejected`` those the server refused or could not be given in
-    twelve tries, ``written`` successful requests.
+    ``gives_way`` returns whether the API server is busy with more urgent requests. ``dropped``
+    counts Events that found the queue full, ``rejected`` those the server rejected or that failed
+    twelve times, ``written`` successful requests.
     """
 
     def __init__(
@@ -193,7 +193,7 @@ class EventRecorder:
         controller: str,
         related: ObjectReference | None = None,
     ) -> None:
-        """Record one occurrence; returns at once and never raises for want of room."""
+        """Record one occurrence; returns at once and never raises because the queue is full."""
         key = _SeriesKey(event_type, action, reason, controller, regarding, related)
         now, wall = self._clock.now(), self._clock.wall()
         series = self._series.get(key)
@@ -201,7 +201,7 @@ class EventRecorder:
             series.count += 1
             series.at, series.last = now, wall
             self._series.move_to_end(key)
-            # The second occurrence makes it a series and is written; the others wait for a sweep.
+            # The second occurrence makes it a series and is written; later ones wait for a sweep.
             if series.count == 2:
                 self._enqueue(series)
             return
@@ -274,16 +274,16 @@ class EventRecorder:
         return True
 
     def _enqueue_uncounted(self) -> bool:
-        """Queue every series with occurrences the server does not know of; False if none."""
+        """Queue every series with unwritten occurrences; False if none."""
         uncounted = [series for series in self._series.values() if not series.is_counted]
         for series in uncounted:
             self._enqueue(series)
         return bool(uncounted)
 
     def _make_room(self) -> None:
-        """Forget the series that was quiet for longest; its last count is written first.
+        """Evict the least recently active series; its last count is written first.
 
-        Those that wait to be written stay: a repetition must find them.
+        Those that are queued stay: a repetition must find them.
         """
         while len(self._series) > _SERIES_LIMIT:
             key, series = next(iter(self._series.items()))
@@ -294,7 +294,7 @@ class EventRecorder:
                 self._enqueue(series)
 
     def _sweep(self) -> None:
-        """End series that went quiet, and refresh the counts of those that go on."""
+        """End idle series, and write the counts of active ones."""
         now = self._clock.now()
         for key, series in list(self._series.items()):
             if now - series.at < SERIES_IDLE_SECONDS:
@@ -335,7 +335,7 @@ class EventRecorder:
             self._make_room()
 
     async def _write(self, series: _Series) -> bool:
-        """Tell the server what it does not know yet of one series; True to be called again."""
+        """Write the unwritten part of one series; True to be called again."""
         try:
             if series.created:
                 await self._patch(series)
@@ -347,11 +347,11 @@ class EventRecorder:
             if not series.created:
                 self._reject(series, error)
                 return False
-            # It outlived its time to live on the server: begin anew.
+            # Its TTL on the server has expired: create it again.
             series.created = False
             return True
         except (ApiError, ValueError, TypeError) as error:
-            # Refused, or it cannot be encoded.
+            # Rejected, or it cannot be encoded.
             self._reject(series, error)
             return False
         self.written += 1
@@ -367,7 +367,7 @@ class EventRecorder:
         try:
             await self._client.create_event(event.metadata.namespace, _encode(event))
         except Conflict:
-            # An answer was lost and the Event is there.
+            # A response was lost and the Event exists.
             count = 1
         series.created = True
         series.written = count
@@ -410,7 +410,7 @@ def _observed(series: _Series) -> _EventSeries:
 
 
 def truncate_note(note: str) -> str:
-    """At most 1024 bytes, cut between characters and marked as cut.
+    """Truncate to 1024 bytes, between characters, and mark as truncated.
 
     kube-scheduler: truncateMessage.
     """
@@ -421,7 +421,7 @@ def truncate_note(note: str) -> str:
 
 
 class ProfileRecorder:
-    """Writes events about pods under the name of a profile, by default of each pod's own."""
+    """Writes Events about pods under the name of a profile, by default of each pod's own."""
 
     def __init__(self, recorder: EventRecorder, profile: str = "") -> None:
         self._recorder = recorder
@@ -445,7 +445,7 @@ class ProfileRecorder:
 
 
 def _check_event(pod: object, related: object, *texts: object) -> None:
-    """Raise in the plugin that wants an event written what would later fail whoever writes it."""
+    """Raise in the calling plugin what would otherwise fail later in the writer."""
     for one in (pod,) if related is None else (pod, related):
         if not isinstance(one, PodInfo):
             raise TypeError(f"event: got {safe_repr(one)}, wanted a pod")

@@ -1,19 +1,19 @@
-"""A copy of one kind of object, kept up to date by list and watch.
+"""A copy of one kind of object, maintained by list and watch.
 
     list ──────────────► watch ──410 Gone──► list again, as a difference
      ▲ pages or           │
      │ WatchList          ├─ closed, broken, silent, garbled: watch again from the last version,
-     └─ failed: wait      │  if the server still has the past that we know
-                          ├─ refused or garbled again and again at one version: list again
-                          ├─ older than what we know: the server lost its data, list again
+     └─ failed: wait      │  if the server still has the known history
+                          ├─ rejected or garbled repeatedly at one version: list again
+                          ├─ older than known: the server lost its data, list again
                           └─ 404 of a kind that may be absent: no objects, list again later
 
-Every change reaches the handler exactly once (see ``store``). A server that refuses or closes at
-once is asked again after 0.8 s, doubling to 30 s, each lengthened at random up to twice; one that
-cannot be reached at all after 10 s at the latest, since trying costs it nothing.
+Every change reaches the handler exactly once (see ``store``). After a failure response or an
+immediate close the next request follows after 0.8 s, doubling to 30 s, each with a random factor of
+up to two; if the server cannot be reached at all, after 10 s at most, since that costs it nothing.
 
-All kinds have one history (see ``history``), therefore ``on_history_lost`` lets the others list
-again too when one of them finds that the server has another one.
+All kinds share one history (see ``history``), therefore ``on_history_lost`` makes the others list
+again too when one of them finds that the server's differs.
 """
 
 from __future__ import annotations
@@ -52,33 +52,33 @@ log = logging.getLogger(__name__)
 
 _SLICE_SECONDS = 0.005
 _TRIES_AT_ONE_VERSION = 3
-# Longest time a server may ask us to stay away.
+# Longest Retry-After that is respected.
 _MAX_PATIENCE = 300.0
-# Answers that say that the server knows no streaming lists; all others may pass.
+# Response codes of a server without streaming lists; all others may be transient.
 _NO_STREAMING = frozenset({400, 404, 405, 415, 422})
-# What a server with an etcd too old for them says, with code 500 and inside the stream.
+# Part of the message of a server whose etcd is too old, with code 500 and inside the stream.
 _NO_PROGRESS = "RequestWatchProgress"
-# Longest nominal pause while the server cannot be reached.
+# Longest nominal backoff while the server cannot be reached.
 _UNREACHABLE_SECONDS = 5.0
-# Several kinds may notice the same loss; a list as young as this has seen it.
+# Several kinds may detect the same loss; a list as recent as this already reflects it.
 _YOUNG_SECONDS = 5.0
 _INITIAL_EVENTS_END = "k8s.io/initial-events-end"
 
 
 OnList = Callable[[], Callable[[], None]]
-"""Called when a list is begun; what it returns is called when that list is complete."""
+"""Called when a list begins; the returned function is called when that list is complete."""
 
 
 class _Garbled(Exception):
-    """A line of the watch is no event; what it said is unknown."""
+    """A line of the watch is not an event; its content is unknown."""
 
 
 class Reflector(Generic[T]):
-    """Lists and watches one resource and tells a handler what changed.
+    """Lists and watches one resource and passes changes to a handler.
 
-    ``idle_timeout`` is how long a watch may be silent before it is opened again; servers send a
-    bookmark every minute or two, and a dead connection is the transport's to notice.
-    ``healthy_seconds`` is how long a watch must have lived to be reopened without waiting. A kind
+    ``idle_timeout`` is how long a watch may be silent before it is reopened; servers send a
+    bookmark every minute or two, and a dead connection is detected by the transport.
+    ``healthy_seconds`` is how long a watch must have lived to be reopened without backoff. A kind
     that ``may_be_absent`` counts as listed, and empty, while the server does not serve it.
     """
 
@@ -119,7 +119,7 @@ class Reflector(Generic[T]):
         self._backoff = Backoff(self._rng, initial=initial_backoff, maximum=max_backoff)
         self._version = ""
         self._failures_at_version = 0
-        # The version that was known last, also while listing anew.
+        # The last known version, also while listing again.
         self._known = ""
         # Whether the version comes from a list that was just made.
         self._is_fresh = False
@@ -130,19 +130,19 @@ class Reflector(Generic[T]):
         self._round = anyio.CancelScope()
         self._is_pausing = self._is_unreachable = False
         self.state = WatchState()
-        # The kind of failure last told, until something works again.
+        # The kind of failure last logged, until something succeeds again.
         self._complaint: tuple[type[Exception], int, str] | None = None
         self._synced = asyncio.Event()
         self._slice_began = 0.0
 
     @property
     def objects(self) -> Mapping[str, T]:
-        """The last known objects by key; read only."""
+        """The last known objects by key; read-only."""
         return self._store.objects
 
     @property
     def synced(self) -> bool:
-        """Whether a complete list has been handed over."""
+        """Whether a complete list has been delivered."""
         return self._synced.is_set()
 
     @property
@@ -196,13 +196,13 @@ class Reflector(Generic[T]):
             self._is_pausing = False
 
     def _works(self) -> None:
-        """A watch told something, or ended in good order."""
+        """Reset the failure state: a watch delivered an event or ended properly."""
         self._complaint = None
         self._is_unreachable = False
         since = self.state.failing_since
         if since is not None:
             seconds = self._clock.now() - since
-            # As loud as what was said while it lasted.
+            # At the same level as the lines during the failure.
             log.log(
                 logging.WARNING if seconds >= STALE_SECONDS else logging.INFO,
                 "watch works again",
@@ -216,7 +216,7 @@ class Reflector(Generic[T]):
             self._failures_at_version = 0
         self.state.fail(self._clock.now(), str(error))
         self._is_unreachable = getattr(error, "reason", "") == NOT_SENT
-        # An outage is told when it begins; the tries in between are for whoever looks closer.
+        # An outage is logged when it begins; further tries only at debug level.
         complaint = (type(error), getattr(error, "code", 0), getattr(error, "reason", ""))
         log.log(
             logging.DEBUG if complaint == self._complaint else logging.WARNING,
@@ -232,8 +232,8 @@ class Reflector(Generic[T]):
             self._history_lost()
         elif isinstance(error, Gone):
             self._version = ""
-        # A lost connection says nothing about the version. An answer that fails again and again
-        # does: the version may be one the server has never heard of (restored from a backup).
+        # A lost connection does not concern the version. A failure response that repeats does: the
+        # server may not have the version (restored from a backup).
         elif not isinstance(error, TooManyRequests) and getattr(error, "code", -1) != 0:
             self._failures_at_version += 1
             if self._failures_at_version >= _TRIES_AT_ONE_VERSION:
@@ -242,7 +242,7 @@ class Reflector(Generic[T]):
             self._failures_at_version = 0
 
     def _not_served(self) -> None:
-        """The server has no such kind, so it has no objects of it. It may be installed any time."""
+        """Treat a kind that is not served as empty; it may be installed any time."""
         if not self._is_absent:
             self._is_absent = True
             log.warning(
@@ -263,13 +263,13 @@ class Reflector(Generic[T]):
             self._handler.synced()
 
     def _history_lost(self) -> None:
-        """The server lost its data or was restored from a copy: list again, and the others too."""
+        """The server lost its data or was restored from a backup: all kinds list again."""
         self._version = self._known = ""
         if self._on_history_lost is not None:
             self._on_history_lost()
 
     async def _pause(self, opened_at: float, retry_after: float, *, progressed: bool) -> None:
-        """Wait before the next request, so that no failing server sees a storm of them."""
+        """Back off before the next request, so that a failing server is not overloaded."""
         if not retry_after and self._clock.now() - opened_at >= self._healthy_seconds:
             self._backoff.reset()
             return
@@ -283,7 +283,7 @@ class Reflector(Generic[T]):
     # -- listing --------------------------------------------------------------------------------
 
     async def _list(self) -> None:
-        """List in pages and hand over the differences."""
+        """List in pages and deliver the differences."""
         self._begin_list()
         limit, token = self._page_limit, ""
         while True:
@@ -294,7 +294,7 @@ class Reflector(Generic[T]):
             except Gone:
                 if not limit:
                     raise
-                # The pages outlived the server's memory; one answer cannot.
+                # The continue token expired; a single response cannot.
                 limit, token = 0, ""
                 self._begin_list()
                 continue
@@ -312,11 +312,11 @@ class Reflector(Generic[T]):
         self._finish_list(version)
 
     async def _watch_list(self) -> bool:
-        """Sync by a stream of initial events and stay on it as the watch.
+        """Sync by a stream of initial events and continue on it as the watch.
 
-        Returns False when that did not get as far as a complete list, for any reason: some
-        servers refuse, some answer 200 and then an ERROR event, old ones ignore the wish and
-        never say that the initial events are over.
+        Returns False if that did not lead to a complete list, for any reason: some servers reject
+        it, some respond 200 and then an ERROR event, old ones ignore the parameter and never send
+        the end of the initial events.
         """
         self._begin_list()
         is_listed = False
@@ -350,7 +350,7 @@ class Reflector(Generic[T]):
         return is_listed
 
     async def _initial_events(self, lines: AsyncIterator[bytes], patience: asyncio.Timeout) -> str:
-        """Take the objects that exist; return the version they stand for."""
+        """Apply the existing objects; return the version they correspond to."""
         self._slice_began = extended_at = self._clock.now()
         async for line in lines:
             event = self._event(line)
@@ -390,7 +390,7 @@ class Reflector(Generic[T]):
         self._handed_over()
         if self._is_absent:
             self._is_absent = False
-            # As loud as that it did not.
+            # At the same level as the line that it was not.
             log.warning("API server serves this kind now", extra={"resource": str(self._resource)})
         log.debug(
             "listed",
@@ -400,7 +400,7 @@ class Reflector(Generic[T]):
     # -- watching -------------------------------------------------------------------------------
 
     async def _check_history(self) -> None:
-        """Before a watch is opened again: make sure that the server's past is the one we know."""
+        """Verify, before a watch is reopened, that the server has the known history."""
         if not self._is_fresh:
             await self._history.check(self._version)
             self.state.contact_at = self._clock.now()
@@ -417,7 +417,7 @@ class Reflector(Generic[T]):
             await self._events(lines)
 
     async def _events(self, lines: AsyncIterator[bytes]) -> None:
-        """Hand over changes until the server closes the stream."""
+        """Deliver changes until the server closes the stream."""
         self.state.is_open, self._is_fresh = True, False
         self._slice_began = self._clock.now()
         async for line in lines:
@@ -431,7 +431,7 @@ class Reflector(Generic[T]):
             else:
                 raise _Garbled(f"event of unknown type {event.type[:40]!r}")
             if is_older(version, self._version):
-                # A deletion may carry the last stored state, version and all.
+                # A deletion may carry the last stored state, including its version.
                 if event.type != DELETED:
                     raise self._went_back(version)
             elif version:
@@ -459,19 +459,19 @@ class Reflector(Generic[T]):
         return event
 
     def _watch_seconds(self) -> int:
-        """How long the server may keep a watch open; spread, so that not all end together."""
+        """Return how long the server may keep a watch open; random, so that not all end at once."""
         return self._rng.randint(300, 600)
 
     async def _yield_if_long(self) -> None:
-        """Let the loop breathe when decoding and handling took a slice of time."""
+        """Yield to the event loop when decoding and handling took a time slice."""
         if self._clock.now() - self._slice_began >= _SLICE_SECONDS:
             await asyncio.sleep(0)
             self._slice_began = self._clock.now()
 
 
 def _is_never_streaming(error: Exception) -> bool:
-    """Whether asking this server for a streaming list again is useless."""
+    """Whether this server will never support streaming lists."""
     if isinstance(error, ApiError):
         return error.code in _NO_STREAMING or _NO_PROGRESS in str(error)
-    # Nothing more came and no end of the initial events: the server ignored the wish.
+    # No further data and no end of the initial events: the server ignored the parameter.
     return isinstance(error, TimeoutError)

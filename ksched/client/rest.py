@@ -40,7 +40,7 @@ _ERROR_BODY_LIMIT = 1 << 16
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """Which objects of a kind: one namespace or all, narrowed by selectors."""
+    """Which objects of a kind: one namespace or all, restricted by selectors."""
 
     namespace: str = ""
     field_selector: str = ""
@@ -77,7 +77,7 @@ _encode = msgspec.json.Encoder().encode
 
 
 class ApiClient:
-    """One user of an API server, with a rate limit of its own.
+    """One user of an API server, with its own rate limit.
 
     Clients may share a transport: events get a client with a separate limiter, so that they never
     take a token from a bind. Errors are those of ``ksched.errors`` and name verb, path and code.
@@ -109,9 +109,9 @@ class ApiClient:
         timeout: float = DEFAULT_TIMEOUT,
         retry: RetryPolicy = NO_RETRY,
     ) -> bytes:
-        """Send one request, repeat it as ``retry`` allows, and return the body of the answer.
+        """Send one request, repeat it as ``retry`` allows, and return the response body.
 
-        ``timeout`` bounds one try. Waiting for the rate limit is not counted against it.
+        ``timeout`` bounds one try. Waiting for the rate limit is not counted.
         """
         response = await self.exchange(
             method, path, body, content_type=content_type, timeout=timeout, retry=retry
@@ -168,9 +168,9 @@ class ApiClient:
         timeout: float = DEFAULT_TIMEOUT,
         retry: RetryPolicy = NO_RETRY,
     ) -> ListPage:
-        """Fetch one page of a list, up to date at the time of the call; ``limit`` 0 means all.
+        """Fetch one page of a list, consistent as of the call; ``limit`` 0 means all.
 
-        ``exactly_at`` asks for the objects as they were at a resourceVersion.
+        ``exactly_at`` requests the objects as of a resourceVersion.
         """
         query = {
             "limit": str(limit) if limit else "",
@@ -199,11 +199,11 @@ class ApiClient:
         send_initial_events: bool = False,
         idle_timeout: float | None = None,
     ) -> AsyncIterator[AsyncIterator[bytes]]:
-        """Open a watch with bookmarks and give its lines, one undecoded event each.
+        """Open a watch with bookmarks and yield its lines, one undecoded event each.
 
-        Raises when the server refuses or does not answer within ``OPEN_SECONDS``; the lines raise
-        ``Unavailable`` when the connection breaks, and with the reason ``SILENT`` when nothing came
-        for ``idle_timeout`` seconds.
+        Raises if the server rejects it or does not respond within ``OPEN_SECONDS``; the iterator
+        raises ``Unavailable`` when the connection breaks, and with the reason ``SILENT`` when
+        nothing came for ``idle_timeout`` seconds.
         """
         query = {
             "watch": "1",
@@ -241,7 +241,7 @@ class ApiClient:
         timeout: float = DEFAULT_TIMEOUT,
         retry: RetryPolicy = REPEATABLE,
     ) -> bytes:
-        """Read one object; the answer is its JSON."""
+        """Read one object; returns its JSON."""
         path = resource.path(namespace, name)
         return await self.request("GET", path, timeout=timeout, retry=retry)
 
@@ -256,7 +256,7 @@ class ApiClient:
         timeout: float = DEFAULT_TIMEOUT,
         retry: RetryPolicy = UNREPEATABLE,
     ) -> bytes:
-        """Create one object; ``Conflict`` with reason AlreadyExists when it is there."""
+        """Create one object; ``Conflict`` with reason AlreadyExists if it exists."""
         path = resource.path(namespace)
         return await self.request("POST", path, body, timeout=timeout, retry=retry)
 
@@ -271,7 +271,7 @@ class ApiClient:
         timeout: float = DEFAULT_TIMEOUT,
         retry: RetryPolicy = UNREPEATABLE,
     ) -> bytes:
-        """Replace one object; ``Conflict`` when somebody wrote since it was read."""
+        """Replace one object; ``Conflict`` if it was updated since it was read."""
         path = resource.path(namespace, name, subresource)
         return await self.request("PUT", path, body, timeout=timeout, retry=retry)
 
@@ -304,9 +304,9 @@ class ApiClient:
     ) -> None:
         """Assign a pod to a node.
 
-        ``Conflict``: the pod has a node already, or the uid is another pod's. When the answer was
-        lost the pod may be bound all the same: ``retry.may_have_happened(error)`` tells, and only
-        the caller can find out.
+        ``Conflict``: the pod has a node already, or the uid is another pod's. If the response was
+        lost the pod may be bound nevertheless: see ``retry.may_have_happened(error)``; only the
+        caller can determine that.
         """
         body = _encode(_Binding(_BindingMeta(name, namespace, uid), _Target(node_name)))
         path = PODS.path(namespace, name, "binding")
@@ -355,7 +355,7 @@ def _with_query(path: str, query: Mapping[str, str]) -> str:
 
 
 async def _read_error(lines: AsyncIterator[bytes]) -> bytes:
-    """The body of a refused watch; a server that goes on for ever is cut short."""
+    """Read the body of a rejected watch, bounded."""
     body = b""
     async for line in lines:
         body += line

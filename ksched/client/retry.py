@@ -1,9 +1,8 @@
-"""When a failed request is worth repeating, and after how long.
+"""When a failed request is repeated, and after which delay.
 
-Three questions decide. Did the server ask for patience (429, or a 5xx with Retry-After)? Then it
-did nothing and any request may be repeated. Can the request have reached the server at all? If
-not, likewise. Otherwise its effect is unknown and only a request that may safely happen twice is
-repeated; the others are the caller's to resolve.
+A request that the server declined without processing it (429, or a 5xx with Retry-After), or that
+cannot have reached the server, may be repeated. Otherwise its effect is unknown and only an
+idempotent request is repeated; the others are the caller's to resolve.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ from ksched.transport import NOT_SENT
 
 
 class Backoff:
-    """Waiting times that grow by ``factor`` up to ``maximum``, each lengthened at random.
+    """Delays that grow by ``factor`` up to ``maximum``, each extended at random.
 
     ``jitter`` 1.0 means between once and twice the nominal time.
     """
@@ -36,7 +35,7 @@ class Backoff:
         self._next = initial
 
     def next(self) -> float:
-        """The time to wait before the next try."""
+        """Return the delay before the next try."""
         nominal = self._next
         self._next = min(nominal * self._factor, self._maximum)
         return nominal * (1.0 + self._jitter * self._rng.random())
@@ -47,9 +46,9 @@ class Backoff:
 
 @dataclass(frozen=True, slots=True)
 class RetryPolicy:
-    """How often and how patiently one kind of request is repeated.
+    """How often and after which delays one kind of request is repeated.
 
-    ``repeatable`` says that the request may happen twice without harm. ``deadline`` bounds all
+    ``repeatable`` means that the request may happen twice without harm. ``deadline`` bounds all
     tries together, in seconds.
     """
 
@@ -81,7 +80,7 @@ class RetryPolicy:
 
 
 def may_have_happened(error: ApiError) -> bool:
-    """Whether a request that failed this way may have taken effect all the same."""
+    """Whether a request that failed this way may have taken effect nevertheless."""
     if not isinstance(error, Unavailable):
         return False
     if error.code == 0:
@@ -91,8 +90,8 @@ def may_have_happened(error: ApiError) -> bool:
 
 NO_RETRY = RetryPolicy(repeatable=False, tries=1)
 REPEATABLE = RetryPolicy(repeatable=True)
-"""For reads and for writes that say what must be, not what to add."""
+"""For reads and idempotent writes."""
 UNREPEATABLE = RetryPolicy(repeatable=False)
-"""For creations: repeated only when the first try certainly did nothing."""
+"""For creations: repeated only when the first try certainly had no effect."""
 STATUS_PATCH = replace(REPEATABLE, tries=4, initial=0.01, factor=5.0, jitter=0.1, on_conflict=True)
 """pkg/scheduler/util/utils.go: PatchPodStatus, v1.36."""

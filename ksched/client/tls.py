@@ -1,4 +1,4 @@
-"""TLS contexts that follow the files they are made of."""
+"""TLS contexts that are rebuilt when their files change."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ksched.transport import NOT_SENT
 
 @dataclass(frozen=True, slots=True)
 class TlsSettings:
-    """What a kubeconfig says about TLS; files may be replaced while we run, data cannot."""
+    """The TLS settings of a kubeconfig; files may be replaced at runtime, inline data cannot."""
 
     ca_file: Path | None = None
     ca_data: str = ""
@@ -39,10 +39,10 @@ class TlsContexts:
         self._made_of: object = None
 
     def context(self, secret: Secret) -> ssl.SSLContext:
-        """The context to open connections with now; the same object while nothing changed.
+        """Return the context for new connections; the same object while nothing changed.
 
-        A half-written or missing file keeps the last good context in use; without one it raises
-        ``Unavailable``.
+        With a half-written or missing file the last good context stays in use; without one it
+        raises ``Unavailable``.
         """
         made_of = (_signature(self._settings.files()), secret.certificate, secret.key)
         if self._context is None or made_of != self._made_of:
@@ -57,9 +57,9 @@ class TlsContexts:
 
 
 def build_context(settings: TlsSettings, secret: Secret) -> ssl.SSLContext:
-    """A client context from the settings and, if it has one, the credential's certificate."""
+    """Build a client context from the settings and, if any, the credential's certificate."""
     context = ssl.create_default_context(cafile=settings.ca_file, cadata=settings.ca_data or None)
-    # Cluster authorities are often made without key identifiers; Go does not ask for them either.
+    # Cluster CAs are often created without key identifiers; Go does not require them either.
     context.verify_flags &= ~ssl.VERIFY_X509_STRICT
     if settings.insecure:
         context.check_hostname = False
@@ -85,7 +85,7 @@ def _text(path: Path | None) -> str:
 
 
 def _signature(files: list[Path]) -> tuple[tuple[int, int, int] | None, ...]:
-    """Something that changes whenever one of the files does."""
+    """Return a value that changes whenever one of the files does."""
     return tuple(_stat(path) for path in files)
 
 

@@ -1,7 +1,7 @@
-"""How current the copies of the cluster are, and which watch does not work.
+"""How current the watched state is, and which watches fail.
 
-Reflectors write down when they heard of the server last and since when they fail; here that becomes
-a readiness reason, a gauge and a warning that is repeated while it lasts.
+Reflectors record their last contact with the server and since when they fail; this module turns
+that into a readiness reason, a gauge and a warning that is repeated while it lasts.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from ksched.clock import Clock, rfc3339
 log = logging.getLogger(__name__)
 
 STALE_SECONDS: Final = 60.0
-"""How long a watch may fail before that is a reason not to be ready."""
+"""How long a watch may fail before the process is not ready."""
 WARN_SECONDS: Final = 60.0
 
 _LOOK_SECONDS: Final = 5.0
@@ -30,12 +30,12 @@ class WatchState:
 
     def __init__(self) -> None:
         self.contact_at: float | None = None
-        """Of the last event, bookmark or complete list; of the start until there is one."""
+        """Time of the last event, bookmark or complete list; initially of the start."""
         self.failing_since: float | None = None
         self.problem = ""
-        """What went wrong last."""
+        """The last error."""
         self.is_open = False
-        """Whether a watch is open now, which may still have told nothing."""
+        """Whether a watch is open now, possibly without an event so far."""
 
     def fail(self, now: float, problem: str) -> None:
         if self.failing_since is None:
@@ -43,7 +43,7 @@ class WatchState:
         self.problem = problem
 
     def failing_seconds(self, now: float) -> float:
-        """For how long nothing has been watched; 0 when a watch is open."""
+        """Return for how long nothing has been watched; 0 when a watch is open."""
         return 0.0 if self.failing_since is None or self.is_open else now - self.failing_since
 
 
@@ -65,7 +65,7 @@ class WatchHealth:
         self._clock = clock
 
     def ages(self) -> dict[str, float]:
-        """Seconds since the last contact, by resource; those not watched yet are left out."""
+        """Return seconds since the last contact, by resource; without those not started."""
         now = self._clock.now()
         return {
             str(watch.resource): now - watch.state.contact_at
@@ -74,7 +74,7 @@ class WatchHealth:
         }
 
     def problem(self) -> str:
-        """Which kinds are out of date, since when and why; nothing while all are watched."""
+        """Describe the kinds that are out of date, since when and why; empty if none."""
         now, wall = self._clock.now(), self._clock.wall()
         problems = []
         for watch in self._watches:
@@ -87,7 +87,7 @@ class WatchHealth:
         return "; ".join(problems)
 
     async def run(self) -> None:
-        """Warn, until cancelled, as long as there is a problem."""
+        """Log a warning, until cancelled, while there is a problem."""
         while True:
             await self._clock.sleep(_LOOK_SECONDS)
             if problem := self.problem():

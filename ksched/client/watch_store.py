@@ -1,6 +1,6 @@
 """The last known state of one kind of object, and the rules that make every change count once.
 
-Whatever the network repeats, reorders or forgets, a handler sees for each key an alternation of
+Whatever the network repeats, reorders or drops, a handler sees for each key an alternation of
 ``added``, any number of ``modified`` with a new resourceVersion, and ``deleted``.
 """
 
@@ -28,23 +28,23 @@ T_contra = TypeVar("T_contra", bound=HasMetadata, contravariant=True)
 
 
 class Handler(Protocol[T_contra]):
-    """Told of every change, synchronously and in order; an exception stops the reflector."""
+    """Called with every change, synchronously and in order; an exception stops the reflector."""
 
     def added(self, obj: T_contra) -> None: ...
 
     def modified(self, old: T_contra, new: T_contra) -> None: ...
 
     def deleted(self, obj: T_contra) -> None:
-        """Called with the object as it was last handed to ``added`` or ``modified``."""
+        """Called with the version last passed to ``added`` or ``modified``."""
         ...
 
     def synced(self) -> None:
-        """Called once, when everything that existed at the start has been handed over."""
+        """Called once, when everything that existed at the start has been delivered."""
         ...
 
 
 def identify(raw: msgspec.Raw) -> ObjectMeta:
-    """Which object this is; without a name when even that cannot be read."""
+    """Read an object's identity; without a name if even that cannot be decoded."""
     try:
         return decode_metadata(raw).metadata
     except (InvalidObject, UnicodeDecodeError):
@@ -52,7 +52,7 @@ def identify(raw: msgspec.Raw) -> ObjectMeta:
 
 
 class Fact(NamedTuple):
-    """What one object was at some version of all: its own version then, or none if it was gone."""
+    """An object's state at some global version: its own version then, or none if deleted."""
 
     namespace: str
     name: str
@@ -61,7 +61,7 @@ class Fact(NamedTuple):
 
 
 class Store(Generic[T]):
-    """Last known objects by key, told apart from news by resourceVersion."""
+    """Last known objects by key; resourceVersions separate changes from replays."""
 
     def __init__(self, kind: str, decode: Callable[[msgspec.Raw], T], handler: Handler[T]) -> None:
         self._kind = kind
@@ -69,26 +69,26 @@ class Store(Generic[T]):
         self._handler = handler
         self._objects: dict[str, T] = {}
         self.objects: Mapping[str, T] = MappingProxyType(self._objects)
-        # Version at which a key was last seen to vanish; a change at or before it is a replay.
+        # Version at which a key was last seen deleted; a change at or before it is a replay.
         self._tombstones: dict[str, str] = {}
-        # Version of the last complete list: keys it does not hold did not exist then.
+        # Version of the last complete list: keys that are not in it did not exist then.
         self._floor = ""
         # Keys that could not be decoded; each is logged once.
         self._undecodable: set[str] = set()
         self._listed: set[str] | None = None
-        # The object seen last in a new version, and the one that vanished after it, if one did.
+        # The object last seen in a new version, and the one deleted after it, if any.
         self._latest: ObjectMeta | None = None
         self._vanished: ObjectMeta | None = None
 
     # -- lists ----------------------------------------------------------------------------------
 
     def begin_list(self) -> None:
-        """Start a complete list; an interrupted one is simply begun again."""
+        """Start a complete list; an interrupted one is started again."""
         self._listed = set()
         self._latest = self._vanished = None
 
     def list_item(self, raw: msgspec.Raw) -> None:
-        """Take one object of a list: it is the truth, whatever was seen before."""
+        """Apply one object of a list: authoritative, whatever was seen before."""
         assert self._listed is not None
         obj = self._decoded(raw)
         meta = identify(raw) if obj is None else obj.metadata
@@ -103,12 +103,12 @@ class Store(Generic[T]):
             self._set(key, old, obj)
 
     def list_remove(self, raw: msgspec.Raw) -> None:
-        """Take back an object of a list that was deleted while the list was streamed."""
+        """Remove an object of a list that was deleted while the list was streamed."""
         assert self._listed is not None
         self._listed.discard(identify(raw).key)
 
     def end_list(self, resource_version: str) -> None:
-        """Finish a list: what it did not hold is gone."""
+        """Finish a list: objects that were not in it are gone."""
         assert self._listed is not None
         for key in [key for key in self._objects if key not in self._listed]:
             self._handler.deleted(self._objects.pop(key))
@@ -119,7 +119,7 @@ class Store(Generic[T]):
     # -- watch events ---------------------------------------------------------------------------
 
     def put(self, raw: msgspec.Raw) -> str:
-        """Take an ADDED or MODIFIED object unless it is old news; return its version."""
+        """Apply an ADDED or MODIFIED object unless it is a replay; return its version."""
         obj = self._decoded(raw)
         if obj is None:
             return identify(raw).resource_version
@@ -135,7 +135,7 @@ class Store(Generic[T]):
         return version
 
     def remove(self, raw: msgspec.Raw) -> str:
-        """Take a DELETED object unless it is old news; return its version."""
+        """Apply a DELETED object unless it is a replay; return its version."""
         meta = identify(raw)
         key, version = meta.key, meta.resource_version
         self._undecodable.discard(key)
@@ -149,10 +149,10 @@ class Store(Generic[T]):
             self._vanish(key, version)
         return version
 
-    # -- what a server must agree with ----------------------------------------------------------
+    # -- comparison with a server's history -----------------------------------------------------
 
     def holds(self, items: Iterable[msgspec.Raw]) -> bool:
-        """Whether these are the objects held, in the same versions."""
+        """Whether these are the stored objects, in the same versions."""
         found = {meta.key: meta.resource_version for meta in map(identify, items)}
         for key in self._undecodable:
             found.pop(key, None)
@@ -160,9 +160,10 @@ class Store(Generic[T]):
         return found == held
 
     def evidence(self, version: str) -> list[Fact]:
-        """The latest changes, as facts that no other history shares; ``version`` is the known one.
+        """Return the latest changes, as facts that no other history shares.
 
-        A deletion alone proves little: what was made after a copy is absent without it too.
+        ``version`` is the known one. A deletion alone proves little: an object created after the
+        backup is absent without it too.
         """
         facts = []
         if (meta := self._latest) is not None:
@@ -178,7 +179,7 @@ class Store(Generic[T]):
 
     def _set(self, key: str, old: T | None, new: T) -> None:
         if old is not None and old.metadata.uid != new.metadata.uid:
-            # Deleted and created again while nobody looked.
+            # Deleted and recreated while nothing was watched.
             del self._objects[key]
             self._handler.deleted(old)
             old = None
@@ -196,7 +197,7 @@ class Store(Generic[T]):
         self._handler.deleted(self._objects.pop(key))
 
     def _decoded(self, raw: msgspec.Raw) -> T | None:
-        """The object, or None when it makes no sense: then it is as if it did not exist."""
+        """Return the object, or None if it is invalid: then it is treated as absent."""
         try:
             obj = self._decode(raw)
         except (msgspec.DecodeError, UnicodeDecodeError, InvalidObject, RecursionError) as error:
@@ -215,7 +216,7 @@ class Store(Generic[T]):
             )
         self._undecodable.add(meta.key)
         old = self._objects.get(meta.key)
-        # During a list the key stays unlisted and end_list lets it vanish.
+        # During a list the key stays unlisted and end_list removes it.
         if (
             self._listed is None
             and old is not None
@@ -227,8 +228,8 @@ class Store(Generic[T]):
 def is_newer(version: str, known: str) -> bool:
     """Whether a resourceVersion is later than another.
 
-    Versions are decimal numbers on every known server; one that is not cannot be ordered, and
-    then any difference is news.
+    Versions are decimal numbers on every known server; others cannot be ordered, and then any
+    difference counts as newer.
     """
     if version.isdecimal() and known.isdecimal():
         return int(version) > int(known)

@@ -80,7 +80,7 @@ async def run(options: RunOptions) -> None:
     http = HttpTransport(config, clock, user_agent=USER_AGENT)
     transport = ObservedTransport(http, config.server, metrics)
     lease_http = HttpTransport(config, clock, user_agent=LEASE_USER_AGENT)
-    lease_transport = ObservedTransport(lease_http, config.server, metrics, tells_outages=False)
+    lease_transport = ObservedTransport(lease_http, config.server, metrics, logs_outages=False)
     try:
         await Daemon(options, transport, lease_transport, clock, metrics, config).run()
     finally:

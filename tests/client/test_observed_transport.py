@@ -139,7 +139,7 @@ async def test_reflector_tells_a_failure_once_until_it_recovers(caplog):
 
 
 async def test_of_several_transports_only_one_tells(wire, metrics, caplog):
-    quiet = ObservedTransport(wire, SERVER, metrics, tells_outages=False)
+    quiet = ObservedTransport(wire, SERVER, metrics, logs_outages=False)
     wire.broken = True
     with caplog.at_level(logging.DEBUG), pytest.raises(Unavailable):
         await quiet.request("GET", "/a")
