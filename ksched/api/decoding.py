@@ -1,10 +1,10 @@
-"""From bytes to objects: single objects, watch events and pages of a list.
+"""Decoding of single objects, watch events and pages of a list.
 
-Objects are decoded one by one, so that one that cannot be understood costs itself and not the list
-or the watch it came in. Go writes ``null`` where it means "empty"; an object that has such a null
-takes a slower way through plain dictionaries. So does one whose ``managedFields`` are nested deeper
-than Python's decoder goes: an API server lets ten thousand levels through, and nothing here reads
-them, so they are cut out first.
+Objects are decoded one by one, so that an invalid one does not affect the list or watch it came in.
+Go encodes empty values as ``null``; an object that contains such a null is decoded more slowly,
+through plain dictionaries. So is one whose ``managedFields`` are nested deeper than Python's
+decoder supports: an API server accepts ten thousand levels, and nothing here reads them, so they
+are removed first.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ ERROR = "ERROR"
 
 
 class PartialObjectMetadata(Object, frozen=True):
-    """Any object, reduced to its metadata: what a bookmark carries."""
+    """Any object, reduced to its metadata: the content of a bookmark."""
 
     metadata: ObjectMeta = ObjectMeta()
 
@@ -51,7 +51,7 @@ class ApiStatus(Object, frozen=True):
 
 
 class WatchEvent(Struct, frozen=True, gc=False):
-    """One line of a watch; what ``object`` holds depends on ``type``."""
+    """One line of a watch; the content of ``object`` depends on ``type``."""
 
     type: str
     object: Raw = Raw(b"{}")
@@ -69,7 +69,7 @@ class _Page(Struct, frozen=True):
 
 
 class ListPage(NamedTuple):
-    """One page of a list; the items are still bytes."""
+    """One page of a list with undecoded items."""
 
     metadata: ListMeta
     items: list[Raw]
@@ -78,7 +78,7 @@ class ListPage(NamedTuple):
 def decoder(kind: type[T]) -> Callable[[bytes | Raw], T]:
     """Return the function that decodes one object of a kind; it raises ``InvalidObject``.
 
-    Building it is slow: make one per kind and keep it.
+    Building it is slow: create one per kind and reuse it.
     """
     decode = msgspec.json.Decoder(kind).decode
 
@@ -104,7 +104,7 @@ def decoder(kind: type[T]) -> Callable[[bytes | Raw], T]:
 def decoder_of(kind: WatchedKind[Any]) -> Callable[[bytes | Raw], Any]:
     """Return the function that decodes objects of a watched kind; it raises ``InvalidObject``.
 
-    Whatever a struct of a plugin's raises costs the object, not the watch.
+    An exception of a plugin's struct affects only the object, not the watch.
     """
     decode = _decode_unstructured if kind.struct is Unstructured else decoder(kind.struct)
 
@@ -147,7 +147,7 @@ def decode_list(data: bytes) -> ListPage:
 def decode_items(
     decode: Callable[[bytes | Raw], T], items: Iterable[bytes | Raw]
 ) -> tuple[list[T], list[InvalidObject]]:
-    """Decode the items of a page and return those understood and the problems of the others."""
+    """Decode the items of a page; returns the valid ones and the problems of the others."""
     objects: list[T] = []
     problems: list[InvalidObject] = []
     for item in items:
@@ -164,7 +164,7 @@ _FIRST_WINDOW = 4096
 
 
 def without_managed_fields(data: bytes | Raw) -> bytes:
-    """Empty every ``managedFields`` of a JSON text, however deep it is nested."""
+    """Empty every ``managedFields`` of a JSON text, however deeply nested."""
     text = bytes(data)
     parts: list[bytes] = []
     position = 0
@@ -175,7 +175,7 @@ def without_managed_fields(data: bytes | Raw) -> bytes:
 
 
 def _end_of_list(text: bytes, start: int) -> int:
-    """Where the list ends that begins at ``start``."""
+    """Return the end of the list that begins at ``start``."""
     size = _FIRST_WINDOW
     while True:
         depths = _depths(text[start : start + size])
@@ -188,11 +188,11 @@ def _end_of_list(text: bytes, start: int) -> int:
 
 
 def _depths(text: bytes) -> NDArray[np.int32]:
-    """How many brackets are open after each byte of a JSON text; those inside strings are none."""
+    """Return the number of open brackets after each byte of a JSON text, outside strings."""
     codes = np.frombuffer(_ESCAPED.sub(b"..", text), np.uint8)
-    # Odd inside a string; that it wraps around does no harm.
+    # Odd inside a string; wrapping around is harmless.
     quotes = np.cumsum(codes == ord('"'), dtype=np.uint8)
-    # This bit is all that tells a bracket from a brace.
+    # A bracket and a brace differ only in this bit.
     braces = codes | (ord("{") ^ ord("["))
     steps = (braces == ord("{")).astype(np.int8) - (braces == ord("}"))
     steps[quotes % 2 == 1] = 0
@@ -205,7 +205,7 @@ def _decode_leniently(kind: type[T], data: bytes | Raw, error: msgspec.DecodeErr
     except msgspec.DecodeError:
         raise InvalidObject(kind.__name__, "(unreadable)", str(error)) from error
     try:
-        # Numbers in quotes are read as numbers: old API servers and hand-made objects have them.
+        # Quoted numbers are accepted: old API servers and hand-written objects have them.
         return msgspec.convert(_without_nulls(value), kind, strict=False)
     except msgspec.ValidationError as still:
         raise InvalidObject(kind.__name__, _key_of(value), str(still)) from still

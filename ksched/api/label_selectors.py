@@ -1,4 +1,4 @@
-"""Label selectors compiled into something that answers quickly and can be compared.
+"""Label selectors, compiled for fast matching and comparison.
 
 Follows ``metav1.LabelSelectorAsSelector`` and ``labels.Requirement`` (apimachinery, v1.36).
 """
@@ -24,7 +24,7 @@ _ABSENT: frozenset[str | None] = frozenset({None})
 
 
 class InvalidSelector(ValueError):
-    """A selector that the API server would not have accepted."""
+    """A selector that the API server would have rejected."""
 
 
 class Requirement(NamedTuple):
@@ -51,7 +51,7 @@ class Requirement(NamedTuple):
 class Selector(NamedTuple):
     """The requirements of a label selector, all of which must hold.
 
-    Equal selectors select the same labels: order, repetition and spelling (``matchLabels`` or
+    Equal selectors select the same labels: order, repetition and notation (``matchLabels`` or
     ``In`` with one value) make no difference.
     """
 
@@ -74,7 +74,7 @@ class Selector(NamedTuple):
     def with_labels(self, labels: Mapping[str, str]) -> Selector:
         """Return this selector with ``key=value`` added for each label (``matchLabelKeys``).
 
-        The selector of nothing stays what it is.
+        The selector of nothing is returned unchanged.
         """
         if self.matches_nothing:
             return self
@@ -114,7 +114,7 @@ def requirements_of(selector: LabelSelector) -> Iterator[Requirement]:
 
 
 def from_match_labels(labels: Mapping[str, str]) -> Selector:
-    """Compile a plain map (the selector of a Service), which nobody validates."""
+    """Compile a plain map (the selector of a Service), without validation."""
     return selector_of(Requirement(key, frozenset((value,)), True) for key, value in labels.items())
 
 
@@ -168,13 +168,13 @@ def _checked(key: str, operator: str, values: Sequence[str], path: str) -> Requi
 
 
 def selector_of(requirements: Iterable[Requirement]) -> Selector:
-    """The selector that demands all of these."""
+    """Return the selector with all of these requirements."""
     unique = set(requirements)
     if len(unique) < 2:
         return Selector(tuple(unique))
     if len({requirement.key for requirement in unique}) == len(unique):
         return Selector(tuple(sorted(unique, key=_key)))
-    # Writing down a requirement takes long if it has many values; it is the last resort.
+    # Formatting a requirement with many values is slow; only needed to break ties.
     return Selector(tuple(sorted(unique, key=lambda one: (one.key, str(one)))))
 
 

@@ -1,6 +1,6 @@
-"""What may be the name of a label, an annotation or a resource, and the value of a label.
+"""Syntax of names of labels, annotations and resources, and of label values.
 
-The rules and the wording of complaints follow apimachinery (``util/validation``, v1.36).
+The rules and messages follow apimachinery (``util/validation``, v1.36).
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _CHARACTERS = (
 
 @lru_cache(maxsize=4096)
 def qualified_name_problems(name: str) -> tuple[str, ...]:
-    """Return what is wrong with ``[prefix/]name``; empty when it is fine."""
+    """Return what is wrong with ``[prefix/]name``; empty if valid."""
     prefix, slash, name_part = name.rpartition("/")
     if "/" in prefix:
         return (
@@ -58,7 +58,7 @@ def are_label_values(values: Iterable[str]) -> bool:
 
 @lru_cache(maxsize=4096)
 def label_value_problems(value: str) -> tuple[str, ...]:
-    """Return what is wrong with a label's value; empty when it is fine."""
+    """Return what is wrong with a label's value; empty if valid."""
     problems = []
     if len(value) > 63:
         problems.append("must be no more than 63 bytes")

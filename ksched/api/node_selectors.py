@@ -1,7 +1,7 @@
-"""Node selector terms compiled for two kinds of callers: node by node, and value by value.
+"""Node selector terms, compiled for evaluation per node and per distinct label value.
 
-A columnar caller asks ``requirement.matches_value`` once per distinct value of a label and never
-looks at a node. Follows ``component-helpers/scheduling/corev1/nodeaffinity`` (v1.36): terms are
+A columnar caller evaluates ``requirement.matches_value`` once per distinct value of a label and
+never reads a node. Follows ``component-helpers/scheduling/corev1/nodeaffinity`` (v1.36): terms are
 ORed, the requirements of a term ANDed, an empty term matches nothing, and neither does a term that
 cannot be parsed.
 """
@@ -54,7 +54,7 @@ class NodeRequirement(NamedTuple):
     is_field: bool = False
 
     def matches_value(self, value: str | None) -> bool:
-        """Tell whether a node with this value satisfies it; ``None`` stands for no such label."""
+        """Whether a node with this value satisfies it; ``None`` means an absent label."""
         if self.above is None and self.below is None:
             return (value in self.values) is self.inside
         number = None if value is None else parse_int64(value)
@@ -65,7 +65,7 @@ class NodeRequirement(NamedTuple):
     def matches(self, labels: Mapping[str, str], node_name: str) -> bool:
         if not self.is_field:
             return self.matches_value(labels.get(self.key))
-        # Fields other than the name are unknown here and read as empty, as upstream.
+        # Fields other than the name are unknown and read as empty, as in kube-scheduler.
         return self.matches_value(node_name if self.key == NODE_NAME_FIELD else "")
 
 
@@ -131,7 +131,7 @@ class PreferredTerms(NamedTuple):
 
 
 def compile_required(spec: PodSpec) -> RequiredNodeAffinity:
-    """Compile what a pod demands of its node."""
+    """Compile a pod's required conditions on nodes."""
     required = None
     if spec.affinity is not None and spec.affinity.node_affinity is not None:
         required = spec.affinity.node_affinity.required
@@ -140,7 +140,7 @@ def compile_required(spec: PodSpec) -> RequiredNodeAffinity:
 
 
 def compile_node_selector(selector: NodeSelector, path: str = "") -> NodeTerms:
-    """Compile a node selector; its ``problems`` tell what could not be parsed."""
+    """Compile a node selector; ``problems`` lists what could not be parsed."""
     prefix = f"{path}.nodeSelectorTerms" if path else "nodeSelectorTerms"
     return NodeTerms(
         tuple(
@@ -152,7 +152,7 @@ def compile_node_selector(selector: NodeSelector, path: str = "") -> NodeTerms:
 
 
 def compile_preferred(terms: Sequence[PreferredSchedulingTerm], path: str = "") -> PreferredTerms:
-    """Compile preferred terms, leaving out weight 0 and empty preferences.
+    """Compile preferred terms, without those of weight 0 and empty preferences.
 
     Raises ``InvalidSelector`` with the problems of all terms that cannot be parsed.
     """
@@ -168,7 +168,7 @@ def compile_preferred(terms: Sequence[PreferredSchedulingTerm], path: str = "") 
 
 
 def compile_term(term: NodeSelectorTerm, path: str = "") -> NodeTerm:
-    """Compile one term, keeping parse errors in its ``problems``. An empty term never matches."""
+    """Compile one term; parse errors go to its ``problems``. An empty term never matches."""
     if _is_empty(term):
         return NodeTerm((), (f"{path}: Required value: an empty term matches nothing",))
     requirements: list[NodeRequirement] = []
@@ -191,7 +191,7 @@ def compile_term(term: NodeSelectorTerm, path: str = "") -> NodeTerm:
 
 
 def parse_int64(text: str) -> int | None:
-    """Read a decimal int64 the way Go does; ``None`` when it is none."""
+    """Parse a decimal int64 as Go does; ``None`` if it is not one."""
     if _INTEGER.fullmatch(text) is None:
         return None
     number = int(text)

@@ -1,9 +1,9 @@
 """The fields of Kubernetes objects that a scheduler reads, decoded straight from bytes.
 
-A field that nobody here reads is not declared, so it costs nothing to decode and cannot change a
+A field that is not read is not declared, so it costs nothing to decode and cannot change a
 decision. Objects are frozen: a changed object is a new one (``msgspec.structs.replace``), and two
-versions may be compared with ``==``. ``None`` stands where Kubernetes tells absent from empty and
-the difference matters (a label selector, an affinity); elsewhere the empty value.
+versions may be compared with ``==``. ``None`` is used where Kubernetes distinguishes absent from
+empty and the difference matters (a label selector, an affinity); elsewhere the empty value.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Annotated, TypeAlias
 
 from msgspec import Meta, Struct, field
 
-# The API's own bounds: numbers beyond them come from no API server and fit in no column.
+# The API's own bounds: larger numbers cannot come from an API server and fit in no column.
 Int32: TypeAlias = Annotated[int, Meta(ge=-(2**31), le=2**31 - 1)]
 Int64: TypeAlias = Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)]
 
@@ -25,7 +25,7 @@ _PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
 
 
 class Object(Struct, frozen=True, kw_only=True, gc=False, rename="camel", omit_defaults=True):
-    """Base of all API data: camelCase on the wire, immutable, empty values left out."""
+    """Base of all API data: camelCase on the wire, immutable, empty values omitted."""
 
 
 # -- metadata -----------------------------------------------------------------------------------
@@ -179,7 +179,7 @@ class PersistentVolumeClaimVolumeSource(Object, frozen=True):
 
 
 class EphemeralVolumeSource(Object, frozen=True):
-    """Only its presence counts: the claim it stands for is named after pod and volume."""
+    """Only its presence matters: the claim is named after pod and volume."""
 
 
 class GCEPersistentDiskVolumeSource(Object, frozen=True):
@@ -254,7 +254,7 @@ class Volume(Object, frozen=True):
 
 
 class PodSpec(Object, frozen=True):
-    """What decides where a pod may go; no in-tree plugin can tell equal specs apart."""
+    """What determines where a pod may go; no in-tree plugin can distinguish equal specs."""
 
     node_name: str = ""
     scheduler_name: str = "default-scheduler"
@@ -348,7 +348,7 @@ class Node(Object, frozen=True):
     status: NodeStatus = NodeStatus()
 
 
-# -- listings that plugins ask for ---------------------------------------------------------------
+# -- other kinds that plugins list ---------------------------------------------------------------
 
 
 class Namespace(Object, frozen=True):

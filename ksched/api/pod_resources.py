@@ -1,8 +1,8 @@
-"""What a pod asks of a node, and the names of what can be asked for.
+"""Resource requests of pods, and the classification of resource names.
 
 Amounts are integers from 0 to the largest int64: cpu in thousandths of a core, everything else in
-units (bytes, pieces). Sums are made exactly and rounded up once, at the end. A name that is absent
-was not asked for; an explicit zero stays. Follows ``component-helpers/resource: PodRequests`` and
+units (bytes, pieces). Sums are exact and rounded up once, at the end. An absent name was not
+requested; an explicit zero stays. Follows ``component-helpers/resource: PodRequests`` and
 ``framework: calculateResource`` (v1.36).
 """
 
@@ -55,22 +55,22 @@ _SCALAR_NAME = re.compile(
 
 
 def is_extended_resource_name(name: str) -> bool:
-    """Tell whether the name is of a third party: ``vendor.example/thing``."""
+    """Whether the name is a vendor's: ``vendor.example/thing``."""
     return _EXTENDED_NAME.fullmatch(name) is not None
 
 
 def is_scalar_resource_name(name: str) -> bool:
-    """Tell whether nodes keep account of the name besides cpu, memory, ephemeral-storage, pods."""
+    """Whether nodes account for the name besides cpu, memory, ephemeral-storage and pods."""
     return _SCALAR_NAME.fullmatch(name) is not None
 
 
 def scalar_resource_names(names: Iterable[str]) -> list[str]:
-    """The names among these that ``is_scalar_resource_name``; there may be tens of thousands."""
+    """Filter names by ``is_scalar_resource_name``; there may be tens of thousands."""
     return list(filter(_SCALAR_NAME.fullmatch, names))
 
 
 def is_supported_pod_level_resource(name: str) -> bool:
-    """Tell whether ``spec.resources`` of a pod may set the name."""
+    """Whether ``spec.resources`` of a pod may set the name."""
     return name in (CPU, MEMORY) or name.startswith(HUGEPAGES_PREFIX)
 
 
@@ -80,16 +80,16 @@ def is_supported_pod_level_resource(name: str) -> bool:
 def amounts(quantities: Quantities) -> dict[str, int]:
     """Convert a resource list (a node's allocatable) to amounts.
 
-    Raises ``ValueError`` naming the resource whose quantity is nonsense.
+    Raises ``ValueError`` naming the resource whose quantity cannot be parsed.
     """
     return _rounded(_exact(quantities, "resources"))
 
 
 def pod_requests(spec: PodSpec) -> dict[str, int]:
-    """Return what a pod with this spec asks for: containers, pod-level requests, overhead.
+    """Return the requests of a pod with this spec: containers, pod-level requests, overhead.
 
-    All names are kept, also those no node keeps account of. Raises ``ValueError`` naming container
-    and resource when a quantity is nonsense.
+    All names are included, also those no node accounts for. Raises ``ValueError`` naming container
+    and resource if a quantity cannot be parsed.
 
     kube-scheduler: CalculateResource.
     """
@@ -97,10 +97,10 @@ def pod_requests(spec: PodSpec) -> dict[str, int]:
 
 
 def pod_requests_with_status(pod: Pod) -> dict[str, int]:
-    """Return what an assigned pod occupies while it may be in the middle of a resize.
+    """Return what an assigned pod occupies, possibly during an in-place resize.
 
-    The largest of what is wanted, allocated and in use counts, so that a pending growth reserves
-    room; a growth that the kubelet called infeasible does not. Raises ``InvalidObject``.
+    The largest of desired, allocated and actual requests counts, so that a pending growth reserves
+    resources; a growth that the kubelet declared infeasible does not. Raises ``InvalidObject``.
     """
     try:
         return _rounded(_total_with_status(pod))
@@ -109,10 +109,10 @@ def pod_requests_with_status(pod: Pod) -> dict[str, int]:
 
 
 def non_missing_requests(spec: PodSpec) -> tuple[int, int]:
-    """Return cpu and memory with a default for every container that asks for none.
+    """Return cpu and memory with a default for every container without requests.
 
-    This is what the resource scorers of NodeResourcesFit count for the incoming pod. They do not
-    know pod-level requests, although the filter honours them.
+    The resource scorers of NodeResourcesFit use this for the incoming pod. They ignore pod-level
+    requests, although the filter honours them.
 
     kube-scheduler: getNonMissingContainerRequests.
     """
@@ -124,7 +124,7 @@ def non_missing_requests(spec: PodSpec) -> tuple[int, int]:
 def non_missing_requests_with_status(pod: Pod) -> tuple[int, int]:
     """Return cpu and memory of an assigned pod with defaults (``NonZeroRequested`` of a node).
 
-    With pod-level requests the defaults fill in only what is absent from the pod's total. Raises
+    With pod-level requests the defaults replace only what is absent from the pod's total. Raises
     ``InvalidObject``.
     """
     try:
@@ -138,14 +138,14 @@ def non_missing_requests_with_status(pod: Pod) -> tuple[int, int]:
 
 
 def has_pod_level_requests(spec: PodSpec) -> bool:
-    """Tell whether ``spec.resources`` overrides what the containers ask for."""
+    """Whether ``spec.resources`` overrides the requests of the containers."""
     if spec.resources is None:
         return False
     return any(is_supported_pod_level_resource(name) for name in spec.resources.requests)
 
 
 def is_restartable_init_container(container: Container) -> bool:
-    """Tell whether an init container is a sidecar, which runs as long as the pod."""
+    """Whether an init container is a sidecar, which runs as long as the pod."""
     return container.restart_policy == "Always"
 
 
@@ -164,7 +164,7 @@ def _total(
     pod_level: bool = True,
     pod_level_requests: Nanos | None = None,
 ) -> Nanos:
-    """Add up a pod: containers or init containers, whichever need more, and overhead."""
+    """Sum a pod: the larger of containers and init containers, and overhead."""
 
     def container_requests(container: Container) -> Nanos:
         requests = requests_of(container)

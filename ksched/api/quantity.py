@@ -1,8 +1,8 @@
 """Kubernetes quantities (``100m``, ``1.5Gi``, ``1e3``) as exact numbers.
 
-Accepts what apimachinery accepts (``resource.ParseQuantity``, v1.36) and rounds as it does: nothing
-is finer than a billionth, and whatever has to be rounded is rounded away from zero, because whoever
-asks for a little should get something. Amounts beyond an int64 are cut to the nearest int64.
+Accepts what apimachinery accepts (``resource.ParseQuantity``, v1.36) and rounds as it does: to a
+billionth at the finest, and away from zero, so that a small request never becomes none. Amounts
+beyond an int64 are clamped to the nearest int64.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ NANOS = 10**9
 _NANOS_PER_MILLI = 10**6
 _MAX_NANOS = MAX_INT64 * NANOS
 
-# The number may be empty: upstream reads "m" and "-" as zero.
+# The number may be empty: kube-scheduler reads "m" and "-" as zero.
 _SYNTAX = re.compile(r"([+-]?)([0-9]*)(?:\.([0-9]*))?([eEinumkKMGTP]*[-+]?[0-9]*)", re.ASCII)
 _EXPONENT = re.compile(r"[eE]([+-]?[0-9]+)", re.ASCII)
 _DECIMAL = {"n": -9, "u": -6, "m": -3, "": 0, "k": 3, "M": 6, "G": 9, "T": 12, "P": 15, "E": 18}
 _BINARY = {"Ki": 10, "Mi": 20, "Gi": 30, "Ti": 40, "Pi": 50, "Ei": 60}
 
 # Beyond these every number that fits in a message is saturated or rounded to one nano anyway;
-# without them "1e999999999" would fill the memory.
+# without them "1e999999999" would exhaust the memory.
 _LARGEST_EXPONENT = 10_000
 
 # Python refuses to read numbers of more than 4300 digits.
@@ -55,9 +55,9 @@ def milli_value(quantity: Quantity) -> int:
 
 
 def to_nanos(quantity: Quantity) -> int:
-    """Return the exact number of nano units, the form in which quantities are added up.
+    """Return the exact number of nano units, the form in which quantities are summed.
 
-    Sums must be made before rounding: two halves of a byte are one byte, not two.
+    Sum before rounding: two halves of a byte are one byte, not two.
     """
     if type(quantity) is str:
         return _parse(quantity)
@@ -80,7 +80,7 @@ def millis_from_nanos(nanos: int) -> int:
 
 
 def clamp_to_int64(number: int) -> int:
-    """Return the nearest int64: what exceeds one is as good as the largest."""
+    """Return the nearest int64."""
     return max(-MAX_INT64 - 1, min(number, MAX_INT64))
 
 
@@ -101,7 +101,7 @@ def _parse(text: str) -> int:
 
 
 def _leading_digits(digits: str) -> tuple[int, int]:
-    """Return a number, rounded up to its first digits, and how many digits that left out."""
+    """Return a number, rounded up to its first digits, and how many digits were omitted."""
     digits = digits.lstrip("0")
     rest = digits[_MOST_DIGITS:]
     return int(digits[:_MOST_DIGITS] or "0") + bool(rest.strip("0")), len(rest)

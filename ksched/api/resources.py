@@ -1,4 +1,4 @@
-"""Where each kind of object lives on the API server."""
+"""Paths of each kind of object on the API server."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ class ApiResource:
         return f"/apis/{self.group}/{self.version}" if self.group else f"/api/{self.version}"
 
     def path(self, namespace: str = "", name: str = "", subresource: str = "") -> str:
-        """The path of one object, or of the collection when ``name`` is empty.
+        """Return the path of one object, or of the collection if ``name`` is empty.
 
-        An empty namespace means all namespaces. Names are escaped: they come from other people.
+        An empty namespace means all namespaces. Names are escaped: they are untrusted.
         """
         path = self.root
         if namespace and self.namespaced:

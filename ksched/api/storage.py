@@ -1,4 +1,4 @@
-"""The fields of storage objects that a scheduler reads, and what they say in a word.
+"""The fields of storage objects that a scheduler reads, with a few derived properties.
 
 Decoded and frozen like everything in ``ksched.api.objects``. A claim here is a
 PersistentVolumeClaim, a volume a PersistentVolume.
@@ -66,13 +66,13 @@ class PersistentVolumeClaim(Object, frozen=True):
 
     @property
     def class_name(self) -> str:
-        """The storage class, which an old annotation may name; empty if none is wanted."""
+        """The storage class, which an old annotation may name; empty if none is requested."""
         beta = self.metadata.annotations.get(BETA_STORAGE_CLASS)
         return beta if beta is not None else self.spec.storage_class_name or ""
 
     @property
     def is_fully_bound(self) -> bool:
-        """A volume's name alone is a wish; the controller's annotation makes it a fact.
+        """Whether the controller has completed the binding; a volume's name is not enough.
 
         kube-scheduler: isPVCBound, isVolumeBound.
         """
@@ -136,7 +136,7 @@ class PersistentVolume(Object, frozen=True):
         return beta if beta is not None else self.spec.storage_class_name
 
     def is_bound_to(self, claim: PersistentVolumeClaim) -> bool:
-        """Whether the volume is meant for this claim; one without a UID was bound by hand."""
+        """Whether the volume's ``claimRef`` is this claim; one without a UID was bound by hand."""
         reference = self.spec.claim_ref
         if reference is None:
             return False
@@ -184,7 +184,7 @@ class CSINode(Object, frozen=True):
 
     @property
     def limits(self) -> dict[str, int]:
-        """How many volumes of each driver the node can have; drivers without a limit are absent."""
+        """Limit of volumes by driver; drivers without a limit are absent."""
         return {
             driver.name: driver.allocatable.count
             for driver in self.spec.drivers
@@ -215,7 +215,7 @@ class CSIStorageCapacity(Object, frozen=True):
 
     @property
     def volume_limit(self) -> Quantity | None:
-        """The largest volume that can be made; the maximum is more precise than what is left."""
+        """The largest volume that can be provisioned; the maximum is more precise than the rest."""
         return self.capacity if self.maximum_volume_size is None else self.maximum_volume_size
 
 

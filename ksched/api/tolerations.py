@@ -1,4 +1,4 @@
-"""Which taints a pod puts up with (``component-helpers/scheduling/corev1``, v1.36)."""
+"""Taints and tolerations (``component-helpers/scheduling/corev1``, v1.36)."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ DO_NOT_SCHEDULE = frozenset({NO_SCHEDULE, NO_EXECUTE})
 
 TAINT_NODE_UNSCHEDULABLE = "node.kubernetes.io/unschedulable"
 UNSCHEDULABLE_TAINT = Taint(key=TAINT_NODE_UNSCHEDULABLE, effect=NO_SCHEDULE)
-"""What a cordoned node is taken to carry, whether or not the taint is there."""
+"""The taint of a cordoned node, assumed whether or not it is present."""
 
 
 class Tolerations:
-    """What a pod puts up with, as a set to look taints up in: there may be thousands of either.
+    """The tolerations of a pod, indexed for look-up: there may be thousands of either.
 
-    Unknown operators cover nothing. An empty effect or key covers all of them; the value has to be
-    equal unless the operator is ``Exists``.
+    Unknown operators tolerate nothing. An empty effect or key matches all of them; the value has to
+    be equal unless the operator is ``Exists``.
     """
 
     __slots__ = ("_covered",)
@@ -62,7 +62,7 @@ def find_untolerated(
     tolerations: Tolerations,
     effects: Collection[str] = DO_NOT_SCHEDULE,
 ) -> Taint | None:
-    """Return the first taint with one of the effects that no toleration covers."""
+    """Return the first taint with one of the effects that is not tolerated."""
     for taint in taints:
         if taint.effect in effects and not tolerations.cover(taint):
             return taint
@@ -70,7 +70,7 @@ def find_untolerated(
 
 
 def count_intolerable_prefer_no_schedule(taints: Iterable[Taint], tolerations: Tolerations) -> int:
-    """Count the PreferNoSchedule taints that no toleration covers."""
+    """Count the PreferNoSchedule taints that are not tolerated."""
     return sum(
         taint.effect == PREFER_NO_SCHEDULE and not tolerations.cover(taint) for taint in taints
     )

@@ -1,8 +1,9 @@
 """The kinds of objects that are watched: one row each.
 
-A row says where the objects live, what they are decoded to, the event that their changes are, and
-what the scheduler does with them. Watches, listers, wake-ups and the roles in ``config/rbac.yaml``
-follow from it. A plugin outside the tree declares rows of its own (``WatchedKind.custom``).
+A row has the objects' path, the struct they are decoded to, the event resource of their changes,
+and the verbs that the scheduler uses. Watches, listers, wake-ups and the roles in
+``config/rbac.yaml`` are derived from it. A plugin outside the tree declares its own rows
+(``WatchedKind.custom``).
 """
 
 from __future__ import annotations
@@ -51,11 +52,11 @@ READ = ("get", "list", "watch")
 
 
 class Unstructured(Struct, frozen=True):
-    """An object as plain data, for kinds without a struct of their own."""
+    """An object as plain data, for kinds without a struct."""
 
     metadata: ObjectMeta
     object: dict[str, Any]
-    """All of it, ``metadata`` too, with the names that the API uses."""
+    """The complete object including ``metadata``, with the names that the API uses."""
 
 
 @dataclass(frozen=True)
@@ -64,16 +65,15 @@ class WatchedKind(Generic[T]):
 
     resource: ApiResource
     struct: type[T]
-    """What the objects are decoded to: a ``msgspec.Struct`` with a ``metadata: ObjectMeta``, or
+    """The type of the decoded objects: a ``msgspec.Struct`` with a ``metadata: ObjectMeta``, or
     ``Unstructured``."""
     event_resource: str = ""
-    """What an event of a plugin (``ClusterEvent``) calls this kind; without one its changes wake
-    no pod."""
+    """The name of this kind in a ``ClusterEvent``; without one its changes wake no pod."""
     verbs: tuple[str, ...] = READ
-    """What the scheduler does with the objects: its role must allow it."""
+    """The verbs that the scheduler uses: its role must allow them."""
     must_be_served: bool = True
-    """Whether the scheduler waits, at its start, for an API server that does not know the kind.
-    Otherwise there are no such objects until it does."""
+    """Whether the scheduler waits at its start until the API server serves the kind. Otherwise
+    there are no such objects until it does."""
 
     def __post_init__(self) -> None:
         struct: Any = self.struct
@@ -95,9 +95,9 @@ class WatchedKind(Generic[T]):
         kind: str,
         namespaced: bool = True,
     ) -> WatchedKind[T]:
-        """A kind that a plugin brings along, custom resources above all.
+        """Declare a kind that a plugin adds, custom resources above all.
 
-        Its events are called ``plural.version.group``, as in kube-scheduler.
+        Its event resource is ``plural.version.group``, as in kube-scheduler.
         """
         resource = ApiResource(group, version, plural, kind, namespaced)
         name = ".".join(filter(None, (plural, version, group)))
@@ -135,7 +135,7 @@ _BY_STRUCT: Mapping[type, WatchedKind[Any]] = {row.struct: row for row in WATCHE
 
 
 def watched_kind(struct: type[T]) -> WatchedKind[T]:
-    """The row of a struct; raises ``TypeError`` if there is none."""
+    """Return the row of a struct; raises ``TypeError`` if there is none."""
     row = _BY_STRUCT.get(struct)
     if row is None:
         raise TypeError(f"{struct!r} is no watched kind, declare one with WatchedKind.custom")
@@ -143,7 +143,7 @@ def watched_kind(struct: type[T]) -> WatchedKind[T]:
 
 
 def event_resource(struct: type[HasMetadata]) -> str:
-    """What events call a kind that can wake pods."""
+    """Return the event resource of a kind that can wake pods."""
     name = watched_kind(struct).event_resource
     assert name, f"changes of {struct.__name__} wake no pod"
     return name

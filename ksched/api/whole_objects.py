@@ -1,8 +1,8 @@
-"""Pods and nodes that remember the bytes they came in, for those who must be sent all of them.
+"""Pods and nodes with their original JSON, for extenders that receive complete objects.
 
 The scheduler itself reads a fraction of an object's fields and drops the rest; an extender may read
-any. The bytes belong to the decoded object, so whoever holds a version of a pod or a node holds the
-bytes of that very version, and they go when it goes.
+any. The bytes belong to the decoded object, so that they are always of the same version and have
+the same lifetime.
 """
 
 from __future__ import annotations
@@ -17,31 +17,31 @@ from ksched.api.objects import Node, Pod
 
 
 class WholePod(Pod, frozen=True):
-    """A pod and its JSON, as Go writes a pod inside another message."""
+    """A pod and its JSON, as Go embeds a pod in another message."""
 
     whole: bytes = b""
 
 
 class WholeNode(Node, frozen=True):
-    """A node and its JSON, as Go writes a node inside another message."""
+    """A node and its JSON, as Go embeds a node in another message."""
 
     whole: bytes = b""
 
 
 def decode_whole_node(data: bytes | Raw) -> WholeNode:
-    """Decode a node and keep its bytes."""
+    """Decode a node with its bytes."""
     node = decode_node(data)
     whole = trim(data)
     return WholeNode(metadata=node.metadata, spec=node.spec, status=node.status, whole=whole)
 
 
 def decode_whole_pod(data: bytes | Raw) -> WholePod:
-    """Decode a pod and keep its bytes."""
+    """Decode a pod with its bytes."""
     return _whole_pod(decode_pod(data), data)
 
 
 def whole_pod_decoder(is_wanted: Callable[[Pod], bool]) -> Callable[[bytes | Raw], Pod]:
-    """Return a function that decodes pods and keeps the bytes of those that are wanted whole."""
+    """Return a function that decodes pods, with their bytes where ``is_wanted``."""
 
     def decode(data: bytes | Raw) -> Pod:
         pod = decode_pod(data)
@@ -59,10 +59,10 @@ _encode = msgspec.json.Encoder().encode
 
 
 def trim(data: bytes | Raw) -> bytes:
-    """Copy an object without what its receiver knows or nobody reads.
+    """Copy an object without redundant and unused fields.
 
-    Its kind follows from where it stands in the message, as in a list. ``managedFields`` are the
-    API server's own books and often half of the object.
+    Its kind follows from its position in the message, as in a list. ``managedFields`` are internal
+    to the API server and often half of the object.
     """
     try:
         fields = _decode_fields(data)
@@ -73,7 +73,7 @@ def trim(data: bytes | Raw) -> bytes:
     metadata = _decode_fields(fields["metadata"])
     if metadata.pop("managedFields", None) is not None:
         fields["metadata"] = Raw(_encode(metadata))
-    # An encoder's bytes own up to half as much again as they need; these are kept for long.
+    # An encoder's buffer is up to half as large again as needed; these bytes live long.
     return bytes(memoryview(_encode(fields)))
 
 
@@ -89,7 +89,7 @@ _decode_placed = msgspec.json.Decoder(_Placed).decode
 
 
 def with_node_name(pod: WholePod) -> bytes:
-    """A pod's JSON, on the node that the pod is on; the bytes may be older than its placement."""
+    """Return a pod's JSON with its node name; the bytes may be older than its placement."""
     node_name = pod.spec.node_name
     if not node_name or _decode_placed(pod.whole).spec.node_name == node_name:
         return pod.whole

@@ -1,7 +1,7 @@
-"""One active replica among several: a lock on the API server, and work that lives inside it.
+"""Leader election: a lock on the API server, and work that runs only while it is held.
 
-``locks`` keep the record of who leads in a Kubernetes object, ``elector`` acquires, renews and
-releases it, ``fence`` keeps the leader's writes inside the time for which it holds.
+``locks`` store the leader's record in a Kubernetes object, ``elector`` acquires, renews and
+releases it, ``fence`` restricts the leader's writes to the time for which it holds the lease.
 
 Does not belong here: what a leader does, and what a process does when it is no longer one.
 """

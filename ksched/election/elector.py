@@ -5,15 +5,15 @@
     campaign ── acquired ── work ──────────────────────────── returns, fails ── release
        ▲          every retry period: renew                    or is cancelled
        │                                    │
-       └── the caller, if it wants          └ not renewed for the renew deadline: work is cancelled,
+       └── the caller, if desired           └ not renewed for the renew deadline: work is cancelled,
                                               LeaseLost
 
-Two clocks decide, and both are monotonic and local. A candidate believes a record until it has not
-changed for the record's lease duration since the candidate first saw it. A leader believes itself
-until the renew deadline after it *sent* its last successful renewal. The candidate cannot see that
-renewal before it was sent, so the leader has stopped at least lease duration minus renew deadline
-before anybody takes over, whatever the wall clocks say. This holds as long as the two clocks tick
-at about the same speed.
+Two clocks decide, and both are monotonic and local. A candidate considers a record valid until it
+has not changed for the record's lease duration since the candidate first saw it. A leader considers
+itself valid until the renew deadline after it *sent* its last successful renewal. The candidate
+cannot see that renewal before it was sent, so the leader has stopped at least lease duration minus
+renew deadline before another takes over, whatever the wall clocks show. This holds as long as the
+two clocks run at about the same speed.
 """
 
 from __future__ import annotations
@@ -40,11 +40,11 @@ from ksched.errors import ApiError, Conflict, InvalidObject, LeaseLost, NotFound
 log = logging.getLogger(__name__)
 
 JITTER_FACTOR: Final = 1.2
-"""A candidate's pause is lengthened at random by up to this share, so that they do not march."""
+"""A candidate's pause is extended at random by up to this share, to desynchronize candidates."""
 TOLERATED_SECONDS: Final = 20.0
-"""How long after its lease ran out a leader that does not stop is called unhealthy."""
+"""How long after its lease expired a leader that does not stop is reported unhealthy."""
 EVENT_SECONDS: Final = 1.0
-"""What an Event about the election may cost; nothing waits for it longer."""
+"""Time limit for an Event about the election."""
 
 _MOMENT_SECONDS: Final = 0.01
 _RELEASE_TRIES: Final = 3
@@ -57,24 +57,24 @@ def _nothing(*_: object) -> None:
 
 @dataclass(frozen=True)
 class Callbacks:
-    """Told what happens; they must neither fail nor wait.
+    """Callbacks on transitions; they must neither fail nor wait.
 
     kube-scheduler: LeaderCallbacks.
     """
 
     started_leading: Callable[[], None] = _nothing
     stopped_leading: Callable[[], None] = _nothing
-    """After the work has ended, before the lock is given back."""
+    """After the work has ended, before the lock is released."""
     new_leader: Callable[[str], None] = _nothing
-    """Somebody else, or we, was seen to hold the lock; with the identity."""
+    """The lock has a new holder, possibly this process; with the identity."""
     history_lost: Callable[[], None] = _nothing
-    """The record is older than one seen before: the API server was restored from a copy."""
+    """The record is older than one seen before: the API server was restored from a backup."""
     slow_path: Callable[[], None] = _nothing
     """A renewal needed more than one request."""
 
 
 class _Taken(Exception):
-    """Somebody else holds the lock that we believed to hold."""
+    """Another candidate holds the lock that this one considered its own."""
 
 
 class Elector:
@@ -120,21 +120,21 @@ class Elector:
 
     @property
     def leader(self) -> str:
-        """Who held the lock when it was last looked at; empty if nobody did.
+        """The holder of the lock when it was last read; empty if there was none.
 
         kube-scheduler: GetLeader.
         """
         return self._observed.holder_identity if self._observed else ""
 
     def remaining(self) -> float:
-        """Seconds for which the work may still act on the cluster; 0 when it may not."""
+        """Return the seconds for which the work may still write; 0 when it may not."""
         if not self._is_leading or self._lost:
             return 0.0
         deadline = self._renewed_at + self._config.renew_deadline_seconds
         return max(deadline - self._clock.now(), 0.0)
 
     def problem(self) -> str:
-        """What is wrong, for a health check; nothing while somebody else leads.
+        """The problem for a health check; empty while another replica leads.
 
         kube-scheduler: LeaderElector.Check.
         """
@@ -144,13 +144,12 @@ class Elector:
         return f"failed election to renew leadership on lease {self._lock.describe()}"
 
     async def run(self, work: Callable[[], Awaitable[None]]) -> None:
-        """Wait for the lock, then do ``work`` while it is held.
+        """Wait for the lock, then run ``work`` while it is held.
 
-        Raises ``LeaseLost`` when the work had to be cancelled, and a group with whatever the work
-        raised. When the work ends by itself, or ``run`` is cancelled, the lock is given back so
-        that the next candidate may take it at once. It is not given back when it was lost:
-        requests that were sent in time may still be on their way, and what is left of the lease is
-        theirs.
+        Raises ``LeaseLost`` when the work had to be cancelled, and a group with the work's own
+        exceptions. When the work ends by itself, or ``run`` is cancelled, the lock is released so
+        that the next candidate may take it at once. It is not released when it was lost: requests
+        that were sent in time may still be in flight, for the rest of the lease.
 
         kube-scheduler: RunOrDie.
         """
@@ -160,7 +159,9 @@ class Elector:
             async with anyio.create_task_group() as tasks:
                 with anyio.CancelScope() as scope:
                     tasks.start_soon(self._keep_renewed, scope, name="renew lease")
-                    tasks.start_soon(self._tell, "became leader", name="record election")
+                    tasks.start_soon(
+                        self._report_transition, "became leader", name="record election"
+                    )
                     await work()
                 tasks.cancel_scope.cancel()
         finally:
@@ -172,7 +173,7 @@ class Elector:
     # -- candidate ------------------------------------------------------------------------------
 
     async def _campaign(self) -> None:
-        """Return when the lock is ours. kube-scheduler: LeaderElector.acquire."""
+        """Return when the lock is acquired. kube-scheduler: LeaderElector.acquire."""
         self._lost = ""
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(self._follow, name="watch lock")
@@ -185,17 +186,17 @@ class Elector:
             tasks.cancel_scope.cancel()
 
     def _pause(self) -> float:
-        """Until the next look: a jittered retry period, or the end of the lease if it is nearer."""
+        """Time until the next try: a jittered retry period, or the end of the lease if sooner."""
         retry_period = self._config.retry_period_seconds
         pause = retry_period * (1.0 + JITTER_FACTOR * self._rng.random())
         until_expiry = self._expires_at() - self._clock.now()
-        # Not to the very end: timers and clocks round, and it would still be believed.
+        # Slightly after the end: timers and clocks round, and the lease would still be valid.
         return min(pause, until_expiry + _MOMENT_SECONDS) if until_expiry > 0 else pause
 
     async def _follow(self) -> None:
-        """Watch the lock: a change is seen when it happens, and a release need not be polled for.
+        """Watch the lock: a change is seen when it happens, and a release needs no polling.
 
-        Only a help: without it (the right to watch may be missing) a candidate sees the same a
+        Optional: without it (the watch permission may be missing) a candidate sees the same a
         retry period later.
         """
         backoff = Backoff(self._rng, initial=self._config.retry_period_seconds)
@@ -213,7 +214,7 @@ class Elector:
 
     def _changed(self, record: LeaderElectionRecord, version: str) -> None:
         if is_older(version, self._observed_version):
-            # The next look decides what to make of it.
+            # The next read handles it.
             return
         self._observe(record, version)
         if not record.holder_identity:
@@ -236,7 +237,7 @@ class Elector:
                     break
                 pause = retry_period
                 if not await self._try_acquire_or_renew():
-                    # Closer together towards the end: an outage that is over just in time counts.
+                    # More often towards the end: an outage that ends just in time is survived.
                     pause = min(retry_period, max(self.remaining() / 2, retry_period / 8))
         except _Taken as taken:
             self._lost = f"taken by {taken}"
@@ -256,10 +257,10 @@ class Elector:
                     extra={"lock": self._lock.describe(), "err": _text(error)},
                 )
         if was_leading:
-            await self._tell("stopped leading")
+            await self._report_transition("stopped leading")
 
     async def _release(self) -> None:
-        """Give the lock back, if it is ours. A renewal may still be on its way: try again.
+        """Release the lock, if it is held. A renewal may still be in flight: try again.
 
         kube-scheduler: LeaderElector.release.
         """
@@ -288,9 +289,9 @@ class Elector:
     # -- both -----------------------------------------------------------------------------------
 
     async def _try_acquire_or_renew(self) -> bool:
-        """Write ourselves into the record if we may; True when that succeeded.
+        """Write our identity into the record if allowed; True if that succeeded.
 
-        Raises ``_Taken`` when we believed to lead and somebody else does.
+        Raises ``_Taken`` if another candidate holds the lock that this one considered its own.
 
         kube-scheduler: tryAcquireOrRenew.
         """
@@ -299,7 +300,7 @@ class Elector:
                 return True
             return await self._look_and_write()
         except (ApiError, InvalidObject, TimeoutError) as error:
-            self._complain(error)
+            self._log_once(error)
             return False
 
     async def _renew_at_once(self) -> bool:
@@ -318,15 +319,15 @@ class Elector:
             async with asyncio.timeout(self._patience()):
                 record = await self._lock.get(self._patience())
         except NotFound:
-            # Deleted is not released: its holder may be alive and about to make it anew.
-            if self._is_believed():
+            # Deleted is not released: its holder may be alive and about to recreate it.
+            if self._is_held_elsewhere():
                 return False
             await self._write(self._lock.create, None)
             return True
         if self._went_back():
-            # What was observed is newer, and its holder may be alive: a copy takes no lease away,
-            # neither from another nor from us, and gives none back.
-            if self._is_believed():
+            # The observed record is newer, and its holder may be alive: a restored backup neither
+            # takes a lease away, from another or from us, nor returns one.
+            if self._is_held_elsewhere():
                 return False
             if self._is_leading:
                 await self._write(self._lock.update, record)
@@ -336,7 +337,7 @@ class Elector:
             self._may_hold = False
         if self._is_leading and self._is_foreign():
             raise _Taken(self.leader)
-        if self._is_believed():
+        if self._is_held_elsewhere():
             return False
         await self._write(self._lock.update, record)
         return True
@@ -366,7 +367,7 @@ class Elector:
             transitions = old.leader_transitions + (not is_ours)
         return LeaderElectionRecord(
             holder_identity=self._lock.identity,
-            # Whole seconds: rounded down, others would take over before we expect it.
+            # Whole seconds: rounded down, others would take over too early.
             lease_duration_seconds=math.ceil(self._config.lease_duration_seconds),
             acquire_time=acquire_time,
             renew_time=now,
@@ -374,7 +375,7 @@ class Elector:
         )
 
     def _patience(self) -> float:
-        """How long a call may take: a leader's not beyond the time for which it leads."""
+        """Return the time limit of a call: for a leader, until its lease ends."""
         if not self._is_leading:
             return self._call_seconds
         return min(self._call_seconds, self.remaining())
@@ -413,16 +414,16 @@ class Elector:
         """kube-scheduler: isLeaseValid."""
         return self.leader not in ("", self._lock.identity)
 
-    def _is_believed(self) -> bool:
-        """Whether somebody else holds the lock for all we know."""
+    def _is_held_elsewhere(self) -> bool:
+        """Whether another candidate holds the lock as far as is known."""
         return self._is_foreign() and self._clock.now() < self._expires_at()
 
     def _expires_at(self) -> float:
-        """When the record seen last stops being believed, if it does not change."""
+        """When the record last seen becomes invalid, if it does not change."""
         seconds = self._observed.lease_duration_seconds if self._observed else 0
         return self._observed_at + seconds
 
-    async def _tell(self, text: str) -> None:
+    async def _report_transition(self, text: str) -> None:
         """kube-scheduler: maybeReportTransition."""
         try:
             async with asyncio.timeout(EVENT_SECONDS):
@@ -430,8 +431,8 @@ class Elector:
         except (ApiError, TimeoutError) as error:
             log.info("election not recorded", extra={"event": text, "err": _text(error)})
 
-    def _complain(self, error: Exception) -> None:
-        """Log what keeps us from the lock, once; outages are told by the transport already."""
+    def _log_once(self, error: Exception) -> None:
+        """Log, once, why the lock is not held; outages are logged by the transport already."""
         text = _text(error)
         known = isinstance(error, Conflict | Unavailable | TimeoutError) and not self._is_leading
         log.log(

@@ -1,9 +1,9 @@
-"""Nothing is written by somebody who no longer leads.
+"""A fence: no write is sent by a process that no longer leads.
 
 Cancelling a leader's work is not enough: a process that was stopped for a minute (SIGSTOP, a
-suspended machine, a plugin that kept the event loop) goes on in the middle of what it was doing,
-and the task next in line may be a bind. So every write asks, right before it is sent, whether the
-lease still holds by the monotonic clock, which does not stop with the process.
+suspended machine, a plugin that blocked the event loop) resumes in the middle of its work, and the
+next task may be a bind. So every write is checked, right before it is sent, against the remaining
+lease time on the monotonic clock, which does not stop with the process.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ def _for_ever() -> float:
 
 
 class WriteFence:
-    """Lets writes pass while somebody leads, and knows which are on their way.
+    """Passes writes while the lease is held, and tracks those in flight.
 
-    ``remaining`` gives the seconds for which the lease holds, 0 when it does not; without an
+    ``remaining`` returns the seconds for which the lease holds, 0 when it does not; without an
     election it always holds.
     """
 
@@ -40,15 +40,15 @@ class WriteFence:
         self._quiet = asyncio.Event()
 
     def guard(self, transport: Transport) -> Transport:
-        """The same transport for a leader: reads pass, writes must pass the fence."""
+        """Wrap a transport for a leader: reads pass, writes must pass the fence."""
         return _FencedTransport(transport, self)
 
     def remaining(self) -> float:
-        """Seconds for which a write may be sent; not positive when it must not."""
+        """Return the seconds for which a write may be sent; not positive when it must not."""
         return 0.0 if self._is_closed else self._remaining()
 
     def close(self) -> None:
-        """Let no further write pass. Those under way are answered."""
+        """Pass no further writes. Those in flight complete."""
         self._is_closed = True
         self._notify()
 
@@ -71,9 +71,9 @@ class WriteFence:
 class _FencedTransport:
     """A transport whose writes wait while they may not be sent.
 
-    Whoever wants to write without the lease is about to be cancelled, so it waits for that, and
-    nothing is reported as failed that was never tried. A write may not take longer than the lease
-    holds either: waiting for a connection counts, and nothing is sent after a request's time-out.
+    A task that writes without the lease is about to be cancelled, so it waits for that, and nothing
+    is reported as failed that was never tried. A write may not take longer than the lease holds
+    either: waiting for a connection counts, and nothing is sent after a request's time-out.
     """
 
     def __init__(self, transport: Transport, fence: WriteFence) -> None:
@@ -102,7 +102,7 @@ class _FencedTransport:
             fence.leave()
 
     async def _wait(self, method: str, path: str, timeout: float) -> float:
-        """Wait for the lease to hold again: a renewal may be on its way."""
+        """Wait for the lease to hold again: a renewal may be in flight."""
         with anyio.move_on_after(timeout):
             while True:
                 await anyio.sleep(_LOOK_AGAIN_SECONDS)

@@ -1,9 +1,9 @@
 """The objects that can hold the record, behind one interface.
 
-A Lease is made for it. Clusters older than 1.14 have none and keep the record in an annotation of
-an Endpoints or ConfigMap object; the two-object locks are the step between, which replicas of
-either kind respect. What makes any of them a lock is optimistic concurrency: an update carries the
-resourceVersion it was made for, and of two the server refuses one.
+A Lease is the normal one. Clusters older than 1.14 have none and store the record in an annotation
+of an Endpoints or ConfigMap object; the two-object locks are for the migration, respected by
+replicas of either kind. Each is a lock by optimistic concurrency: an update carries the
+resourceVersion it was made for, and of two the server rejects one.
 """
 
 from __future__ import annotations
@@ -38,21 +38,21 @@ WATCH_SECONDS: Final = 600
 _CORE_EVENTS: Final = ApiResource("", "v1", "events", "Event")
 
 OnChange = Callable[[LeaderElectionRecord, str], None]
-"""Told of the record as it is now, and its version as of ``ResourceLock.version``."""
+"""Called with the current record, and its version as of ``ResourceLock.version``."""
 
 
 class ResourceLock(Protocol):
     """One object that holds the record. ``timeout`` bounds a call, which is never repeated.
 
-    Failures are ``ApiError``; a record that cannot be understood is ``InvalidObject``.
+    Failures are ``ApiError``; a record that cannot be parsed is ``InvalidObject``.
     """
 
     identity: str
-    """Who we are in the record."""
+    """Our identity in the record."""
 
     @property
     def version(self) -> str:
-        """The resourceVersion of the record read or written last; it grows, or data was lost."""
+        """The resourceVersion of the record last read or written; it grows unless data was lost."""
         ...
 
     async def get(self, timeout: float) -> LeaderElectionRecord:
@@ -60,15 +60,15 @@ class ResourceLock(Protocol):
         ...
 
     async def create(self, record: LeaderElectionRecord, timeout: float) -> None:
-        """Make the object; ``Conflict`` when somebody was faster."""
+        """Create the object; ``Conflict`` if it exists."""
         ...
 
     async def update(self, record: LeaderElectionRecord, timeout: float) -> None:
-        """Replace the record seen last; ``Conflict`` when it has changed since."""
+        """Replace the record last seen; ``Conflict`` if it has changed since."""
         ...
 
     async def watch(self, on_change: OnChange, idle_timeout: float) -> None:
-        """Tell of the present record and of every new one, until the server ends the watch."""
+        """Report the current record and every new one, until the server ends the watch."""
         ...
 
     async def record_event(self, text: str, timeout: float) -> None:
@@ -81,7 +81,7 @@ class ResourceLock(Protocol):
 
 
 class ObjectLock:
-    """A lock on one object, kept whole as it was seen last: labels and the like are not ours."""
+    """A lock on one object, stored complete as last seen: other fields are preserved."""
 
     def __init__(
         self,
@@ -209,7 +209,7 @@ class LeaseLock(ObjectLock):
 
 
 class AnnotationLock(ObjectLock):
-    """The record as an annotation; an object without one belongs to nobody."""
+    """The record as an annotation; an object without one has no holder."""
 
     def _record(self, obj: dict[str, Any]) -> LeaderElectionRecord:
         annotations = obj.get("metadata", {}).get("annotations") or {}
@@ -225,7 +225,7 @@ class AnnotationLock(ObjectLock):
 class MultiLock:
     """Two locks held together, for the time in which replicas of two kinds run.
 
-    Who holds only one of them holds nothing, and keeps everybody else out until it expires.
+    A candidate that holds only one of them does not lead, and blocks all others until it expires.
     """
 
     def __init__(self, primary: ResourceLock, secondary: ResourceLock) -> None:
@@ -247,7 +247,7 @@ class MultiLock:
         return msgspec.structs.replace(
             primary,
             holder_identity=UNKNOWN_LEADER,
-            # Either of the two may be the living one: a renewal of any must be seen as a change.
+            # Either of the two may be current: a renewal of any must be seen as a change.
             lease_duration_seconds=max(
                 primary.lease_duration_seconds, secondary.lease_duration_seconds
             ),
@@ -258,7 +258,7 @@ class MultiLock:
         try:
             await self._primary.create(record, timeout)
         except Conflict:
-            pass  # left behind by somebody who did not get the second one
+            pass  # left behind by a candidate that did not get the second one
         await self._secondary.create(record, timeout)
 
     async def update(self, record: LeaderElectionRecord, timeout: float) -> None:
@@ -294,10 +294,10 @@ _LOCKS: Final[dict[str, tuple[tuple[type[ObjectLock], ApiResource], ...]]] = {
 def make_lock(
     config: LeaderElection, client: ApiClient, clock: Clock, identity: str, component: str
 ) -> ResourceLock:
-    """Build the lock that a configuration asks for; ``component`` signs its Events.
+    """Build the configured lock; ``component`` is the reporter of its Events.
 
-    Give it a client of its own, on a transport of its own: a renewal that stands in line behind a
-    thousand binds comes too late.
+    Pass it a client of its own, on a transport of its own: a renewal queued behind a thousand binds
+    comes too late.
     """
     namespace, name = config.resource_namespace, config.resource_name
     locks = [
@@ -308,5 +308,5 @@ def make_lock(
 
 
 def make_identity(hostname: str) -> str:
-    """A name that no other process has or will have, and from which a person finds the replica."""
+    """Return a unique identity of the process that shows its host."""
     return f"{hostname}_{uuid.uuid4()}"

@@ -1,4 +1,4 @@
-"""Who leads, since when, and for how long that may be believed."""
+"""The leader election record: holder, times and lease duration."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from ksched.errors import InvalidObject
 
 
 class LeaderElectionRecord(Object, frozen=True):
-    """What a lock holds. The times are wall time for people to read.
+    """The content of a lock. The times are wall time for display.
 
-    Nobody's clock is compared with them: a record counts as alive until it has not changed for
-    ``lease_duration_seconds`` on the observer's own clock. They are therefore kept as the text
+    They are never compared with a clock: a record is valid until it has not changed for
+    ``lease_duration_seconds`` on the observer's own clock. They are therefore stored as the text
     they arrived as, whatever its format.
     """
 
     holder_identity: str = ""
-    """Empty when the last holder gave the lock back."""
+    """Empty when the last holder released the lock."""
     lease_duration_seconds: int = 0
     acquire_time: str = ""
     renew_time: str = ""

@@ -1,8 +1,7 @@
-"""Programs outside that take part in decisions over HTTP (KEP-1819).
+"""Scheduler extenders: external HTTP services that take part in decisions (KEP-1819).
 
-``extender`` is one of them: the requests and what an answer means. ``wire`` is the format,
-``http_client`` carries the requests, ``chain`` is all of them in their order, as the cycles call
-them.
+``extender`` is one of them: the requests and the meaning of responses. ``wire`` is the format,
+``http_client`` sends the requests, ``chain`` is all of them in order, as called by the cycles.
 
 Does not belong here: how an extender is configured (``configuration.extenders``).
 """

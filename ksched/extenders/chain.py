@@ -1,8 +1,8 @@
-"""All extenders of a scheduler: who is asked when, and what a failure of one means.
+"""All extenders of a scheduler: the order of calls, and the consequences of failures.
 
-Filters are asked one after the other, each about what the ones before left; scores are asked for
-all at once. The scheduling cycle waits for the answers, everything else goes on. The nodes talked
-about are those of the cycle's snapshot, however long an answer takes.
+Filters are called one after the other, each with the nodes that the previous ones left; scores are
+requested concurrently. The scheduling cycle waits for the responses, everything else continues. The
+nodes are those of the cycle's snapshot, however long a response takes.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ T = TypeVar("T")
 
 
 class Extenders:
-    """The extenders in calling order: those that may fail without consequence come last."""
+    """The extenders in calling order: ignorable ones last."""
 
     def __init__(self, extenders: Iterable[HttpExtender] = ()) -> None:
         self._extenders = sorted(extenders, key=lambda one: one.is_ignorable)
@@ -59,20 +59,20 @@ class Extenders:
         return bool(self._prioritizers)
 
     async def aclose(self) -> None:
-        """Close connections; the next question opens one again."""
+        """Close connections; the next request opens one again."""
         for extender in self._extenders:
             await extender.client.aclose()
 
-    # -- what must be kept to be sent -----------------------------------------------------------
+    # -- which objects are decoded completely ---------------------------------------------------
 
     def node_decoder(self) -> Callable[[bytes | Raw], Node]:
-        """Decodes nodes, whole if an extender is sent whole nodes."""
+        """Return the node decoder; with complete JSON if an extender receives whole nodes."""
         readers = (*self._filters, *self._prioritizers)
         is_needed = any(not one.is_node_cache_capable for one in readers)
         return decode_whole_node if is_needed else decode_node
 
     def pod_decoder(self, scheduler_names: Collection[str]) -> Callable[[bytes | Raw], Pod]:
-        """Decodes pods; whole are those to be scheduled, and all if victims are sent whole."""
+        """Return the pod decoder; complete JSON for pending pods, for all if victims need it."""
         readers = list(dict.fromkeys((*self._filters, *self._prioritizers, *self._preemptors)))
         if not readers:
             return decode_pod
@@ -89,7 +89,7 @@ class Extenders:
     # -- filter ---------------------------------------------------------------------------------
 
     async def filter(self, pod: PodInfo, fit: Feasibility, snapshot: Snapshot) -> Feasibility:
-        """Ask which of the feasible nodes are left; raises ``ExtenderError``.
+        """Filter the feasible nodes; raises ``ExtenderError``.
 
         kube-scheduler: findNodesThatPassExtenders.
         """
@@ -101,7 +101,7 @@ class Extenders:
             if not extender.is_interested(pod.spec):
                 continue
             nodes = [table.infos[row] for row in rows.tolist()]
-            filtered = await self._ask(extender, pod, extender.filter(pod, nodes))
+            filtered = await self._await(extender, pod, extender.filter(pod, nodes))
             if filtered is None:
                 continue
             is_left = np.array([node.name in filtered.node_names for node in nodes], np.bool_)
@@ -117,9 +117,9 @@ class Extenders:
     # -- prioritize -----------------------------------------------------------------------------
 
     async def prioritize(self, pod: PodInfo, rows: Rows, snapshot: Snapshot) -> Scores | None:
-        """Weighted scores of some rows, added up; ``None`` if no extender is asked.
+        """Return weighted scores of some rows, summed; ``None`` if no extender is called.
 
-        An extender that fails gives no score, whether it is ignorable or not.
+        An extender that fails contributes no score, whether it is ignorable or not.
         """
         asked = [one for one in self._prioritizers if one.is_interested(pod.spec)]
         if not asked:
@@ -147,7 +147,7 @@ class Extenders:
     # -- bind -----------------------------------------------------------------------------------
 
     async def bind(self, pod: PodInfo, node_name: str) -> Status | None:
-        """Have a pod bound; ``None`` leaves it to the Bind plugins.
+        """Bind a pod by an extender; ``None`` leaves it to the Bind plugins.
 
         kube-scheduler: extendersBinding.
         """
@@ -170,15 +170,15 @@ class Extenders:
     async def process_preemption(
         self, pod: PodInfo, victims: Mapping[str, Victims], snapshot: Snapshot
     ) -> Mapping[str, Victims]:
-        """Ask which preemptions will do, by node; none may be left. Raises ``ExtenderError``.
+        """Filter candidate preemptions by node; may return none. Raises ``ExtenderError``.
 
-        An extender may narrow the nodes down and name other victims (preemption.go: callExtenders).
+        An extender may remove nodes and change victims (preemption.go: callExtenders).
         """
         for extender in self._preemptors:
             if not victims or not extender.is_interested(pod.spec):
                 continue
-            question = extender.process_preemption(pod, victims, snapshot)
-            chosen = await self._ask(extender, pod, question)
+            request = extender.process_preemption(pod, victims, snapshot)
+            chosen = await self._await(extender, pod, request)
             if chosen is None:
                 continue
             empty = [node_name for node_name, one in chosen.items() if not one.pods]
@@ -190,8 +190,8 @@ class Extenders:
 
     # -- failures -------------------------------------------------------------------------------
 
-    async def _ask(self, extender: HttpExtender, pod: PodInfo, answer: Awaitable[T]) -> T | None:
-        """Await an answer; ``None`` if there is none and the extender may be ignored."""
+    async def _await(self, extender: HttpExtender, pod: PodInfo, answer: Awaitable[T]) -> T | None:
+        """Await a response; ``None`` if it failed and the extender is ignorable."""
         try:
             result = await answer
         except ExtenderError as problem:
@@ -203,7 +203,7 @@ class Extenders:
         return result
 
     def _failed(self, extender: HttpExtender, pod: PodInfo, problem: ExtenderError) -> None:
-        """Tell of a failure that fails no pod: aloud when it begins, then for those who look."""
+        """Log a failure that fails no pod: a warning when it begins, then at debug level."""
         level = logging.DEBUG if extender in self._failing else logging.WARNING
         self._failing.add(extender)
         fields = {"extender": extender.name, "pod": pod.key, "err": str(problem)}
@@ -219,7 +219,7 @@ NO_EXTENDERS = Extenders()
 
 
 def build_extenders(configs: Iterable[Extender], clock: Clock, guard: Guard) -> Extenders:
-    """Make every configured extender, or raise ``ConfigError`` with the problems of all.
+    """Build every configured extender, or raise ``ConfigError`` with the problems of all.
 
     kube-scheduler: buildExtenders, NewHTTPExtender.
     """
@@ -238,14 +238,14 @@ def build_extenders(configs: Iterable[Extender], clock: Clock, guard: Guard) -> 
 
 
 def failed_extender(problem: ExtenderError) -> Status:
-    """What an attempt ends with that an extender failed."""
+    """The status of an attempt that an extender failed."""
     return Status(Code.ERROR, (str(problem),), EXTENDER)
 
 
 def _diagnose(
     table: NodeTable, fit: Feasibility, answers: list[tuple[HttpExtender, Rows, Filtered]]
 ) -> Diagnosis:
-    """Explain that extenders left no node; what they said goes over what plugins said."""
+    """Build the diagnosis when extenders left no node; their statuses override the plugins'."""
     numbers: dict[Status, int] = {}
     codes, first = fit.codes.copy(), len(fit.book.statuses) + 1
 
@@ -253,7 +253,7 @@ def _diagnose(
         codes[row] = numbers.setdefault(status.by(EXTENDER), first + len(numbers))
 
     for extender, dropped, filtered in answers:
-        # Without a word: upstream has no reason for it and lets preemption pass the node by.
+        # Without a message: kube-scheduler has no reason for it and preemption skips the node.
         silent = unresolvable(f'node(s) were left out by extender "{extender.name}"')
         for row in dropped.tolist():
             put(row, silent)

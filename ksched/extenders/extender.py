@@ -1,8 +1,8 @@
-"""One extender: a process outside that takes part in the decisions (KEP-1819).
+"""One extender: an external service that takes part in the decisions (KEP-1819).
 
-What is asked and what an answer means; ``ksched.extenders.http_client`` carries the questions. An
-extender that does not answer, or answers nonsense, raises ``ExtenderError``. What follows from that
-is decided by ``ksched.extenders.chain``.
+Requests and the meaning of responses; ``ksched.extenders.http_client`` sends them. An extender
+without a response, or with an invalid one, raises ``ExtenderError``. The consequences are decided
+by ``ksched.extenders.chain``.
 """
 
 from __future__ import annotations
@@ -37,34 +37,34 @@ from ksched.redaction import redact_text
 T = TypeVar("T")
 
 EXTENDER = "Extender"
-"""Stands for all extenders where a plugin is named: as who rejected a pod, or failed."""
+"""The plugin name that stands for all extenders in rejections and failures."""
 
 MAX_EXTENDER_PRIORITY = 10
 MAX_TOTAL = 1 << 53
-"""Scores beyond are nonsense, and adding them up could overflow."""
+"""Scores beyond are invalid, and their sum could overflow."""
 
 MAX_TEXT = 1000
 
 
 class ExtenderClient(Protocol):
-    """Carries questions to one extender."""
+    """Sends requests to one extender."""
 
     name: str
     """The extender's address, without secrets."""
 
     async def send(self, verb: str, body: bytes) -> bytes:
-        """Ask a question and return the answer; raises ``ExtenderError``."""
+        """Send a request and return the response; raises ``ExtenderError``."""
         ...
 
     async def order(self, verb: str, body: bytes) -> bytes:
-        """The same for something that changes the cluster: only a leader may."""
+        """The same for a request that changes the cluster: only for a leader."""
         ...
 
     async def aclose(self) -> None: ...
 
 
 class Filtered(Struct, frozen=True):
-    """What filter left of the nodes, and what it said about others."""
+    """The nodes that filter left, and its messages about others."""
 
     node_names: frozenset[str]
     failed: Mapping[str, str]
@@ -74,7 +74,7 @@ class Filtered(Struct, frozen=True):
 
 
 class HttpExtender:
-    """An extender as the scheduler sees it: verbs that it offers or not.
+    """An extender with its configured verbs.
 
     kube-scheduler: HTTPExtender.
     """
@@ -92,7 +92,7 @@ class HttpExtender:
         self.supports_preemption = bool(config.preempt_verb)
 
     def is_interested(self, spec: PodSpec) -> bool:
-        """Whether a pod asks for anything that this extender manages."""
+        """Whether a pod requests any resource that this extender manages."""
         if not self._managed:
             return True
         return self._manages(spec.containers) or self._manages(spec.init_containers)
@@ -106,7 +106,7 @@ class HttpExtender:
         )
 
     async def filter(self, pod: PodInfo, nodes: Sequence[NodeInfo]) -> Filtered:
-        """Ask which of these nodes may take the pod."""
+        """Request which of these nodes may run the pod."""
         verb = self._config.filter_verb
         answer = await self.client.send(verb, self._args(pod, nodes))
         result = self._decode(decode_filter_result, verb, answer)
@@ -125,7 +125,7 @@ class HttpExtender:
         return Filtered(kept, _shortened(failed), _shortened(unresolvable))
 
     async def prioritize(self, pod: PodInfo, nodes: Sequence[NodeInfo]) -> dict[str, int]:
-        """Ask for scores, and return them weighted, on the scale of the scheduler's own."""
+        """Request scores, and return them weighted, on the scale of the scheduler's own."""
         verb = self._config.prioritize_verb
         answer = await self.client.send(verb, self._args(pod, nodes))
         scores: dict[str, int] = {}
@@ -138,7 +138,7 @@ class HttpExtender:
         return scores
 
     async def bind(self, pod: PodInfo, node_name: str) -> None:
-        """Have the extender bind a pod."""
+        """Bind a pod by the extender."""
         verb = self._config.bind_verb
         order = encode_binding(pod.name, pod.namespace, pod.uid, node_name)
         answer = await self.client.order(verb, order)
@@ -148,7 +148,7 @@ class HttpExtender:
     async def process_preemption(
         self, pod: PodInfo, victims: Mapping[str, Victims], snapshot: Snapshot
     ) -> dict[str, Victims]:
-        """Ask which of these preemptions will do; the answer may name other victims.
+        """Filter these preemptions; the response may change victims.
 
         kube-scheduler: ProcessPreemption, convertToVictims, convertPodUIDToPod.
         """
@@ -197,12 +197,12 @@ class HttpExtender:
             raise self._error(verb, text) from problem
 
     def _error(self, verb: str, problem: str) -> ExtenderError:
-        # A verb may carry a query.
+        # A verb may contain a query.
         return ExtenderError(f'extender "{self.name}": {redact_text(verb)}: {shorten(problem)}')
 
 
 def shorten(text: str) -> str:
-    """Somebody else's text, of a length that a pod's status can hold."""
+    """Truncate untrusted text to a length that fits a pod's status."""
     return text if len(text) <= MAX_TEXT else f"{text[:MAX_TEXT]}..."
 
 
@@ -211,14 +211,14 @@ def _shortened(texts: Mapping[str, str]) -> dict[str, str]:
 
 
 def whole_pod(pod: PodInfo) -> bytes:
-    """All of a pod; one that is assumed is already on its node."""
+    """Return a pod's complete JSON; one that is assumed is already on its node."""
     if not isinstance(pod.pod, WholePod):
         raise ExtenderError(f"pod {pod.key}: an extender needs all of it, it was not kept")
     return with_node_name(pod.pod)
 
 
 def whole_node(node: NodeInfo) -> bytes:
-    """All of a node, as it is in the snapshot."""
+    """Return a node's complete JSON, as in the snapshot."""
     if not isinstance(node.node, WholeNode):
         raise ExtenderError(f"node {node.name}: an extender needs all of it, it was not kept")
     return node.node.whole

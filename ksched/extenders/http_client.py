@@ -20,7 +20,7 @@ from ksched.redaction import redact_text, without_credentials
 from ksched.transport import Transport
 
 IDLE_SECONDS = 4.0
-"""How long a connection is kept: web servers commonly close theirs after five seconds."""
+"""How long a connection is reused: web servers commonly close theirs after five seconds."""
 
 Guard = Callable[[Transport], Transport]
 
@@ -28,9 +28,9 @@ Guard = Callable[[Transport], Transport]
 class HttpExtenderClient:
     """Posts JSON to one extender (``ksched.extenders.extender.ExtenderClient``).
 
-    Connections are opened when needed; after ``aclose`` the client may be used again. ``guard``
-    wraps the transport of orders, which only a leader may give. Raises ``ValueError`` for settings
-    that can never work.
+    Connections are opened on demand; after ``aclose`` the client may be used again. ``guard`` wraps
+    the transport of ``order`` requests, which only a leader may send. Raises ``ValueError`` for
+    settings that can never work.
     """
 
     def __init__(
@@ -112,14 +112,14 @@ def tls_settings(config: Extender) -> TlsSettings:
 
 
 def _check(tls: TlsSettings) -> None:
-    """Find out now what would fail with every pod."""
+    """Check now what would fail with every pod."""
     if tls.insecure and (tls.ca_file or tls.ca_data):
         raise ValueError("tlsConfig: a CA may not be given with insecure")
     if bool(tls.certificate_file or tls.certificate_data) != bool(tls.key_file or tls.key_data):
         raise ValueError("tlsConfig: a client certificate and its key belong together")
     try:
         for file in tls.files():
-            # ssl does not say which one it cannot read.
+            # ssl does not report which one it cannot read.
             file.read_bytes()
         build_context(tls, ANONYMOUS)
     except (OSError, ssl.SSLError) as problem:

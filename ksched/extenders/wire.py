@@ -1,7 +1,7 @@
 """The messages between scheduler and extender (kube-scheduler's extender/v1, v1.36).
 
-Requests are written as Go writes them, in the same order of fields. Answers are read as Go reads
-them: names of fields match in any case, ``null`` means empty, unknown fields are passed over. Every
+Requests are encoded as Go encodes them, with the same order of fields. Responses are decoded as Go
+does: field names match in any case, ``null`` means empty, unknown fields are ignored. Every
 ``decode_`` function raises ``msgspec.DecodeError`` with the name of the field.
 """
 
@@ -60,18 +60,18 @@ class _ExtenderPreemptionArgs(Struct, rename="pascal"):
 
 
 def encode_args(pod: bytes, nodes: Sequence[bytes] | None, names: Sequence[str] | None) -> bytes:
-    """The question of filter and prioritize: a pod, and either whole nodes or their names."""
+    """Encode a filter or prioritize request: a pod, and either whole nodes or their names."""
     whole = None if nodes is None else _NodeList({}, [Raw(node) for node in nodes])
     return _encode(_ExtenderArgs(Raw(pod), whole, names))
 
 
 def encode_binding(name: str, namespace: str, uid: str, node_name: str) -> bytes:
-    """The order to bind a pod."""
+    """Encode a bind request."""
     return _encode(_ExtenderBindingArgs(name, namespace, uid, node_name))
 
 
 def encode_preemption(pod: bytes, victims: Mapping[str, tuple[Sequence[bytes], int]]) -> bytes:
-    """The question of preempt with whole pods, and by node the number of violated budgets."""
+    """Encode a preempt request with whole pods, and by node the number of violated budgets."""
     by_node = {
         node_name: _Victims([Raw(one) for one in pods], violations)
         for node_name, (pods, violations) in sorted(victims.items())
@@ -80,7 +80,7 @@ def encode_preemption(pod: bytes, victims: Mapping[str, tuple[Sequence[bytes], i
 
 
 def encode_meta_preemption(pod: bytes, victims: Mapping[str, tuple[Sequence[str], int]]) -> bytes:
-    """The question of preempt with the uids of pods.
+    """Encode a preempt request with the uids of pods.
 
     kube-scheduler: convertToMetaVictims.
     """
@@ -91,11 +91,11 @@ def encode_meta_preemption(pod: bytes, victims: Mapping[str, tuple[Sequence[str]
     return _encode(_ExtenderPreemptionArgs(Raw(pod), None, by_node))
 
 
-# -- answers ------------------------------------------------------------------------------------
+# -- responses ----------------------------------------------------------------------------------
 
 
 class FilterResult(Struct, frozen=True):
-    """The answer of filter. ``None`` tells a list that was not given from an empty one."""
+    """The response of filter. ``None`` distinguishes an absent list from an empty one."""
 
     nodes: list[str] | None
     """Names of the whole nodes that were returned."""
@@ -147,7 +147,7 @@ def decode_host_priorities(data: bytes) -> list[tuple[str, int]]:
 
 
 def decode_binding_result(data: bytes) -> str:
-    """Read an ``ExtenderBindingResult``: why the pod was not bound, "" if it was."""
+    """Decode an ``ExtenderBindingResult``: why the pod was not bound, "" if it was."""
     return _Fields(data).get("Error", str | None) or ""
 
 
@@ -187,7 +187,7 @@ _decode_items = msgspec.json.Decoder(_Items).decode
 
 
 def _node_list(data: Raw | None) -> list[str] | None:
-    """The names in a list of nodes. Thousands of them in Go's spelling take the fast way."""
+    """Return the names in a list of nodes, with a fast path for Go's spelling."""
     if data is None:
         return None
     try:
@@ -213,7 +213,7 @@ class _Fields:
         self._fields = {name.lower(): value for name, value in fields.items()}
 
     def raw(self, name: str) -> Raw | None:
-        """A field that is there and not null."""
+        """Return a field that is present and not null."""
         value = self._fields.get(name.lower())
         return None if value is None or bytes(value) == b"null" else value
 
