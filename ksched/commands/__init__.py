@@ -1,8 +1,8 @@
 """The commands of ``ksched``, one module each: flags in, a call to the code that does the work.
 
 A module has ``add_parser(commands)``, which adds its parser and sets ``execute`` to a function from
-the parsed arguments to the exit code. ``ksched.cli`` lists the modules. Imports that cost time are
-made when a command is executed, so that ``--help`` answers at once.
+the parsed arguments to the exit code. ``ksched.cli`` lists the modules. Slow imports happen when a
+command is executed, so that ``--help`` is quick.
 
 Does not belong here: logic that could be called from elsewhere.
 """

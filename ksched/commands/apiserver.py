@@ -12,8 +12,8 @@ from ksched.commands import Subparsers
 from ksched.errors import KschedError
 
 DESCRIPTION = """\
-Run a small Kubernetes API server in memory, with simulated nodes that pretend to run what is bound
-to them. Nothing is stored: when it ends, the cluster is gone. Loopback only, no authentication.
+Run a small in-memory Kubernetes API server with simulated nodes that pretend to run the pods bound
+to them. Nothing is persisted. Loopback only, no authentication.
 
   ksched apiserver --kubeconfig-out /tmp/kubeconfig
   KUBECONFIG=/tmp/kubeconfig kubectl get nodes
@@ -23,7 +23,7 @@ to them. Nothing is stored: when it ends, the cluster is gone. Loopback only, no
 def add_parser(commands: Subparsers) -> None:
     parser = commands.add_parser(
         "apiserver",
-        help="an API server and simulated nodes, in memory",
+        help="an in-memory API server with simulated nodes",
         description=DESCRIPTION,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
@@ -31,11 +31,11 @@ def add_parser(commands: Subparsers) -> None:
         "--port",
         type=int,
         default=8001,
-        help="port on 127.0.0.1; 0 takes a free one (default 8001)",
+        help="port on 127.0.0.1; 0 for a free one (default 8001)",
     )
     parser.add_argument("--nodes", type=int, default=10, metavar="N", help="nodes (default 10)")
     parser.add_argument(
-        "--kubeconfig-out", default="", metavar="FILE", help="write a kubeconfig that leads here"
+        "--kubeconfig-out", default="", metavar="FILE", help="write a kubeconfig for this server"
     )
     parser.set_defaults(execute=execute)
 

@@ -1,4 +1,4 @@
-"""``ksched bench``: decisions a second, in process."""
+"""``ksched bench``: scheduling throughput, in process."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ if TYPE_CHECKING:
     from ksched.benchmark import Figures
 
 DESCRIPTION = """\
-Measure the scheduling core without a network: queue, cycle, assume and confirm. Each workload gets
-an empty cluster of its own.
+Measure the scheduling core without a network: queue, cycle, assume and confirm. Each workload runs
+on an empty cluster of its own.
 
   ksched bench                          every workload on 5000 nodes
-  ksched bench basic --nodes 100000     one workload on more
+  ksched bench basic --nodes 100000     one workload on more nodes
 
 columns:
-  decisions/s   by the clock        CPU µs      per decision
-  rows asked    nodes the plugins were asked about, per decision, all plugins together
+  decisions/s   in wall-clock time  CPU µs      per decision
+  rows asked    nodes passed to plugins per decision, all plugins together
   first, last   CPU µs per decision in the first and in the last thousand
 """
 HEADINGS = (
@@ -33,15 +33,15 @@ HEADINGS = (
 def add_parser(commands: Subparsers) -> None:
     parser = commands.add_parser(
         "bench",
-        help="decisions a second, in process",
+        help="measure scheduling throughput, in process",
         description=DESCRIPTION,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     add = parser.add_argument
-    add("workloads", nargs="*", metavar="WORKLOAD", help="which ones (default: all)")
+    add("workloads", nargs="*", metavar="WORKLOAD", help="workloads to run (default: all)")
     add("--nodes", type=int, default=5000, metavar="N", help="default 5000")
-    add("--pods", type=int, default=5000, metavar="N", help="of each workload, default 5000")
-    add("--seed", type=int, default=0, metavar="N", help="choices between equals (default 0)")
+    add("--pods", type=int, default=5000, metavar="N", help="pods per workload, default 5000")
+    add("--seed", type=int, default=0, metavar="N", help="seed of the tie-break (default 0)")
     add("--json", action="store_true", help="print the figures as JSON")
     parser.set_defaults(execute=execute)
 

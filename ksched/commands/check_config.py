@@ -1,4 +1,4 @@
-"""``ksched check-config FILE``: would ``ksched run --config FILE`` start?"""
+"""``ksched check-config FILE``: whether ``ksched run --config FILE`` would start."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``ksched demo``: an embedded cluster, a workload told as a story, a live view of it."""
+"""``ksched demo``: an embedded cluster, a scripted workload and a live view."""
 
 from __future__ import annotations
 
@@ -16,50 +16,50 @@ if TYPE_CHECKING:
     from ksched.demo.show import Options
 
 DESCRIPTION = """\
-Show ksched at work: an API server in memory, simulated nodes, and a workload told as a story of a
-minute and a half, with deployments, taints, affinities, GPUs, a gang, a flood and a failing node.
-Without a terminal, one line per decision. Nothing is stored, nothing leaves this machine.
+Show ksched at work: an in-memory API server, simulated nodes, and a scripted workload of a minute
+and a half, with deployments, taints, affinities, GPUs, a gang, a burst and a failing node. Without
+a terminal, one line per decision. Nothing is persisted, nothing leaves this machine.
 
 keys:
-  q quit    p pause the story    n add a node    b burst of 200 pods
+  q quit    p pause the script    n add a node    b burst of 200 pods
 
   ksched demo                            watch it
   ksched demo --once --speed 3           watch it in half a minute, then a summary
-  ksched demo --json                     no waiting: where did every pod go, or why not
+  ksched demo --json                     in simulated time: the node of every pod, or why not
 """
 
 
 def add_parser(commands: Subparsers) -> None:
     parser = commands.add_parser(
         "demo",
-        help="see it work: an embedded cluster, a workload and a live view",
+        help="an embedded cluster, a scripted workload and a live view",
         description=DESCRIPTION,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     add = parser.add_argument
-    add("--nodes", type=int, default=36, metavar="N", help="nodes to begin with (default 36)")
-    add("--pods", type=int, default=300, metavar="N", help="about so many pods (default 300)")
-    add("--seed", type=int, default=0, metavar="N", help="choices between equals (default 0)")
+    add("--nodes", type=int, default=36, metavar="N", help="initial nodes (default 36)")
+    add("--pods", type=int, default=300, metavar="N", help="approximate pods (default 300)")
+    add("--seed", type=int, default=0, metavar="N", help="seed of the tie-break (default 0)")
     add(
         "--speed",
         type=float,
         default=None,
         metavar="X",
-        help="2 tells the story twice as fast, 0 does not wait at all: time is simulated "
+        help="2 runs the script twice as fast, 0 in simulated time without waiting "
         "(default 1, with --json 0)",
     )
-    add("--once", action="store_true", help="end when the story is told and everything settled")
+    add("--once", action="store_true", help="exit when the script has ended and all is settled")
     add(
         "--json",
         action="store_true",
-        help="print every pod's node or reason at the end, and nothing else; implies --once",
+        help="print only every pod's node or reason at the end; implies --once",
     )
     add(
         "--port",
         type=int,
         default=0,
         metavar="N",
-        help="where kubectl may look in, on 127.0.0.1 (default: a free port)",
+        help="port for kubectl on 127.0.0.1 (default: a free port)",
     )
     parser.set_defaults(execute=execute)
 
@@ -83,7 +83,7 @@ def execute(arguments: argparse.Namespace) -> int:
         ended = _run(options, is_virtual=not speed, is_silent=arguments.json)
         _report(ended, arguments.json)
     except KeyboardInterrupt:
-        # Asked to stop while nothing was shown yet, or while time is simulated.
+        # Stopped before anything was shown, or while time is simulated.
         return 0
     return 0
 
@@ -118,7 +118,7 @@ def _run(options: Options, *, is_virtual: bool, is_silent: bool) -> Outcome:
 
 
 def _live_console() -> Console | None:
-    """The terminal, if it can show a live view."""
+    """Return the terminal, if it can show a live view."""
     from rich.console import Console
 
     console = Console()

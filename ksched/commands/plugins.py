@@ -1,4 +1,4 @@
-"""``ksched plugins``: which plugins there are, from where, enabled where, and what is wrong."""
+"""``ksched plugins``: available plugins with origin, extension points, profiles and problems."""
 
 from __future__ import annotations
 
@@ -14,10 +14,9 @@ if TYPE_CHECKING:
     from ksched.scheduling.plugin_inventory import PluginEntry
 
 DESCRIPTION = """\
-List every plugin that a profile may enable: those that installed packages offer under the entry
-point "ksched.plugins", then the in-tree ones; with package and version, the extension points that
-they implement, the profiles that enable them, and what is wrong with them. A package that is broken
-does no harm unless a profile enables its plugin.
+List every plugin that a profile may enable: those of installed packages (entry point group
+"ksched.plugins"), then the in-tree ones; with package and version, extension points, the profiles
+that enable them, and problems. A broken package does no harm unless a profile enables its plugin.
 
 exit codes: 0, or 2 if a profile enables a plugin that has a problem
 """
@@ -26,20 +25,20 @@ exit codes: 0, or 2 if a profile enables a plugin that has a problem
 def add_parser(commands: Subparsers) -> None:
     parser = commands.add_parser(
         "plugins",
-        help="list plugins, in-tree and of installed packages",
+        help="list in-tree plugins and those of installed packages",
         description=DESCRIPTION,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     add = parser.add_argument
-    add("--config", metavar="FILE", help="the configuration whose profiles are meant")
-    add("--json", action="store_true", help="print a list of objects, for machines")
+    add("--config", metavar="FILE", help="configuration file with the profiles")
+    add("--json", action="store_true", help="print a JSON list")
     parser.set_defaults(execute=execute)
 
 
 def execute(arguments: argparse.Namespace) -> int:
     from ksched.scheduling.plugin_inventory import inventory
 
-    # What is wrong with a plugin stands in its line.
+    # Problems of a plugin are in its line.
     logging.getLogger("ksched").addHandler(logging.NullHandler())
     configuration = _configuration(arguments.config)
 

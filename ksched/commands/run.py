@@ -18,11 +18,11 @@ Without --kubeconfig (or clientConnection.kubeconfig in the file) the cluster is
 ~/.kube/config or the service account of the pod. Health and metrics: http://127.0.0.1:10259.
 
 signals:
-  SIGTERM, SIGINT   let bindings that were sent finish, give back the lease and exit with 0; a
-                    second one exits at once
+  SIGTERM, SIGINT   wait for bindings in flight, release the lease and exit with 0; a second one
+                    exits at once
   SIGUSR2           write the queue to the log and compare the cache with the API server
 
-exit codes: 0 asked to stop, 1 failure or lease lost, 2 bad usage or configuration
+exit codes: 0 stopped by a signal, 1 failure or lease lost, 2 bad usage or configuration
 """
 
 log = logging.getLogger(logs.DAEMON)
@@ -61,6 +61,6 @@ def execute(arguments: argparse.Namespace) -> int:
         log.exception("scheduler failed")
         return 1
     finally:
-        # The process ends: looking for garbage among all pods and nodes would only delay that.
+        # The process ends: a garbage collection over all pods and nodes would only delay that.
         gc.freeze()
     return 0

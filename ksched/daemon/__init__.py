@@ -1,4 +1,4 @@
-"""The process around a scheduler: signals, leader election, metrics that follow the parts.
+"""The process around a scheduler: signals, leader election, metrics, watchdog.
 
 Does not belong here: anything a scheduler needs when it is embedded in another program.
 """

@@ -1,4 +1,4 @@
-"""What SIGUSR2 writes to the log: the queue, and where cache and API server disagree."""
+"""The output of SIGUSR2: the queue, and differences between cache and API server."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from ksched.errors import ApiError, InvalidObject
 from ksched.queue.places import ABSENT
 from ksched.scheduling.scheduler import NOT_TERMINAL, Scheduler
 
-# Somebody asked for these lines, so they appear at every verbosity.
+# The user requested these lines, so they appear at every verbosity.
 log = logging.getLogger(DAEMON)
 
 PODS_SHOWN: Final = 500
@@ -28,7 +28,7 @@ T = TypeVar("T")
 
 
 def log_queue(scheduler: Scheduler) -> None:
-    """Write every place and its first pods to the log, then what holds pods back elsewhere.
+    """Log every place with its first pods, then pods held elsewhere.
 
     kube-scheduler: CacheDumper.dumpSchedulingQueue.
     """
@@ -65,9 +65,9 @@ def log_queue(scheduler: Scheduler) -> None:
 
 
 async def compare_with_api_server(scheduler: Scheduler) -> Differences | None:
-    """List the API server and log what only one side knows; ``None`` if it cannot be listed.
+    """List the API server and log differences; ``None`` if it cannot be listed.
 
-    A difference counts when it is still there after a while: the first may be news on its way.
+    A difference counts if it persists in a second comparison: the first may be an event in flight.
 
     kube-scheduler: CacheComparer.Compare, CacheDebugger.
     """
@@ -120,7 +120,7 @@ async def _listed(
             try:
                 yield decode(raw)
             except InvalidObject:
-                continue  # the watch has complained already
+                continue  # logged by the watch already
         token = page.metadata.continue_token
         if not token:
             return

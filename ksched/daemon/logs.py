@@ -6,8 +6,8 @@ A line is a constant sentence and fields, so that one grep finds all of a kind::
 
     I1116 02:09:01.123456   12345 scheduler.py:123] "pod moved" pod="default/web-0" target="backoff"
 
-Does not belong here: what is logged. Secrets never are: no line carries a token, a key or a header,
-and what may have come in with a foreign exception or a URL is taken out of every line.
+Does not belong here: what is logged. Secrets never are: no line contains a token, a key or a
+header, and text from URLs and exceptions of other code is redacted.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ _encode = msgspec.json.Encoder(enc_hook=lambda value: redact_text(str(value))).e
 def configure(
     verbosity: int = 0, logging_format: str = "text", stream: TextIO | None = None
 ) -> None:
-    """Write the process's logs to ``stream`` (stderr), as much as kube-scheduler's ``-v`` asks.
+    """Write the process's logs to ``stream`` (stderr), at kube-scheduler's ``-v`` verbosity.
 
-    Warnings, errors and the daemon's own life are always told; from 2 on also every decision, from
-    4 on the reasons.
+    Warnings, errors and the daemon's lifecycle are always logged; from 2 on also every decision,
+    from 4 on the reasons.
     """
     handler = logging.StreamHandler(stream or sys.stderr)
     handler.setFormatter(JsonFormatter() if logging_format == "json" else KlogFormatter())
@@ -53,12 +53,12 @@ def configure(
 
 
 def fields_of(record: logging.LogRecord) -> Mapping[str, Any]:
-    """What the caller passed as ``extra``."""
+    """Return what the caller passed as ``extra``."""
     return {key: value for key, value in record.__dict__.items() if key not in _STANDARD}
 
 
 class KlogFormatter(logging.Formatter):
-    """klog's text: severity, local time, process, place, then the sentence and its fields."""
+    """klog's text format: severity, local time, process, location, then message and fields."""
 
     def format(self, record: logging.LogRecord) -> str:
         at = datetime.fromtimestamp(record.created).strftime("%m%d %H:%M:%S.%f")
@@ -96,7 +96,7 @@ class JsonFormatter(logging.Formatter):
 
 
 def _shown(value: Any) -> str:
-    """Numbers bare, everything else quoted on one line."""
+    """Format numbers bare, everything else quoted on one line."""
     if isinstance(value, bool | int | float):
         return str(value).lower()
     text = value if isinstance(value, str) else str(redact(value))
@@ -104,7 +104,7 @@ def _shown(value: Any) -> str:
 
 
 def _sendable(value: Any) -> Any:
-    """Half a surrogate pair, as in names of files, is no text that could be encoded."""
+    """Replace lone surrogates, as in file names, which cannot be encoded."""
     if not isinstance(value, str) or value.isascii():
         return value
     return value.encode(errors="backslashreplace").decode()

@@ -1,5 +1,5 @@
-"""Turns what a scheduler does into metrics and log lines: moves and decisions as they happen,
-sizes when somebody asks.
+"""Metrics and log lines about a scheduler: transitions and decisions as they happen, sizes on
+collection.
 
 Does not belong here: the metrics' names and buckets (``metrics``), and anything that decides.
 """
@@ -35,8 +35,8 @@ class Observation:
     """The metrics of one scheduler.
 
     Pass it to the scheduler as ``observer``, then ``attach`` it: the queue is built with its
-    observer, and the rest of the scheduler does not exist before. Another scheduler may follow;
-    what was counted stays.
+    observer, before the rest of the scheduler exists. Another scheduler may follow; counts are
+    preserved.
     """
 
     def __init__(self, metrics: Metrics) -> None:
@@ -56,7 +56,7 @@ class Observation:
         self._scheduler = scheduler
 
     def attach_election(self, elector: Elector, name: str) -> None:
-        """Show who leads; ``name`` is the lock's."""
+        """Add the leader gauge; ``name`` is the lock's."""
 
         def status() -> Iterator[Metric]:
             yield _gauge(
@@ -69,7 +69,7 @@ class Observation:
         self.metrics.add_gauges(status)
 
     def moved(self, cause: str, source: Place, target: Place) -> None:
-        """Count a pod that came into a queue; gated pods count as unschedulable, as upstream."""
+        """Count a pod added to a queue; gated ones as unschedulable, as in kube-scheduler."""
         if target is IN_FLIGHT or target is ABSENT:
             return
         if target is ACTIVE:
@@ -104,7 +104,7 @@ class Observation:
 
 
 def _tell_bound(decision: Decision) -> None:
-    """Log a bound pod; an attempt that failed was logged with its reasons where it failed."""
+    """Log a bound pod; a failed attempt was logged with its reasons already."""
     log.info(
         "pod bound to node",
         extra={
@@ -118,10 +118,10 @@ def _tell_bound(decision: Decision) -> None:
 
 
 def gauges(scheduler: Scheduler) -> Iterator[Metric]:
-    """How big everything is right now."""
+    """Return the gauges of current sizes."""
     yield _gauge(
         "scheduler_event_loop_tasks",
-        "Everything that runs or waits on the event loop.",
+        "Tasks that run or wait on the event loop.",
         (),
         {(): len(asyncio.all_tasks())},
     )
@@ -130,13 +130,13 @@ def gauges(scheduler: Scheduler) -> Iterator[Metric]:
     cache = scheduler.cache.statistics()
     yield _gauge(
         "scheduler_nodes_set_apart",
-        "Nodes that no pod is placed on because of a fault of the scheduler; the log has it.",
+        "Nodes excluded from scheduling because of an error of the scheduler; see the log.",
         (),
         {(): cache.nodes_set_apart},
     )
     yield _gauge(
         "scheduler_cache_size",
-        "What the cache holds.",
+        "Objects in the cache.",
         ("type",),
         {
             ("nodes",): cache.nodes,
@@ -146,7 +146,7 @@ def gauges(scheduler: Scheduler) -> Iterator[Metric]:
     )
     yield _gauge(
         "scheduler_watch_age_seconds",
-        "Seconds since an event, a bookmark or a list of a resource came from the API server.",
+        "Seconds since the last event, bookmark or list of a resource from the API server.",
         ("resource",),
         {(resource,): age for resource, age in scheduler.watches.health.ages().items()},
     )
@@ -156,7 +156,7 @@ def _pending_pods(scheduler: Scheduler) -> Iterator[Metric]:
     queue = scheduler.queue.statistics()
     yield _gauge(
         "scheduler_pending_pods",
-        "Pods that wait, by where they wait.",
+        "Pending pods by queue.",
         ("queue",),
         {
             ("active",): queue.active,
@@ -167,14 +167,14 @@ def _pending_pods(scheduler: Scheduler) -> Iterator[Metric]:
     )
     yield _gauge(
         "scheduler_unschedulable_pods",
-        "Pods that wait, by the plugins that rejected them last; a pod counts for each.",
+        "Waiting pods by the plugins that rejected them last; a pod counts for each.",
         ("plugin", "profile"),
         scheduler.queue.rejections(),
     )
     events = scheduler.queue.in_flight_events()
     yield _gauge(
         "scheduler_inflight_events",
-        "Events kept for pods whose attempt is under way, and those pods (PodPopped).",
+        "Events recorded for pods in flight, and those pods (PodPopped).",
         ("event",),
         {**{(event,): count for event, count in events.items()}, (_POD_POPPED,): queue.in_flight},
     )
@@ -183,7 +183,7 @@ def _pending_pods(scheduler: Scheduler) -> Iterator[Metric]:
 def _held_pods(scheduler: Scheduler) -> Iterator[Metric]:
     yield _gauge(
         "scheduler_plugin_permit_calls",
-        "Async Permit calls under way, and pods in line for a slot of their plugin.",
+        "Async Permit calls running, and pods queued for a slot of their plugin.",
         ("plugin", "state"),
         {
             (plugin, state): count
@@ -193,14 +193,14 @@ def _held_pods(scheduler: Scheduler) -> Iterator[Metric]:
     )
     yield _gauge(
         "scheduler_permit_waiting_pods",
-        "Pods held at Permit by the plugins that hold them: those that answered Wait, and async "
-        "ones that are still to answer or to be asked; a pod counts for each.",
+        "Pods held at Permit, by plugin: those that returned Wait, and async ones that are "
+        "running or queued; a pod counts for each.",
         ("plugin",),
         {(plugin,): pods for plugin, pods in scheduler.waiting.held_by.items()},
     )
     yield _gauge(
         "scheduler_quarantined_pods",
-        "Pending pods that are left alone for a while, because a scheduler hung on them.",
+        "Pending pods in quarantine, because a scheduler hung on them.",
         (),
         {(): len(scheduler.pods.quarantine_ends)},
     )

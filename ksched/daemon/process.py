@@ -1,4 +1,4 @@
-"""``ksched run``: one scheduler as a process, with its signals, its web server and its end.
+"""``ksched run``: one scheduler as a process: signals, web server, shutdown.
 
 ::
 
@@ -6,8 +6,8 @@
                          ▲                              └─ lease lost ── 1
                          └────────── a new scheduler ──────────┘ with --on-lease-lost=standby
 
-Every replica watches; only the leader schedules. SIGTERM and SIGINT end the work in good order, a
-second one at once. SIGUSR2 writes the queue to the log and compares the cache with the API server.
+Every replica watches; only the leader schedules. SIGTERM and SIGINT shut down gracefully, a second
+one exits at once. SIGUSR2 writes the queue to the log and compares the cache with the API server.
 """
 
 from __future__ import annotations
@@ -50,25 +50,24 @@ FLUSH_SECONDS: Final = 5.0
 FIRST_SYNC_SECONDS: Final = 60.0
 GC_THRESHOLDS: Final = (50_000, 20, 50)
 SETTLE_SECONDS: Final = 0.05
-"""For a binding whose answer has come to finish its books."""
+"""Time for a binding whose response has arrived to finish."""
 USER_AGENT: Final = f"ksched/{__version__} scheduler"
 LEASE_USER_AGENT: Final = f"ksched/{__version__} leader-election"
 
 
 class PortTaken(KschedError):
-    """The web server cannot listen where it was told to."""
+    """The web server cannot listen on the configured address."""
 
 
 async def run(options: RunOptions) -> None:
     """Run a scheduler until a signal ends it.
 
-    Raises ``ConfigError`` for what the user must correct, and whatever else made going on
-    impossible.
+    Raises ``ConfigError`` for what the user must correct, and any other fatal error.
     """
     raise_descriptor_limit()
     clock = LoopClock()
     connection = options.configuration.client_connection
-    # First: that a flag was ignored may be why no cluster is found.
+    # First: an ignored flag may be the reason why no cluster is found.
     for note in options.notes:
         log.warning("note on the configuration", extra={"note": note})
     config = load_client_config(clock, kubeconfig=connection.kubeconfig, master=options.master)
@@ -92,8 +91,8 @@ async def run(options: RunOptions) -> None:
 class Daemon:
     """A scheduler and everything a process needs around it.
 
-    ``lease_transport`` is for the election alone: a renewal must not stand in line behind binds.
-    With ``config`` a watchdog ends the process when the event loop hangs.
+    ``lease_transport`` is for the election alone: a renewal must not queue behind binds. With
+    ``config`` a watchdog ends the process when the event loop hangs.
     """
 
     def __init__(
@@ -124,7 +123,7 @@ class Daemon:
         self._stop = anyio.Event()
 
     def _make_watchdog(self, config: ClientConfig) -> Watchdog:
-        """Who ends the process when it hangs for so long that it cannot have kept the lease."""
+        """Build the watchdog that ends a process that hung too long to still hold the lease."""
         deadline_seconds = self._options.configuration.leader_election.renew_deadline_seconds
         return Watchdog(deadline_seconds, self._fence.remaining, quarantine_by(config))
 
@@ -142,7 +141,7 @@ class Daemon:
 
         def new_leader(leader: str) -> None:
             if leader != identity:
-                log.info("somebody else leads", extra={**fields, "leader": leader})
+                log.info("another replica leads", extra={**fields, "leader": leader})
 
         elector = Elector(
             lock,
@@ -188,23 +187,23 @@ class Daemon:
                 log.error("leader election lost", extra={"lease": lost.lock, "reason": lost.reason})
                 if self._options.on_lease_lost == "exit":
                     break
-                # What the old one knows and plans may be wrong by now; a new one starts clean.
+                # The old one's state and plans may be outdated; a new one starts clean.
                 self.scheduler = self._web.scheduler = self._make_scheduler()
             tasks.cancel_scope.cancel()
         if lost is not None and not self._stop.is_set():
             raise lost
 
     def stop(self) -> None:
-        """Let bindings that were sent be answered, give back the lease, then end ``run``."""
+        """Wait for bindings in flight, release the lease, then end ``run``."""
         self._stop.set()
         if not self._is_scheduling:
-            # Nothing was begun, and what is waited for may never come.
+            # Nothing was begun, and what is awaited may never come.
             self._waiting.cancel()
 
     # -- one scheduler's life -------------------------------------------------------------------
 
     async def _live(self) -> LeaseLost | None:
-        """Watch, wait for the lease, schedule, to the end of all; return how the lease was lost."""
+        """Run one scheduler to its end; returns how the lease was lost, if so."""
         lost = None
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(self._spare_garbage_collection, name="garbage collection")
@@ -255,10 +254,10 @@ class Daemon:
             self._is_scheduling = False
 
     async def _drain(self, work: anyio.CancelScope) -> None:
-        """After ``stop``: wait for the binds that are on their way, and only for those.
+        """After ``stop``: wait for bind calls in flight, and only for those.
 
-        Whatever waits for its turn, for permission or for volumes is the next leader's, which can
-        start the sooner. Nothing of it has happened yet.
+        Pods that are queued, held at Permit or waiting for volumes are left to the next leader,
+        which can start the sooner. Nothing of theirs has been written yet.
         """
         await self._stop.wait()
         self.scheduler.drain(DRAIN_SECONDS)
@@ -291,11 +290,10 @@ class Daemon:
     # -- memory ---------------------------------------------------------------------------------
 
     async def _spare_garbage_collection(self) -> None:
-        """Keep the collector away from a growing cache, and later from a big one.
+        """Keep the garbage collector from scanning a growing cache, and later a large one.
 
-        During the first sync every object is there to stay, and looking for garbage among them
-        doubles the time. Afterwards they are taken out of the collector's sight; those of an
-        earlier scheduler are garbage by now.
+        During the first sync every object is live, and collections among them double the time.
+        Afterwards they are frozen; those of an earlier scheduler are garbage by then.
         """
         gc.unfreeze()
         gc.collect()
@@ -356,7 +354,7 @@ class Daemon:
 
     @property
     def _is_idle(self) -> bool:
-        """Whether this replica watches nothing, because it was told to until it leads."""
+        """Whether this replica watches nothing until it leads, as configured."""
         return self._delays_cache and self._elector is not None and not self._elector.is_leading
 
 

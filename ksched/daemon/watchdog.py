@@ -1,16 +1,16 @@
-"""Notices from outside that the event loop hangs, says in what, and ends the process in time.
+"""Detects from a second thread that the event loop hangs, reports where, and ends the process.
 
-A synchronous plugin that does not return stops everything: renewals, signals, the web server. Only
-another thread still runs. It looks whether the loop still feeds it, and after a while of silence
+A synchronous plugin that does not return blocks everything: renewals, signals, the web server. Only
+another thread still runs. It checks whether the loop still feeds it, and after a time of silence
 
 1. logs the plugin, the pod and the stack of the loop's thread,
 2. quarantines the pod, if this process leads: the next leader must not hang on it too,
-3. ends the process with 1, when the lease cannot have been renewed any more.
+3. ends the process with 1, when the lease can no longer have been renewed.
 
-What the loop is doing is read from its stack and not written down by it, so it costs the loop
-nothing. Silence is counted in looks: a process that was frozen was not hanging, and its watchdog
-was frozen with it. Code that keeps the interpreter's lock, in a C extension for instance, keeps it
-from the watchdog too; then the liveness probe must end the process.
+The loop's activity is read from its stack instead of being recorded, so it costs the loop nothing.
+Silence is counted in checks: a process that was frozen was not hanging, and its watchdog was frozen
+with it. Code that holds the interpreter lock, for instance in a C extension, blocks the watchdog
+too; then the liveness probe must end the process.
 """
 
 from __future__ import annotations
@@ -42,11 +42,11 @@ log = logging.getLogger(__name__)
 USER_AGENT: Final = f"ksched/{__version__} watchdog"
 EXIT_CODE: Final = 1
 LOOKS: Final = 40
-"""How often the watchdog looks before it would end the process."""
+"""Number of checks before the process is ended."""
 REPORT_SHARE: Final = 0.3
 QUARANTINE_SHARE: Final = 0.5
 LAST_WORDS_SECONDS: Final = 2.0
-"""For the last lines of the log: whoever reads them may hang as well."""
+"""Time limit of the last log lines: the reader of the log may hang as well."""
 
 _CYCLE: Final = SchedulingCycle.run.__code__
 _HINT: Final = HintTable._hint.__code__
@@ -55,7 +55,7 @@ _ITSELF: Final = "scheduling the pod"
 
 
 class Whereabouts(NamedTuple):
-    """What a thread is at: the innermost call of a plugin, and the pod it is about."""
+    """The innermost plugin call of a thread, and the pod it is about."""
 
     activity: str = ""
     plugin: str = ""
@@ -63,7 +63,7 @@ class Whereabouts(NamedTuple):
 
 
 def whereabouts(frame: FrameType | None) -> Whereabouts:
-    """Read from a stack which plugin is being asked, and about which pod.
+    """Read from a stack which plugin is running, and for which pod.
 
     Without a plugin the pod is that of the scheduling cycle, if there is one.
     """
@@ -77,7 +77,7 @@ def whereabouts(frame: FrameType | None) -> Whereabouts:
             activity, plugin = owner.activity, owner.plugin
         elif not activity and frame.f_code is _HINT:
             plugin = names["plugin"]
-            activity = f'asking a queueing hint of plugin "{plugin}"'
+            activity = f'running a queueing hint of plugin "{plugin}"'
         if activity or frame.f_code is _CYCLE:
             for value in (*names.get("args", ()), *map(names.get, ("pod", "queued", "waiting"))):
                 pod = value if isinstance(value, PodInfo) else getattr(value, "pod", None)
@@ -91,8 +91,8 @@ class Watchdog:
     """Watches one event loop from its own thread.
 
     ``limit_seconds`` is the silence after which the process ends, the renew deadline of the lease.
-    ``remaining`` gives the seconds for which this process may write, and ``quarantine`` does it:
-    pod, activity, seconds of silence so far, seconds it may take. Both are called in other threads.
+    ``remaining`` returns the seconds for which this process may write; ``quarantine`` is called
+    with pod, activity, seconds of silence so far, and a time limit. Both run in other threads.
     """
 
     def __init__(
@@ -112,7 +112,7 @@ class Watchdog:
         self._watched = 0
 
     async def feed(self, clock: Clock) -> None:
-        """Show, until cancelled, that the event loop is alive; begins to watch its thread."""
+        """Signal, until cancelled, that the event loop is alive; starts watching its thread."""
         self._watched = threading.get_ident()
         thread = threading.Thread(target=self._watch, name="watchdog", daemon=True)
         thread.start()
@@ -131,12 +131,12 @@ class Watchdog:
             before = now
 
     def look(self, elapsed_seconds: float) -> None:
-        """Look once, so long after the last time."""
+        """Check once, ``elapsed_seconds`` after the last check."""
         if self._fed != self._seen:
             self._seen = self._fed
             if self._is_reported:
                 seconds = round(self._silent_seconds, 1)
-                log.warning("event loop goes on", extra={"hung_seconds": seconds})
+                log.warning("event loop runs again", extra={"hung_seconds": seconds})
             self._silent_seconds, self._is_reported, self._is_quarantined = 0.0, False, False
             return
         self._silent_seconds += min(elapsed_seconds, 2 * self._look_seconds)
@@ -156,7 +156,7 @@ class Watchdog:
         if at.pod is None or remaining <= 0:
             return
         pod, silent = at.pod, self._silent_seconds
-        # It may be answered later than the lease ends, but is never waited for beyond it.
+        # The response may come after the end of the lease, but is not awaited beyond it.
         seconds = min(remaining, self._limit_seconds - silent)
         _bounded(lambda: self._quarantine(pod, at.activity, silent, seconds), seconds)
 
@@ -182,9 +182,9 @@ class Watchdog:
 
 
 def quarantine_by(config: ClientConfig) -> Callable[[PodInfo, str, float, float], None]:
-    """How a thread quarantines a pod while the event loop hangs: on a loop of its own.
+    """Return a function that quarantines a pod while the event loop hangs, on its own loop.
 
-    With the same credentials, and with connections of its own: those of the other loop are stuck.
+    Same credentials, separate connections: those of the other loop are stuck.
     """
 
     async def patch(pod: PodInfo, body: bytes, seconds: float) -> None:
@@ -210,7 +210,7 @@ def quarantine_by(config: ClientConfig) -> Callable[[PodInfo, str, float, float]
 
 
 def _bounded(work: Callable[[], None], seconds: float = LAST_WORDS_SECONDS) -> None:
-    """Do something that may hang, and do not wait for it longer than so many seconds."""
+    """Run something that may hang, and wait for it at most so many seconds."""
     thread = threading.Thread(target=work, name="watchdog at work", daemon=True)
     thread.start()
     thread.join(seconds)

@@ -1,4 +1,4 @@
-"""Health as Kubernetes' components tell it: named checks behind /healthz, /livez and /readyz."""
+"""Health endpoints as in Kubernetes' components: named checks of /healthz, /livez, /readyz."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from collections.abc import Callable, Collection, Mapping
 from typing import NamedTuple
 
 Check = Callable[[], str]
-"""Says what is wrong, or nothing."""
+"""Returns what is wrong, or an empty string."""
 
 
 class Report(NamedTuple):
-    """The answer to one health request."""
+    """The response to one health request."""
 
     is_healthy: bool
     text: str
@@ -27,7 +27,7 @@ class Health:
         return check in self._checks
 
     def report(self, verbose: bool = False, exclude: Collection[str] = ()) -> Report:
-        """Run all checks but the excluded ones; details are given on failure or when asked for."""
+        """Run all checks except the excluded; with details on failure or if ``verbose``."""
         problems = {
             name: "" if name in exclude else check() for name, check in self._checks.items()
         }

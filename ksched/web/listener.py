@@ -1,9 +1,9 @@
-"""Connections of the web server: how many, for how long, and never at the API server's expense.
+"""Connections of the web server: bounded in number and time.
 
-A descriptor that a reader holds is one that a watch or a bind cannot have, so readers get a small
-share of them. When that is used up, the connection that has been without a request for longest
-makes room for a new one: connections that stay silent do not keep requests out. While every
-connection has a request under way, new ones wait in the kernel.
+A descriptor used here is not available to a watch or a bind, so the web server gets a small share
+of them. When that is used up, the connection that has been without a request for longest is closed
+for a new one: idle connections do not block requests. While every connection has a request in
+progress, new ones wait in the kernel.
 
 Does not belong here: HTTP, which a protocol per connection speaks.
 """
@@ -30,26 +30,26 @@ HEADER_SECONDS: Final = 10.0
 IDLE_SECONDS: Final = 90.0
 """From one request to the next; kube-scheduler's."""
 REQUEST_SECONDS: Final = 60.0
-"""From a request to the end of its answer, however slowly that is read."""
+"""From a request to the end of its response, however slowly that is read."""
 
 _MAX_CONNECTIONS: Final = 128
 _SHARE_OF_DESCRIPTORS: Final = 8
 _BACKLOG: Final = 128
 _SWEEP_SECONDS: Final = 1.0
 _PAUSE_SECONDS: Final = 1.0
-# No descriptor or no memory left: trying again at once would only burn a core.
+# No descriptors or no memory: trying again at once would only burn a core.
 _EXHAUSTED: Final = frozenset((errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM))
 
 
 def raise_descriptor_limit() -> None:
-    """Use all descriptors that the process may have; the soft limit is for programs that select."""
+    """Raise the descriptor limit to the hard limit; the soft one is for programs that select."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft != hard:
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
 def connection_limit() -> int:
-    """How many connections the process can spare for readers."""
+    """Return how many connections the process can spare for the web server."""
     descriptors = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
     if descriptors == resource.RLIM_INFINITY:
         return _MAX_CONNECTIONS
@@ -57,7 +57,7 @@ def connection_limit() -> int:
 
 
 class Connection(asyncio.Protocol):
-    """One accepted socket; passes on what it receives, and knows when it must end."""
+    """One accepted socket with its deadline; forwards received data."""
 
     def __init__(self, listener: Listener, handler: asyncio.Protocol) -> None:
         self._listener = listener
@@ -68,7 +68,7 @@ class Connection(asyncio.Protocol):
         self.opening = anyio.CancelScope()
 
     def stay(self, now: float, seconds: float, is_busy: bool) -> None:
-        """Begin to wait for a request, or to answer one."""
+        """Begin to wait for a request, or to respond to one."""
         self.since, self.deadline, self.is_busy = now, now + seconds, is_busy
 
     def abort(self) -> None:
@@ -117,7 +117,7 @@ class Listener:
     async def listening(
         self, host: str, port: int, ssl_context: ssl.SSLContext | None
     ) -> AsyncIterator[int]:
-        """Accept while the block runs and give the port; raises ``OSError`` if it is taken."""
+        """Accept while the block runs; yields the port. ``OSError`` if it is in use."""
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
         server = socket.create_server((host, port), family=family, backlog=_BACKLOG)
         with server:
@@ -132,7 +132,7 @@ class Listener:
 
     @contextmanager
     def request(self, handler: asyncio.Protocol) -> Iterator[None]:
-        """Mark a connection as answering a request while the block runs."""
+        """Mark a connection as busy with a request while the block runs."""
         connection = self._connections.get(handler)
         if connection is None:  # lost already
             yield
@@ -146,7 +146,7 @@ class Listener:
             self._room.set()
 
     def forget(self, connection: Connection) -> None:
-        """Take a closed connection out; called by itself."""
+        """Remove a closed connection; called by itself."""
         self._connections.pop(connection.handler, None)
         self._room.set()
 
@@ -159,7 +159,7 @@ class Listener:
             try:
                 accepted = await self._next(server)
             except OSError as error:
-                # Anything else concerns the connection that was about to be accepted.
+                # Any other error concerns only the connection that was about to be accepted.
                 if error.errno in _EXHAUSTED:
                     if not is_exhausted:
                         log.warning("cannot accept connections", extra={"err": str(error)})
@@ -178,7 +178,7 @@ class Listener:
         return accepted
 
     async def _make_room(self) -> None:
-        """Wait until one more connection may be served; one without a request gives way."""
+        """Wait until one more connection may be served; closes an idle one if needed."""
         while len(self._connections) >= self._limit:
             quiet = [one for one in self._connections.values() if not one.is_busy]
             if quiet:
@@ -192,7 +192,7 @@ class Listener:
     async def _open(
         self, connection: Connection, accepted: socket.socket, ssl_context: ssl.SSLContext | None
     ) -> None:
-        """Hand a socket to its protocol, after the handshake if there is to be one."""
+        """Pass a socket to its protocol, after the TLS handshake if any."""
         loop = asyncio.get_running_loop()
         timeout = HEADER_SECONDS if ssl_context else None
         is_open = False

@@ -1,8 +1,8 @@
-"""Pages that take long to write: a slice at a time, one page at a time, once for all who ask.
+"""Pages that take long to render: in slices, one page at a time, shared by concurrent requests.
 
-The event loop belongs to the scheduler. A page is written in slices, with pauses several times as
-long in between, so that all readers together take a fixed share of it, however many they are and
-whatever they ask for. They wait in line, and a page that was written a moment ago is given again.
+The event loop belongs to the scheduler. A page is rendered in slices, with pauses several times as
+long in between, so that all requests together take a fixed share of it, however many there are.
+Requests are queued, and a page that was rendered a moment ago is served again.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 SLICE: Final = 50
-"""Pieces written at most before other tasks have their turn."""
+"""Pieces rendered at most before yielding to other tasks."""
 _SLICE_SECONDS: Final = 0.001
 _PAUSE_FACTOR: Final = 4.0
-# Fresh within ten times of what it cost: at most a tenth of the time goes into one page.
+# Valid for ten times its cost: at most a tenth of the time is spent on one page.
 _KEPT_FACTOR: Final = 10.0
 _KEPT_SECONDS: Final = 1.0
 _PAGES_KEPT: Final = 8
@@ -29,14 +29,14 @@ class _Page(NamedTuple):
 
 
 class Renderer:
-    """Writes pages. A page is named by everything that its content depends on."""
+    """Renders pages. The name of a page includes everything that its content depends on."""
 
     def __init__(self) -> None:
         self._pages: dict[str, _Page] = {}
         self._turn = asyncio.Lock()
 
     async def page(self, name: str, pieces: Callable[[], Iterable[bytes]]) -> bytes:
-        """The page of this name, as it was a moment ago or as ``pieces`` give it now."""
+        """Return the page of this name, cached or rendered from ``pieces``."""
         loop = asyncio.get_running_loop()
         async with self._turn:
             kept = self._pages.get(name)
@@ -52,7 +52,7 @@ class Renderer:
 
 
 async def _written(pieces: Iterable[bytes], now: Callable[[], float]) -> tuple[bytes, float]:
-    """All pieces together, and the seconds that they took."""
+    """Return all pieces joined, and the seconds that they took."""
     body = bytearray()
     cost, began = 0.0, now()
     for number, piece in enumerate(pieces, start=1):
@@ -66,7 +66,7 @@ async def _written(pieces: Iterable[bytes], now: Callable[[], float]) -> tuple[b
 
 
 def json_pieces(content: Any) -> Iterator[bytes]:
-    """Indented JSON; an iterator is a list whose items are made when they are written."""
+    """Yield indented JSON; an iterator is encoded as a list, lazily."""
     yield from _json(content, 0)
     yield b"\n"
 

@@ -22,7 +22,7 @@ QUARANTINED: Final = "quarantined"
 
 
 def queue_view(scheduler: Scheduler, limit: int) -> View:
-    """How many pods are where, and the first ``limit`` of each place in the order of their turn.
+    """Return the number of pods per place, and the first ``limit`` of each in pop order.
 
     Pods held at Permit are in flight as well; pods in quarantine are in none of the queue's places.
     """
@@ -96,7 +96,7 @@ def _quarantined(scheduler: Scheduler, pod: PodInfo, until: float) -> View:
 
 
 def story_view(scheduler: Scheduler, pod: str) -> View | None:
-    """The life of a pod (``namespace/name``) as far as it is remembered; ``None`` if unknown.
+    """Return the recorded transitions of a pod (``namespace/name``); ``None`` if unknown.
 
     A name may have belonged to several pods; the story is that of the last one.
     """
@@ -166,6 +166,6 @@ def decision_view(decision: Decision) -> View:
 
 
 def _wall(scheduler: Scheduler, at: float) -> str:
-    """A moment on the scheduler's own clock as a time of day."""
+    """Convert a time of the scheduler's own clock to wall time."""
     clock = scheduler.clock
     return rfc3339_micro(clock.wall() - (clock.now() - at))

@@ -1,7 +1,7 @@
-"""The scheduler's own HTTP server: health, metrics, configuration and a look inside.
+"""The scheduler's own HTTP server: health, metrics, configuration and debug views.
 
 ``listener`` has the connections, ``rendering`` the long pages. Every request passes ``_answered``,
-which sends the answer and keeps faults away from the reader.
+which sends the response and hides internal errors from the client.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from ksched.web.views import decisions_view, queue_view, story_view
 
 log = logging.getLogger(__name__)
 _protocol_log = logging.getLogger(f"{__name__}.protocol")
-# A malformed request is answered with 400 and is no fault of ours, though aiohttp tells it as one.
+# A malformed request gets a 400 and is no error of ours, though aiohttp logs it as one.
 _protocol_log.addFilter(
     lambda record: not (record.exc_info and isinstance(record.exc_info[1], HttpProcessingError))
 )
@@ -53,9 +53,9 @@ _PATHS: Final = (
 
 
 class WebServer:
-    """Answers for one scheduler at a time, which may be replaced.
+    """Serves one scheduler at a time, which may be replaced.
 
-    ``live`` and ``ready`` are the checks behind its health.
+    ``live`` and ``ready`` are the checks of its health endpoints.
     """
 
     def __init__(
@@ -80,14 +80,14 @@ class WebServer:
     async def listening(
         self, host: str, port: int, ssl_context: ssl.SSLContext | None = None
     ) -> AsyncIterator[str]:
-        """Serve while the block runs and give the URL; raises ``OSError`` if the port is taken."""
+        """Serve while the block runs; yields the URL. ``OSError`` if the port is in use."""
         runner = web.AppRunner(
             self._application(),
             access_log=None,
             handler_cancellation=True,
             keepalive_timeout=IDLE_SECONDS,
             logger=_protocol_log,
-            # The body of a request is of no interest, and not waited for.
+            # The body of a request is not read.
             lingering_time=0.0,
             shutdown_timeout=SHUTDOWN_SECONDS,
         )
@@ -122,7 +122,7 @@ class WebServer:
     async def _answered(
         self, request: web.Request, handler: Callable[[web.Request], Awaitable[web.StreamResponse]]
     ) -> web.StreamResponse:
-        """Answer one request, its last byte included, within the connection's time."""
+        """Respond to one request, completely, within the connection's deadline."""
         assert self._listener is not None
         with self._listener.request(request.protocol):
             response = await self._response(request, handler)
@@ -142,7 +142,7 @@ class WebServer:
             allowed = {"Allow": refusal.headers["Allow"]} if "Allow" in refusal.headers else None
             return web.Response(text=refusal.text, status=refusal.status, headers=allowed)
         except Exception:
-            # A view that fails is a fault of ours, for the log and not for the reader.
+            # A view that fails is a bug of ours, for the log and not for the client.
             log.exception("request failed", extra={"path": request.path})
             return web.Response(text="internal error\n", status=500)
 
@@ -165,8 +165,8 @@ class WebServer:
         encode, content_type = _OPENMETRICS if is_open else _PLAIN
 
         def pieces() -> Iterator[bytes]:
-            # Numbers are read here, between two tasks, and so belong together; writing them out
-            # takes longer.
+            # Numbers are read here, between two tasks, and are consistent; formatting them takes
+            # longer.
             metrics = [metric for one in self._collectors for metric in one.collect()]
             for metric in metrics:
                 yield from _written(metric, encode)
@@ -198,7 +198,7 @@ class WebServer:
     async def _page(
         self, request: web.Request, view: Callable[[], Any], limit: int = 0
     ) -> web.Response:
-        # A new scheduler has nothing to do with what an old one's pages say.
+        # Pages of a previous scheduler must not be reused.
         name = f"{id(self.scheduler)} {request.path} {limit}"
         return _json(await self._renderer.page(name, lambda: json_pieces(view())))
 
@@ -228,13 +228,13 @@ _END_OF_OPENMETRICS: Final = b"# EOF\n"
 
 
 def _wants_openmetrics(accept: str) -> bool:
-    """Whether that format is among those accepted; whatever else the header says is ignored."""
+    """Whether that format is accepted; the rest of the header is ignored."""
     types = (part.partition(";")[0].strip() for part in accept.lower().split(","))
     return "application/openmetrics-text" in types
 
 
 def _written(metric: Metric, encode: Callable[[Collector], bytes]) -> Iterator[bytes]:
-    """One family in pieces of some samples; only the first has the comments."""
+    """Format one family in chunks of samples; only the first has the comments."""
     samples = metric.samples
     for start in range(0, max(len(samples), 1), _SAMPLES):
         part = Metric(metric.name, metric.documentation, metric.type, metric.unit)
@@ -256,7 +256,7 @@ def _json(body: bytes) -> web.Response:
 
 def _limit(request: web.Request) -> int:
     text = request.query.get("limit", str(DEFAULT_LIMIT))
-    # More digits than Python converts are no number for int().
+    # ``int`` rejects very long digit strings with an error.
     is_number = text.isascii() and text.isdecimal() and len(text.lstrip("0")) < 10
     if not is_number or not 0 < int(text) <= MAX_LIMIT:
         raise web.HTTPBadRequest(text=f"limit: got {text[:40]!r}, wanted 1 to {MAX_LIMIT}\n")

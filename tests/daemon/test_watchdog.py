@@ -186,7 +186,7 @@ def test_a_loop_that_goes_on_is_left_alone(caplog: pytest.LogCaptureFixture, pod
         dog.eat()
         dog.wait(4)
     assert dog.acts == []
-    assert caplog.messages.count("event loop goes on") == 4
+    assert caplog.messages.count("event loop runs again") == 4
 
 
 def test_who_does_not_lead_writes_nothing(pod: PodInfo) -> None:

@@ -117,7 +117,7 @@ async def test_the_first_ends_and_the_second_schedules_the_others(
         a = s.start("a")
         await until(a, '"became leader"')
         b = s.start("b")
-        await until(b, '"somebody else leads"')
+        await until(b, '"another replica leads"')
         await s.create(make_pod("before"))
         await s.bound("before")
         await s.create(make_pod("victim"), make_pod("next"))
@@ -150,7 +150,7 @@ async def test_a_plugin_that_hangs_in_every_replica_at_once_spares_those_that_co
         a = s.start("a")
         await until(a, '"became leader"')
         b = s.start("b")
-        await until(b, '"somebody else leads"')
+        await until(b, '"another replica leads"')
         await s.create(make_pod("victim"), make_pod("next"))
         assert await exit_code(a) == 1
         assert await exit_code(b) == 1
@@ -169,5 +169,5 @@ async def test_a_plugin_that_comes_back_in_time_costs_nothing_but_the_time(
         await until(a, '"became leader"')
         await s.create(make_pod("victim"), make_pod("next"))
         await s.bound("victim", "next")
-        await until(a, '"event loop goes on"')
+        await until(a, '"event loop runs again"')
         assert a.exit_code is None

@@ -79,7 +79,7 @@ async def site(tmp_path: Path) -> AsyncIterator[Site]:
     """``a`` leads and has begun to bind, ``b`` follows."""
     async with _site(tmp_path) as site:
         await until(lambda: '"became leader"' in site.a.log(), "a leads")
-        await until(lambda: '"somebody else leads"' in site.b.log(), "b follows")
+        await until(lambda: '"another replica leads"' in site.b.log(), "b follows")
         await site.create(*(make_pod(f"p{number}") for number in range(150)))
         await until(lambda: site.binds("a"), "a binds")
         yield site

@@ -65,7 +65,7 @@ def test_a_hanging_plugin_costs_one_pod_and_one_term(
         a = stack.enter_context(plane.ksched("a", config=config))
         until(lambda: '"became leader"' in a.log(), "a leads")
         b = stack.enter_context(plane.ksched("b", config=config))
-        until(lambda: '"somebody else leads"' in b.log(), "b follows")
+        until(lambda: '"another replica leads"' in b.log(), "b follows")
         create(0, "before")
         until(lambda: bound("before"), "a binds")
         create(1, "victim")

@@ -123,7 +123,7 @@ class Replica:
     def is_candidate(self) -> bool:
         """Whether it follows, or leads, since it started or lost its lease."""
         recent = self.process.log()[self._log_began :].rpartition('"leader election lost"')[2]
-        return '"somebody else leads"' in recent or '"became leader"' in recent
+        return '"another replica leads"' in recent or '"became leader"' in recent
 
     def has_led_as(self, identity: str) -> bool:
         pattern = rf'"became leader".*identity="{re.escape(identity)}"'
@@ -284,7 +284,7 @@ class Rivals:
     def next_leader(self, after: dict[str, Any] | None = None) -> dict[str, Any]:
         """The lease as soon as somebody holds it who did not before."""
         known = ("", after["holderIdentity"] if after else "")
-        until(lambda: self.lease()["holderIdentity"] not in known, "somebody else leads")
+        until(lambda: self.lease()["holderIdentity"] not in known, "another replica leads")
         return self.lease()
 
     def binder(self) -> str:
@@ -316,7 +316,7 @@ def test_kube_scheduler_and_ksched_respect_each_other(plane: ControlPlane, audit
         kube_scheduler = stack.enter_context(rivals.kube_scheduler())
         theirs = rivals.next_leader()
         ksched = stack.enter_context(rivals.ksched())
-        until(lambda: '"somebody else leads"' in ksched.log(), "ksched follows")
+        until(lambda: '"another replica leads"' in ksched.log(), "ksched follows")
         assert rivals.binder() == KUBE_SCHEDULER.name
 
         # Given back: taken at once, with one more transition.
@@ -341,7 +341,7 @@ def test_kube_scheduler_and_ksched_respect_each_other(plane: ControlPlane, audit
 
         # And the other way round.
         ksched = stack.enter_context(rivals.ksched())
-        until(lambda: '"somebody else leads"' in ksched.log(), "ksched follows")
+        until(lambda: '"another replica leads"' in ksched.log(), "ksched follows")
         kube_scheduler.kill()
         ours = rivals.next_leader(theirs)
         assert rivals.binder() == KSCHED.name
