@@ -1,4 +1,4 @@
-# Two commands set everything up: `make run` shows ksched at work, `make test` checks it.
+# `make run` shows ksched at work, `make test` runs all checks; both set up the virtual environment.
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
@@ -19,7 +19,7 @@ $(VENV)/.installed-test: $(VENV)/.installed
 	$(BIN)/pip install --quiet --disable-pip-version-check --editable '.[test]'
 	@touch $@
 
-run: $(VENV)/.installed ## an embedded cluster, a workload and a live view
+run: $(VENV)/.installed ## a demo: an embedded cluster, a scripted workload and a live view
 	$(BIN)/ksched demo
 
 test: lint types unit ## ruff, the type checker in strict mode, tidy rules, all tests
@@ -49,31 +49,31 @@ bulky: assets $(VENV)/.installed-test ## hostile pods as large as an API server 
 explore: $(VENV)/.installed-test ## the property tests with new random examples
 	KSCHED_EXAMPLES=explore $(BIN)/pytest -n auto -m "not real"
 
-docs: $(VENV)/.installed ## docs/plugins from the docstrings of the plugins
+docs: $(VENV)/.installed ## generate docs/plugins from the plugins' docstrings
 	$(BIN)/python tools/plugin_docs.py
 
-assets: $(VENV)/.installed ## etcd, kube-apiserver, kube-scheduler and kubectl into the cache
+assets: $(VENV)/.installed ## fetch or build etcd, kube-apiserver, kube-scheduler and kubectl into the cache
 	$(BIN)/python tools/assets.py
 
 assets-path: $(VENV)/.installed
 	$(BIN)/python tools/assets.py --path
 
-test-contract: $(VENV)/.installed-test ## the API contract on the embedded and on a real server
+test-contract: $(VENV)/.installed-test ## API contract tests on the embedded and on a real server
 	$(BIN)/pytest -m real tests/contract tests/real/test_control_plane.py
 
 test-real: $(VENV)/.installed-test ## the tests against a real control plane (make assets first)
 	$(BIN)/pytest -m real --session-timeout=3600
 
-parity: assets $(VENV)/.installed-test ## kube-scheduler and ksched decide the same pods: make parity SEEDS=1000-1049
+parity: assets $(VENV)/.installed-test ## compare decisions of kube-scheduler and ksched: make parity SEEDS=1000-1049
 	SEEDS="$(SEEDS)" $(BIN)/pytest -m real -s tests/parity
 
 bench-real: assets ## kube-scheduler and ksched in turns: make bench-real BENCH="--nodes 500"
 	$(BIN)/python -m bench $(BENCH)
 
-soak: assets $(VENV)/.installed-test ## an hour beside hostile tenants: make soak MINUTES=60; curves in build/soak
+soak: assets $(VENV)/.installed-test ## an hour with hostile tenants: make soak MINUTES=60; curves in build/soak
 	$(BIN)/python -m bench.soak --minutes $(or $(MINUTES),60) $(SOAK)
 
-load: $(VENV)/.installed-test ## 5,000 pods on 1,000 nodes over HTTP: bound once, nothing grows
+load: $(VENV)/.installed-test ## 5,000 pods on 1,000 nodes over HTTP: each bound once, no growth
 	KSCHED_LOAD_NODES=1000 KSCHED_LOAD_PODS=5000 KSCHED_LOAD_SECONDS=30 $(BIN)/pytest tests/test_load.py
 
 clean: ## remove the virtual environment and caches

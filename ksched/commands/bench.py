@@ -21,11 +21,11 @@ on an empty cluster of its own.
 
 columns:
   decisions/s   in wall-clock time  CPU µs      per decision
-  rows asked    nodes passed to plugins per decision, all plugins together
+  rows read     nodes passed to plugins per decision, all plugins together
   first, last   CPU µs per decision in the first and in the last thousand
 """
 HEADINGS = (
-    *("workload", "placed", "decisions/s", "CPU µs", "rows asked", "first µs", "last µs"),
+    *("workload", "placed", "decisions/s", "CPU µs", "rows read", "first µs", "last µs"),
     "peak RSS MB",
 )
 
