@@ -1,10 +1,10 @@
-"""KubeSchedulerConfiguration: what the user asked for, checked and made complete.
+"""KubeSchedulerConfiguration, validated and completed with defaults.
 
 The models are always *effective*: defaults are filled in and the default plugins are merged when a
 model is built, so that no other package has defaults of its own. Reading order: ``model``,
 ``plugins``, ``plugin_args``, ``merging``, ``expansion``, ``loading``.
 
-Does not belong here: building plugins, credentials, anything that knows a cluster.
+Does not belong here: building plugins, credentials, cluster state.
 """
 
 from ksched.configuration.dumping import configz, dump_config

@@ -1,6 +1,6 @@
-"""Whether plugin arguments make sense, in kube-scheduler's words.
+"""Validation of plugin arguments, with kube-scheduler's messages.
 
-Follows pkg/scheduler/apis/config/validation/validation_pluginargs.go (v1.36). Upstream looks at
+Follows pkg/scheduler/apis/config/validation/validation_pluginargs.go (v1.36). kube-scheduler checks
 NodeResourcesFit's arguments only when it builds the plugin; here they are reported with the rest.
 """
 
@@ -44,7 +44,7 @@ _MAX_CUSTOM_PRIORITY_SCORE: Final = 10
 
 @singledispatch
 def find_args_problems(args: PluginArgs, path: str) -> list[str]:
-    """Everything that is wrong with a plugin's arguments, each with its full path."""
+    """Return everything that is wrong with a plugin's arguments, each with its full path."""
     raise TypeError(f"{path}: no rules for {type(args).__name__}")
 
 
@@ -88,7 +88,7 @@ def _(args: NodeAffinityArgs, path: str) -> list[str]:
     preferred_path = f"{at}.preferredDuringSchedulingIgnoredDuringExecution"
     for index, weighted in enumerate(affinity.preferred or ()):
         term = weighted.preference
-        # A term that prefers nothing is legal and without effect.
+        # A term that prefers nothing is legal and has no effect.
         if weighted.weight and (term.match_expressions or term.match_fields):
             problems += compile_term(term, f"{preferred_path}[{index}].preference").problems
     return problems

@@ -1,12 +1,12 @@
-"""Configuration files of retired versions, rewritten as v1.
+"""Conversion of configuration files of retired versions to v1.
 
-What an old file said keeps its meaning where v1 can say it: scoring plugins of their own became
-strategies of NodeResourcesFit, and the defaults of the old version are spelled out where v1's
-differ. What has no meaning any more is dropped with a warning; a removed *filter* is an error,
-because without it pods would go where they must not.
+The meaning of an old file is preserved where v1 can express it: separate scoring plugins became
+strategies of NodeResourcesFit, and the old version's defaults are spelled out where v1's differ.
+What no longer has a meaning is dropped with a warning; a removed *filter* is an error, because
+without it pods would be placed on wrong nodes.
 
-The data are not checked yet: whatever does not have the expected shape is left for decoding to
-complain about.
+The data are not validated yet: whatever does not have the expected shape is left for decoding to
+report.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ _REMOVED_FILTERS: Final = {
 
 @dataclass
 class Converted:
-    """The content of a v1 file, and what the conversion has to say about it."""
+    """The content of a v1 file, with warnings and problems of the conversion."""
 
     content: dict[str, Any]
     warnings: list[str] = field(default_factory=list)
@@ -96,8 +96,8 @@ def _rewrite_args_version(version: str, profile: dict[str, Any]) -> None:
 
 
 def _convert_extender(path: str, extender: dict[str, Any], converted: Converted) -> None:
-    # The first v1beta1 shared its extender type with the Policy API, whose spelling and whose
-    # nanoseconds the published samples kept.
+    # The first v1beta1 shared its extender type with the Policy API; the published samples kept
+    # its spelling and nanoseconds.
     if "enableHttps" in extender:
         extender.setdefault("enableHTTPS", extender.pop("enableHttps"))
     timeout = extender.get("httpTimeout")
@@ -213,7 +213,7 @@ class _Profile:
             self._warn("pluginConfig", f"args of {unused} are ignored: it does not score")
         args = all_args.get(name, {})
         strategy: dict[str, Any] = {"type": _STRATEGIES[name]}
-        # Fields that the old type did not have are kept and refused by decoding.
+        # Fields that the old type did not have are left for decoding to reject.
         for key in args.keys() - {"apiVersion", "kind", "shape"}:
             strategy[key] = args[key]
         if "shape" in args:
@@ -242,12 +242,12 @@ class _Profile:
                 args.setdefault("defaultingType", "List")
 
     def at(self, point: str, which: str) -> list[Any]:
-        """The ``enabled`` or ``disabled`` list of a point, made if absent."""
+        """Return the ``enabled`` or ``disabled`` list of a point, created if absent."""
         return _ensure(_ensure(self._plugins, point, dict), which, list)
 
 
 def _ensure(data: dict[str, Any], key: str, kind: type[Container]) -> Container:
-    """The value of a key, made if absent; one to throw away if the file has something else."""
+    """Return the value of a key, created if absent; a dummy if the file has another type."""
     if data.get(key) is None:
         data[key] = kind()
     value = data[key]

@@ -1,7 +1,7 @@
 """Strict decoding of core/v1 types that occur inside plugin arguments.
 
-The structs of ``ksched.api`` ignore what they do not know, because an API server may be newer than
-ksched. In a configuration file an unknown field is a mistake, and every mistake is reported.
+The structs of ``ksched.api`` ignore unknown fields, because an API server may be newer than ksched.
+In a configuration file an unknown field is a mistake, and every mistake is reported.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ def _convert_fields(
 
 
 def _without_bounds(wanted: Any) -> Any:
-    """The type itself; what values it may have is checked with the other arguments."""
+    """Return the type without bounds; values are checked with the other arguments."""
     return get_args(wanted)[0] if get_origin(wanted) is Annotated else wanted
 
 

@@ -8,8 +8,8 @@ from ksched.configuration.plugins import Plugin, Plugins, PluginSet
 
 DEFAULT_SCHEDULER_NAME: Final = "default-scheduler"
 
-# Order decides which plugin's reason a node is rejected with. The weights 3 and 2 make a user's
-# preferences (taints, affinities, spread) outweigh how full a node is.
+# The order decides which plugin's reason a node is rejected with. The weights 3 and 2 make user
+# preferences (taints, affinities, spread) outweigh resource use.
 DEFAULT_MULTI_POINT: Final[tuple[tuple[str, int], ...]] = (
     ("SchedulingGates", 0),
     ("PrioritySort", 0),

@@ -1,7 +1,7 @@
-"""A configuration written out: every default spelled, keys sorted, readable by ``loading``.
+"""Serialization of a configuration: every default spelled out, keys sorted, loadable again.
 
-``configz`` is for whoever asks and hides secrets; the file of ``--write-config-to`` is to be read
-by a scheduler again and holds them, so only its owner may read it.
+``configz`` is served over HTTP and redacts secrets; the file of ``--write-config-to`` is read by a
+scheduler again and contains them, so only its owner may read it.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from ksched.redaction import redact
 
 
 def configz(configuration: SchedulerConfiguration) -> dict[str, Any]:
-    """The versioned object, as ``/configz`` serves it under ``componentconfig``: without secrets.
+    """Return the versioned object, as ``/configz`` serves it under ``componentconfig``, redacted.
 
-    Whoever may ask for the configuration need not be able to impersonate the scheduler.
+    Readers of the configuration need not be able to impersonate the scheduler.
     """
     content: dict[str, Any] = redact(_versioned(configuration))
     return content
@@ -58,18 +58,18 @@ def write_config(configuration: SchedulerConfiguration, path: str) -> None:
 
 
 def _for_its_owner(path: str, flags: int) -> int:
-    """A file that is there already keeps its mode, which its owner chose."""
+    """Open a file for its owner only; an existing file keeps its mode."""
     return os.open(path, flags, 0o600)
 
 
 class _Dumper(yaml.SafeDumper):
-    """Writes shared values twice: anchors help nobody who reads a configuration."""
+    """Writes shared values twice, because anchors are hard to read."""
 
     def ignore_aliases(self, data: Any) -> bool:
         return True
 
     def represent_text(self, text: str) -> yaml.ScalarNode:
-        # PyYAML would leave text plain that Kubernetes reads as something else: y, 1e3, 0o7.
+        # PyYAML would leave text plain that Kubernetes reads as another type: y, 1e3, 0o7.
         style = None if plain_value(text) == text else '"'
         return self.represent_scalar("tag:yaml.org,2002:str", text, style)
 

@@ -8,9 +8,9 @@ from typing import Annotated, Any, Final
 from pydantic import BeforeValidator, PlainSerializer, ValidationInfo
 from pydantic_core import PydanticCustomError
 
-# Passed as validation context when the data come from a file. Python code may give a duration as a
-# number of seconds; in a file a bare number is refused, as upstream does, because nobody can tell
-# what unit its writer had in mind.
+# Passed as validation context when the data come from a file. Python code may pass a duration as a
+# number of seconds; in a file a bare number is rejected, as in kube-scheduler, because its unit is
+# ambiguous.
 FROM_FILE: Final = {"from_file": True}
 
 _NANOSECONDS: Final = {
@@ -28,7 +28,7 @@ _DURATION: Final = re.compile(rf"([+-]?)((?:{_TERM.pattern})+)")
 
 
 def parse_duration(text: str) -> float:
-    """Convert a Go duration to seconds; raise ``ValueError`` if it is none."""
+    """Convert a Go duration to seconds; raises ``ValueError`` if invalid."""
     if text.lstrip("+-") == "0" and len(text) <= 2:
         return 0.0
     match = _DURATION.fullmatch(text)
@@ -47,7 +47,7 @@ def parse_duration(text: str) -> float:
 
 
 def format_duration(seconds: float) -> str:
-    """Write seconds as Go does: ``500ms``, ``15s``, ``1m30s``, ``1h0m0s``."""
+    """Format seconds as Go does: ``500ms``, ``15s``, ``1m30s``, ``1h0m0s``."""
     nanoseconds = round(seconds * 10**9)
     sign, nanoseconds = ("-", -nanoseconds) if nanoseconds < 0 else ("", nanoseconds)
     if nanoseconds == 0:

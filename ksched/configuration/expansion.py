@@ -33,7 +33,7 @@ _MAX_TOTAL_SCORE: Final = 2**63 - 1
 _LAST: Final = (PERMIT, PRE_ENQUEUE, QUEUE_SORT)
 
 Implements = Callable[[str, ExtensionPoint], bool]
-"""Does the plugin of this name implement the extension point?"""
+"""Whether the plugin of this name implements the extension point."""
 
 
 class PluginWeight(NamedTuple):
@@ -44,9 +44,9 @@ class PluginWeight(NamedTuple):
 
 
 def plugin_args(profile: Profile, name: str) -> PluginArgs | dict[str, Any] | None:
-    """The arguments of a plugin: configured, else its defaults, else None.
+    """Return the arguments of a plugin: configured, else its defaults, else None.
 
-    Out-of-tree plugins get what the file says, undecoded.
+    Out-of-tree plugins get the file's content, undecoded.
     """
     for config in profile.plugin_config:
         if config.name == name:
@@ -57,7 +57,7 @@ def plugin_args(profile: Profile, name: str) -> PluginArgs | dict[str, Any] | No
 def ignore_extender_resources(configuration: SchedulerConfiguration) -> SchedulerConfiguration:
     """Make NodeResourcesFit ignore what extenders manage with ``ignoredByScheduler``.
 
-    As upstream, the extenders' names replace the profile's own ``ignoredResources``.
+    As in kube-scheduler, the extenders' names replace the profile's own ``ignoredResources``.
     """
     ignored = tuple(
         resource.name
@@ -84,10 +84,10 @@ def ignore_extender_resources(configuration: SchedulerConfiguration) -> Schedule
 def expand_profile(
     profile: Profile, available: Collection[str], implements: Implements
 ) -> dict[str, list[PluginWeight]]:
-    """The plugins of every extension point in calling order, keyed by the point's camelCase name.
+    """Return the plugins of every extension point in calling order, keyed by camelCase name.
 
-    ``available`` are the names of the registered plugins. A plugin of upstream's default list that
-    is not among them is left out of ``multiPoint``, so that a configuration written out by
+    ``available`` are the names of the registered plugins. A plugin of kube-scheduler's default list
+    that is not among them is omitted from ``multiPoint``, so that a configuration written by
     kube-scheduler can be used; any other name must exist. Raises ``ConfigError`` with all problems.
 
     kube-scheduler: expandMultiPointPlugins, updatePluginList, pluginsNeeded.
@@ -195,7 +195,7 @@ def queue_sort_problems(
     configuration: SchedulerConfiguration,
     expanded: Mapping[str, Mapping[str, Sequence[PluginWeight]]],
 ) -> list[str]:
-    """Profiles, by name, that do not sort the queue as the first does: there is one queue."""
+    """Return problems of profiles whose queue sort differs from the first: there is one queue."""
     problems = []
     first_sort, first_args = "", None
     for profile in configuration.profiles:

@@ -1,4 +1,4 @@
-"""HTTP extenders: processes outside the scheduler that take part in its decisions (KEP-1819)."""
+"""HTTP extenders: external services that take part in decisions (KEP-1819)."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Base64 = Annotated[str, AfterValidator(_check_base64)]
 
 
 class ExtenderManagedResource(StrictModel):
-    """An extended resource that an extender keeps account of."""
+    """An extended resource that an extender manages."""
 
     name: str = ""
     ignored_by_scheduler: bool = False
@@ -32,7 +32,7 @@ class ExtenderManagedResource(StrictModel):
 
 
 class ExtenderTLSConfig(StrictModel):
-    """TLS settings of the connection to an extender; data win over files."""
+    """TLS settings of the connection to an extender; data take precedence over files."""
 
     insecure: bool = False
     """Do not verify the extender's certificate. For tests; no CA may be given with it."""
@@ -50,29 +50,29 @@ class ExtenderTLSConfig(StrictModel):
 
 
 class Extender(StrictModel):
-    """How to reach an extender and what it offers; an empty verb means not offered."""
+    """Address and verbs of an extender; an empty verb is not called."""
 
     url_prefix: str = ""
     """Address that verbs are appended to, scheme included."""
     filter_verb: str = ""
-    """Verb that rules out nodes."""
+    """Verb that filters nodes."""
     preempt_verb: str = ""
-    """Verb that narrows down the victims of a preemption."""
+    """Verb that filters the victims of a preemption."""
     prioritize_verb: str = ""
     """Verb that scores nodes; needs a positive ``weight``."""
     weight: Int64 = 0
-    """Factor of the extender's scores. No default: whoever scores must say how much it counts."""
+    """Factor of the extender's scores. No default: it has to be set with ``prioritizeVerb``."""
     bind_verb: str = ""
-    """Verb that binds pods in the scheduler's place; one extender at most."""
+    """Verb that binds pods instead of the scheduler; one extender at most."""
     enable_https: Annotated[bool, Field(alias="enableHTTPS")] = False
     """Use TLS settings; without a CA the certificate is not verified."""
     tls_config: ExtenderTLSConfig | None = None
     http_timeout_seconds: Annotated[Seconds, Field(alias="httpTimeout"), unless_zero(5.0)] = 5.0
     """Seconds for one call. A filter that takes longer fails the pod's attempt, a prioritize is
-    left out. 5: the pods behind wait for it."""
+    ignored. 5: the pods behind wait for it."""
     node_cache_capable: bool = False
     """The extender knows the nodes itself; send names instead of whole objects."""
     managed_resources: Listed[ExtenderManagedResource] = ()
-    """Ask the extender only about pods that request one of these; about every pod if empty."""
+    """Call the extender only for pods that request one of these; for every pod if empty."""
     ignorable: bool = False
-    """Schedule on when the extender fails or does not answer."""
+    """Continue scheduling when the extender fails."""

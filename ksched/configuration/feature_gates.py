@@ -1,7 +1,7 @@
 """The feature gates that kube-scheduler v1.36 reads.
 
-ksched has one behaviour, that of the default gates. Gates are accepted so that existing command
-lines go on working; one that asks for something else gets a note.
+ksched behaves as with the default gates. Gates are accepted so that existing command lines keep
+working; one that requests another behaviour gets a note.
 """
 
 from __future__ import annotations

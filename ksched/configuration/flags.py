@@ -1,8 +1,8 @@
-"""The flags of ``ksched run``: kube-scheduler's, and a few of our own.
+"""The flags of ``ksched run``: kube-scheduler's, and a few more.
 
-A configuration file wins over the deprecated flags that say the same; the leader election flags
-win over the file. Flags of kube-scheduler that ksched has no use for are accepted with a note, so
-that a static pod manifest works when only the command is changed.
+A configuration file takes precedence over the equivalent deprecated flags; the leader election
+flags take precedence over the file. Flags of kube-scheduler without a meaning here are accepted
+with a note, so that a static pod manifest works when only the command is changed.
 """
 
 from __future__ import annotations
@@ -24,8 +24,7 @@ from ksched.errors import ConfigError
 
 T = TypeVar("T")
 
-# kube-scheduler: 5 minutes. A retry costs next to nothing here, so a lost wake-up is forgiven
-# sooner.
+# kube-scheduler: 5 minutes. A retry is cheap here, so a lost wake-up is corrected sooner.
 POD_MAX_IN_UNSCHEDULABLE_PODS_SECONDS: Final = 60.0
 
 # Flag -> the leader election field that it sets.
@@ -89,14 +88,14 @@ _IGNORED_SWITCHES: Final[Mapping[str, str]] = {
 
 @dataclass(frozen=True, kw_only=True)
 class RunOptions:
-    """Everything that ``ksched run`` was told, resolved."""
+    """The resolved options of ``ksched run``."""
 
     configuration: SchedulerConfiguration
     """The file's configuration or the flags', complete and valid."""
     write_config_to: str = ""
     """Write the configuration there and exit; empty to run."""
     master: str = ""
-    """Address of the API server; wins over the kubeconfig's."""
+    """Address of the API server; overrides the kubeconfig's."""
     bind_address: str = "127.0.0.1"
     secure_port: int = 10259
     """0 serves nothing."""
@@ -112,12 +111,12 @@ class RunOptions:
     on_lease_lost: str = "exit"
     """``exit`` as kube-scheduler, or ``standby`` to campaign again."""
     notes: tuple[str, ...] = ()
-    """What was accepted but does nothing, and the file's warnings; for the log at start-up."""
+    """Flags without effect, and the file's warnings; for the log at start-up."""
 
 
 def add_run_flags(parser: argparse.ArgumentParser) -> None:
     """Declare the flags; a parser with them ends the process with code 2 on a bad command line."""
-    # A prefix that is unique today would change its meaning with the next flag.
+    # An abbreviation that is unique today could change its meaning with the next flag.
     parser.allow_abbrev = False
     parser.usage = "%(prog)s [flags]"
     _add_misc(parser.add_argument_group("misc flags"))
@@ -213,14 +212,14 @@ def _add_misc(group: _Group) -> None:
         "--write-config-to", default="", metavar="FILE", help="write the configuration and exit"
     )
     group.add_argument(
-        "--master", default="", metavar="URL", help="API server; wins over the kubeconfig's"
+        "--master", default="", metavar="URL", help="API server; overrides the kubeconfig's"
     )
     group.add_argument(
         "--pod-max-in-unschedulable-pods-duration",
         type=_checked(parse_duration),
         default=POD_MAX_IN_UNSCHEDULABLE_PODS_SECONDS,
         metavar="DURATION",
-        help="longest stay in unschedulablePods without an event "
+        help="maximum time in unschedulablePods without an event "
         f"(default {format_duration(POD_MAX_IN_UNSCHEDULABLE_PODS_SECONDS)})",
     )
     group.add_argument(
@@ -249,16 +248,16 @@ def _add_serving(group: _Group) -> None:
         type=_checked(_parse_address),
         default="127.0.0.1",
         metavar="IP",
-        help="where to listen; 0.0.0.0 for all interfaces (default 127.0.0.1)",
+        help="address to listen on; 0.0.0.0 for all interfaces (default 127.0.0.1)",
     )
     group.add_argument(
         "--secure-port",
         type=_checked(_parse_port),
         default=10259,
         metavar="PORT",
-        help="port of health, metrics and debugging; 0 serves nothing (default 10259)",
+        help="port of health, metrics and debugging; 0 disables them (default 10259)",
     )
-    group.add_argument("--cert-dir", default="", metavar="DIR", help="where certificates are kept")
+    group.add_argument("--cert-dir", default="", metavar="DIR", help="directory of certificates")
     group.add_argument("--tls-cert-file", default="", metavar="FILE", help="serving certificate")
     group.add_argument("--tls-private-key-file", default="", metavar="FILE", help="its key")
 
@@ -305,7 +304,7 @@ def _add_switch(group: _Group, name: str, help_text: str) -> None:
 
 
 def _checked(parse: Callable[[str], T]) -> Callable[[str], T]:
-    """Let argparse print the parser's own words instead of 'invalid value'."""
+    """Make argparse print the parser's own message instead of 'invalid value'."""
 
     def checked(text: str) -> T:
         try:

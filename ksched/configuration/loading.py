@@ -1,4 +1,4 @@
-"""A configuration file to a checked ``SchedulerConfiguration``, or all of its problems at once."""
+"""Loads a configuration file to a valid ``SchedulerConfiguration``, or reports all problems."""
 
 from __future__ import annotations
 
@@ -38,10 +38,10 @@ def load_config(
     warn: Callable[[str], None] = _log_warning,
     available: Collection[str] | None = None,
 ) -> SchedulerConfiguration:
-    """Read a configuration file of any version; raise ``ConfigError`` with all problems.
+    """Load a configuration file of any version; raises ``ConfigError`` with all problems.
 
-    ``warn`` is told what works but was probably not meant, and what an old version's file lost in
-    conversion. ``available`` are the names of the plugins that exist, if that is known already.
+    ``warn`` is called with what is valid but probably unintended, and what the conversion of an old
+    version dropped. ``available`` are the names of existing plugins, if known already.
     """
     data, duplicates = read_yaml(text)
     if data is None:
@@ -82,10 +82,10 @@ def _wrong_kind(data: Mapping[str, Any]) -> list[str]:
 
 
 def _enabled_plugins(content: Any) -> Iterator[tuple[Location, str]]:
-    """Every plugin enabled in a file that may yet turn out to be no configuration.
+    """Yield every enabled plugin of a file that may not be a valid configuration.
 
-    The defaults, once merged, move the plugins of ``multiPoint``; the user knows them by their
-    place in the file.
+    Merging the defaults moves the plugins of ``multiPoint``; problems refer to their position in
+    the file.
     """
     for i, profile in _items(content, "profiles"):
         plugins = profile.get("plugins") if isinstance(profile, dict) else None
@@ -102,7 +102,7 @@ def _items(parent: Any, field: str) -> Iterator[tuple[int, Any]]:
 
 
 def _decode(content: dict[str, Any], problems: list[str]) -> SchedulerConfiguration:
-    """Decode and validate; fields that cannot be decoded do not hide what is wrong with others."""
+    """Decode and validate; undecodable fields do not hide problems of others."""
     try:
         configuration = decode(SchedulerConfiguration, content)
     except ValidationError as error:
@@ -117,16 +117,16 @@ def _decode(content: dict[str, Any], problems: list[str]) -> SchedulerConfigurat
         rest = decode(SchedulerConfiguration, _without(content, removed))
     except ValidationError as error:
         raise ConfigError([*problems, *(problem for _, problem in describe(error))]) from None
-    # Removed fields have their defaults now, about which the user said nothing.
+    # Removed fields have defaults now, which the user did not write.
     guessed = tuple(path_of(location) + end for location in removed for end in ".[:")
     problems += [p for p in find_problems(rest) if not p.startswith(guessed)]
     raise ConfigError(problems)
 
 
 def _without(content: dict[str, Any], locations: list[Location]) -> dict[str, Any]:
-    """A copy lacking the fields at these locations.
+    """Return a copy without the fields at these locations.
 
-    A list stays whole or goes altogether, so that the indices of what is left stay true.
+    A list stays whole or is removed altogether, so that indices stay valid.
     """
     rest = deepcopy(content)
     for location in locations:
@@ -138,7 +138,7 @@ def _without(content: dict[str, Any], locations: list[Location]) -> dict[str, An
             try:
                 parent = parent[step]
             except (KeyError, IndexError, TypeError):
-                break  # went with an enclosing field
+                break  # removed with an enclosing field
         else:
             if steps and isinstance(parent, dict):
                 parent.pop(steps[-1], None)

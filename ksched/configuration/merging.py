@@ -1,4 +1,4 @@
-"""How a profile's enabled and disabled lists change the default plugins (mergePlugins upstream)."""
+"""Merges a profile's enabled and disabled lists with the default plugins (mergePlugins)."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from ksched.configuration.plugins import ALL, MULTI_POINT, Plugin, Plugins, Plug
 def merge_plugins(custom: Plugins) -> Plugins:
     """Apply the user's enabled and disabled lists to the default plugins, point by point.
 
-    Merging a merged configuration changes nothing, so a configuration that was written out and is
-    read again means the same.
+    Merging a merged configuration changes nothing, so that a configuration that was written out and
+    loaded again means the same.
     """
     return Plugins.model_validate(
         {
@@ -26,7 +26,7 @@ def merge_plugins(custom: Plugins) -> Plugins:
 def _merge(default: PluginSet, custom: PluginSet) -> PluginSet:
     disabled = {plugin.name for plugin in (*custom.disabled, *default.disabled)}
     # Of several entries with one name the last replaces the default; the others stay in the list
-    # and are refused as duplicates when the profile is expanded.
+    # and are reported as duplicates when the profile is expanded.
     last = {plugin.name: index for index, plugin in enumerate(custom.enabled)}
     enabled: list[Plugin] = []
     replaced: set[int] = set()
@@ -40,12 +40,12 @@ def _merge(default: PluginSet, custom: PluginSet) -> PluginSet:
             replaced.add(index)
             enabled.append(custom.enabled[index])
     enabled += [plugin for i, plugin in enumerate(custom.enabled) if i not in replaced]
-    # Kept, so that the expansion knows which multiPoint plugins to leave out of this point.
+    # Preserved for the expansion, which omits these multiPoint plugins from this point.
     return PluginSet(enabled=tuple(enabled), disabled=(*custom.disabled, *default.disabled))
 
 
 def default_args(plugins: Plugins, configured: Collection[str]) -> dict[str, PluginArgs]:
-    """Default arguments, by name, of every enabled plugin that takes some and was given none."""
+    """Return default arguments, by name, of enabled plugins without configured ones."""
     enabled = {plugin.name for _, plugin_set in plugins.items() for plugin in plugin_set.enabled}
     return {name: ARGS[name]() for name in sorted(enabled & ARGS.keys() - set(configured))}
 

@@ -1,8 +1,7 @@
 """KubeSchedulerConfiguration ``kubescheduler.config.k8s.io/v1`` as frozen models.
 
-``SchedulerConfiguration()`` is the configuration of a scheduler that was told nothing. Whether a
-configuration makes sense is ``validation``'s business; the models only guarantee the shape, so
-that all mistakes can be reported together.
+``SchedulerConfiguration()`` is the default configuration. Semantic checks are in ``validation``;
+the models only guarantee the shape, so that all mistakes can be reported together.
 """
 
 from __future__ import annotations
@@ -30,14 +29,15 @@ from ksched.configuration.strict_model import (
 
 
 class LeaderElection(StrictModel):
-    """How replicas agree on the one that schedules.
+    """Settings of leader election.
 
-    The three durations hold for any clock drift that is small against ``lease_duration_seconds``
-    minus ``renew_deadline_seconds``: the leader has stopped before another may start.
+    The three durations are safe for any clock drift that is small against
+    ``lease_duration_seconds`` minus ``renew_deadline_seconds``: the leader has stopped before
+    another may start.
     """
 
     leader_elect: bool = True
-    """Take part in an election before scheduling; on, because two active schedulers overcommit."""
+    """Elect a leader before scheduling; on, because two active schedulers overcommit."""
     lease_duration_seconds: Annotated[Seconds, Field(alias="leaseDuration"), unless_zero(15.0)] = (
         15.0
     )
@@ -46,13 +46,13 @@ class LeaderElection(StrictModel):
     renew_deadline_seconds: Annotated[Seconds, Field(alias="renewDeadline"), unless_zero(10.0)] = (
         10.0
     )
-    """Seconds that the leader keeps trying to renew before it gives up and stops working."""
+    """Seconds that the leader retries to renew before it stops working."""
     retry_period_seconds: Annotated[Seconds, Field(alias="retryPeriod"), unless_zero(2.0)] = 2.0
     """Seconds between two attempts to acquire or renew."""
     resource_lock: Annotated[str, unless_zero("leases")] = "leases"
     """Kind of object that holds the lock; others than leases are for old clusters."""
     resource_name: Annotated[str, unless_zero("kube-scheduler")] = "kube-scheduler"
-    """Name of that object. kube-scheduler's own, so that the two never schedule at once."""
+    """Name of that object. kube-scheduler's own, so that the two never schedule concurrently."""
     resource_namespace: Annotated[str, unless_zero("kube-system")] = "kube-system"
     """Namespace of that object."""
 
@@ -62,21 +62,21 @@ def _shortest_number(value: float) -> float | int:
 
 
 class ClientConnection(StrictModel):
-    """How the API server is reached."""
+    """Connection to the API server."""
 
     kubeconfig: str = ""
-    """Path of a kubeconfig file; empty for the flags' one or the in-cluster credentials."""
+    """Path of a kubeconfig file; empty for the flag's one or the in-cluster credentials."""
     accept_content_types: str = ""
-    """Kept for compatibility; ksched asks for JSON."""
+    """For compatibility; ksched requests JSON."""
     content_type: Annotated[str, unless_zero("application/vnd.kubernetes.protobuf")] = (
         "application/vnd.kubernetes.protobuf"
     )
-    """Kept for compatibility; ksched writes JSON."""
+    """For compatibility; ksched writes JSON."""
     qps: Annotated[float, unless_zero(50.0), PlainSerializer(_shortest_number)] = 50.0
-    """Requests per second in the long run; negative is no limit. 50: a default that a small API
-    server stands; raise it on clusters that schedule more than 20 pods a second."""
+    """Average requests per second; negative is no limit. 50: suits a small API server; raise it on
+    clusters that schedule more than 20 pods a second."""
     burst: Annotated[Int32, unless_zero(100)] = 100
-    """Requests that may be sent at once after a quiet time."""
+    """Requests that may be sent at once after an idle time."""
 
 
 def _decode_args(value: Any, info: ValidationInfo) -> PluginArgs | dict[str, Any] | None:

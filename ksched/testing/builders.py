@@ -3,8 +3,8 @@
     make_pod("web-0").req(cpu="1", memory="1Gi").label(app="web").obj()
     make_node("n1").capacity(cpu="4").label({"topology.kubernetes.io/zone": "a"}).obj()
 
-Every step returns a new builder, so a common beginning can be shared. ``obj()`` is the object as
-the scheduler reads it, ``to_dict()`` the JSON an API server takes.
+Every step returns a new builder, so a common prefix can be shared. ``obj()`` is the object as the
+scheduler reads it, ``to_dict()`` the JSON for an API server.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
 
 
 def make_pod(name: str = "pod", namespace: str = "default") -> PodBuilder:
-    """Start a pod with one container that asks for nothing."""
+    """Start a pod with one container without requests."""
     container = {"name": "c0", "image": "registry.k8s.io/pause:3.10"}
     metadata = {"name": name, "namespace": namespace, "uid": f"uid:{namespace}/{name}"}
     spec = {"schedulerName": "default-scheduler", "containers": [container]}
@@ -53,7 +53,7 @@ def make_node(name: str = "node") -> NodeBuilder:
 
 
 class Builder(Generic[T]):
-    """An object as JSON that is never changed in place; see ``storage_builders`` for volumes."""
+    """An immutable object as JSON; see ``storage_builders`` for volumes."""
 
     kind: ClassVar[Any]
 
@@ -74,7 +74,7 @@ class Builder(Generic[T]):
         return self._set("metadata", "resourceVersion", to=version)
 
     def label(self, labels: Mapping[str, str] | None = None, /, **more: str) -> Self:
-        """Add labels; keys that are no Python names go into the mapping."""
+        """Add labels; keys that are not Python names go into the mapping."""
         return self._update("metadata", "labels", items={**(labels or {}), **more})
 
     def annotation(self, annotations: Mapping[str, str] | None = None, /, **more: str) -> Self:
@@ -85,7 +85,7 @@ class Builder(Generic[T]):
         return self._append("status", "conditions", item=condition)
 
     def merge(self, patch: Json) -> Self:
-        """Apply a JSON merge patch: the way to any field that has no method here."""
+        """Apply a JSON merge patch: for any field without a method here."""
         return type(self)(_merged(self._data, copy.deepcopy(patch)))
 
     def _change(self, path: tuple[str, ...], change: Callable[[Any], Any]) -> Self:
@@ -109,7 +109,7 @@ class PodBuilder(Builder[Pod]):
     # -- containers ------------------------------------------------------------------------------
 
     def req(self, requests: Mapping[str, Quantity] | None = None, /, **more: Quantity) -> Self:
-        """Set requests of the last container; ``ephemeral_storage`` means what it should."""
+        """Set requests of the last container; ``ephemeral_storage`` is ephemeral-storage."""
         return self._container(
             lambda container: _replaced(
                 container,
@@ -149,7 +149,7 @@ class PodBuilder(Builder[Pod]):
         return self._container(lambda container: {**container, "image": image})
 
     def host_port(self, port: int, protocol: str = "TCP", host_ip: str = "") -> Self:
-        """Give the last container a port of the host."""
+        """Add a host port to the last container."""
         opened = _present(containerPort=port, hostPort=port, protocol=protocol, hostIP=host_ip)
         return self._container(
             lambda container: {**container, "ports": [*container.get("ports", []), opened]}
@@ -167,7 +167,7 @@ class PodBuilder(Builder[Pod]):
     def _container(self, change: Callable[[Json], Json]) -> Self:
         return self._change(("spec", "containers"), lambda all_: [*all_[:-1], change(all_[-1])])
 
-    # -- where it may and should go --------------------------------------------------------------
+    # -- placement -------------------------------------------------------------------------------
 
     def node(self, name: str) -> Self:
         """Assign the pod to a node."""
@@ -190,7 +190,7 @@ class PodBuilder(Builder[Pod]):
     def required_node_affinity(
         self, *expressions: Expression, fields: Iterable[Expression] = ()
     ) -> Self:
-        """Add one term; all its expressions must hold, and one term of several is enough."""
+        """Add one term; all its expressions must hold, and one term of several suffices."""
         path = ("spec", "affinity", "nodeAffinity", _REQUIRED, "nodeSelectorTerms")
         return self._append(*path, item=_node_term(expressions, fields))
 
@@ -208,7 +208,7 @@ class PodBuilder(Builder[Pod]):
         expressions: Iterable[Expression] = (),
         **options: Any,
     ) -> Self:
-        """Add a term towards pods with these labels; with ``weight=`` it is only a preference.
+        """Add a term towards pods with these labels; with ``weight=`` it is preferred only.
 
         Further options: ``namespaces`` and ``namespace_labels`` (``{}`` selects all namespaces).
         """
@@ -272,7 +272,7 @@ class PodBuilder(Builder[Pod]):
         )
         return self._append("spec", "topologySpreadConstraints", item=constraint)
 
-    # -- life ------------------------------------------------------------------------------------
+    # -- other fields ----------------------------------------------------------------------------
 
     def scheduler(self, name: str) -> Self:
         return self._set("spec", "schedulerName", to=name)
@@ -293,15 +293,15 @@ class PodBuilder(Builder[Pod]):
         return self._append("spec", "volumes", item=volume)
 
     def ephemeral(self, volume: str) -> Self:
-        """Mount a volume whose claim is made for this pod."""
+        """Mount an ephemeral volume, whose claim is created for this pod."""
         return self.volume({"name": volume, "ephemeral": {"volumeClaimTemplate": {"spec": {}}}})
 
     def volume(self, volume: Json) -> Self:
-        """Add a volume, written out."""
+        """Add a volume, as JSON."""
         return self._append("spec", "volumes", item={"name": "disk", **volume})
 
     def owner(self, kind: str, name: str, api_version: str = "apps/v1") -> Self:
-        """Set the controller, which is what ``kind`` and ``name`` say."""
+        """Set the controller to the owner of this kind and name."""
         reference = {"apiVersion": api_version, "kind": kind, "name": name, "uid": f"uid:{name}"}
         return self._append("metadata", "ownerReferences", item={**reference, "controller": True})
 
@@ -315,7 +315,7 @@ class PodBuilder(Builder[Pod]):
         return self._set("status", "startTime", to=timestamp)
 
     def terminating(self, timestamp: str = "2023-11-14T22:13:20Z") -> Self:
-        """Mark the pod as being deleted."""
+        """Mark the pod as terminating."""
         return self._set("metadata", "deletionTimestamp", to=timestamp)
 
 
@@ -325,7 +325,7 @@ class NodeBuilder(Builder[Node]):
     kind = Node
 
     def capacity(self, capacity: Mapping[str, Quantity] | None = None, /, **more: Quantity) -> Self:
-        """Set capacity and allocatable; what is not named keeps its value."""
+        """Set capacity and allocatable; others keep their value."""
         resources = _resources(capacity, more)
         changed = self._update("status", "capacity", items=resources)
         return changed._update("status", "allocatable", items=resources)
@@ -339,12 +339,12 @@ class NodeBuilder(Builder[Node]):
         return self._set("spec", "unschedulable", to=True)
 
     def image(self, name: str, size_bytes: int) -> Self:
-        """Put an image on the node's disk."""
+        """Add an image to the node."""
         return self._append("status", "images", item={"names": [name], "sizeBytes": size_bytes})
 
 
 def _replaced(data: Json, path: tuple[str, ...], change: Callable[[Any], Any]) -> Json:
-    """Return a copy of ``data`` in which only the way along ``path`` is new."""
+    """Return a copy of ``data`` that differs only along ``path``."""
     head, rest = path[0], path[1:]
     if not rest:
         return {**data, head: change(data.get(head))}
@@ -364,7 +364,7 @@ def _merged(data: Any, patch: Any) -> Any:
 
 
 def _present(**fields: Any) -> Json:
-    """Leave out what is empty; ``{}`` stays, because an empty selector means everything."""
+    """Omit empty values except ``{}``, because an empty selector means everything."""
     return {name: value for name, value in fields.items() if value not in (None, "", [])}
 
 
@@ -378,7 +378,7 @@ def _resources(quantities: Mapping[str, Quantity] | None, named: Mapping[str, Qu
 def _label_selector(
     labels: Mapping[str, str] | None, expressions: Iterable[Expression]
 ) -> Json | None:
-    """Build a selector; no labels at all (``None``) is the selector of nothing."""
+    """Build a selector; ``None`` is the selector of nothing."""
     wanted = [_expression(expression) for expression in expressions]
     if labels is None and not wanted:
         return None

@@ -1,7 +1,7 @@
-"""What must hold in any cluster at any time, found out without asking the code that is tested.
+"""Invariants of any cluster at any time, checked independently of the code under test.
 
-``Ledger`` keeps its own books of the API server's pods as they change, so a node that is overfull
-for an instant is noticed. ``Checkers`` adds what may be untrue for a moment but not for long.
+``Ledger`` keeps its own accounts of the API server's pods as they change, so that a node that is
+overcommitted for an instant is detected. ``Checkers`` adds what may be violated briefly.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from ksched.testing.harness import Cluster
 
 PATIENCE_SECONDS = 150.0
-"""How long a pod may wait though a node would take it: the leftover flush comes every 30 s and
-takes what has waited for 60 s, then the backoff is at most 10 s and its flush a second."""
+"""How long a pod may wait though a node would fit it: the leftover flush runs every 30 s and
+requeues pods that have waited for 60 s, then the backoff is at most 10 s and its flush a second."""
 
 TERMINAL = ("Succeeded", "Failed")
 
@@ -33,16 +33,16 @@ WouldTake = Callable[[Node, Sequence[Pod], Pod], bool]
 
 
 class Ledger:
-    """Books of the pods and nodes of an API server, kept by listening to its store."""
+    """Accounts of the pods and nodes of an API server, updated by its store."""
 
     def __init__(self, c: Cluster) -> None:
         self.problems: list[str] = []
-        """What was wrong at some instant."""
+        """Violations at some instant."""
         self.pods: dict[str, Pod] = {}
         """All pods that are not terminal, by UID."""
         self._asks: dict[str, Counter[str]] = {}
         self.used: dict[str, Counter[str]] = {}
-        """What the pods on each node ask for; ``pods`` counts them."""
+        """Requests of the pods on each node; ``pods`` counts them."""
         self.binds = 0
         self._cluster = c
         self._nodes: dict[int, tuple[Node, Counter[str]]] = {}
@@ -72,7 +72,7 @@ class Ledger:
         """Called by the store when it shuts down."""
 
     def node(self, name: str) -> tuple[Node, Counter[str]] | None:
-        """A node as it is now, and what it can give."""
+        """Return a node's current state, and its allocatable."""
         entry = self._cluster.server.store.collection(resources.NODES).entries.get(name)
         if entry is None:
             return None
@@ -88,14 +88,14 @@ class Ledger:
         return [found[0] for name in names if (found := self.node(name)) is not None]
 
     def asks(self, uid: str) -> Counter[str]:
-        """What a pod wants of its node."""
+        """Return the requests of a pod."""
         return self._asks[uid]
 
     def pods_on(self, name: str) -> list[Pod]:
         return [pod for pod in self.pods.values() if pod.spec.node_name == name]
 
     def has_room(self, name: str, uid: str) -> bool:
-        """Whether what a pod asks for is free on a node; nothing else is looked at."""
+        """Whether a pod's requests are free on a node; nothing else is checked."""
         found, used = self.node(name), self.used.get(name, Counter[str]())
         return found is not None and all(
             used[resource] + wanted <= found[1][resource]
@@ -109,7 +109,7 @@ class Ledger:
             return
         allocatable, wanted = found[1], self._asks[pod.metadata.uid]
         for resource, used in self.used[name].items():
-            # A node that was overfull before may still take a pod that asks for none of it.
+            # A node that was overcommitted before may still take a pod that requests none of it.
             if wanted[resource] and used > allocatable[resource]:
                 yield (
                     f"{pod.metadata.key}: bound to {name}, which then had {used} of "
@@ -134,10 +134,10 @@ class Ledger:
 
 
 class Checkers:
-    """Checks a cluster again and again; ``check`` raises ``AssertionError`` with all problems.
+    """Checks a cluster repeatedly; ``check`` raises ``AssertionError`` with all problems.
 
-    ``would_take`` says whether a node with these pods on it would take another pod, room for its
-    requests aside. Without it pods that are left behind are not looked for.
+    ``would_take`` returns whether a node with these pods would accept another pod, apart from its
+    requests. Without it pods that are left behind are not detected.
     """
 
     def __init__(
@@ -153,7 +153,7 @@ class Checkers:
         self._since: dict[str, float] = {}
 
     def check(self) -> None:
-        """What is wrong at any instant must never be; the rest not for longer than the patience."""
+        """Check invariants that always hold, and those that may be violated only briefly."""
         now = self._cluster.clock.now()
         found = [*self.wrong_books(), *self.unaccounted(), *self.left_behind()]
         self._since = {problem: self._since.get(problem, now) for problem in found}
@@ -165,7 +165,7 @@ class Checkers:
         self._complain([*self.ledger.problems, *lasting])
 
     def check_books(self) -> None:
-        """For a settled cluster without faults: nothing may be out of step even for a moment."""
+        """For a settled cluster without faults: nothing may differ even for a moment."""
         self._complain([*self.ledger.problems, *self.wrong_books(), *self.unaccounted()])
 
     def _complain(self, problems: list[str]) -> None:
@@ -174,7 +174,7 @@ class Checkers:
             raise AssertionError("\n".join([at, *problems]))
 
     def wrong_books(self) -> Iterator[str]:
-        """Differences between what runs where and what the scheduler's cache says."""
+        """Yield differences between the API server's pods and the scheduler's cache."""
         cache = self._cluster.scheduler.cache
         held = {waiting.pod.uid for waiting in self._cluster.scheduler.waiting}
         # PreBind waits until the volume controller has bound a claim.
@@ -206,13 +206,13 @@ class Checkers:
                 used.update(self.ledger.asks(uid))
             used.pop("pods", None)
             for resource, amount in used.items():
-                # What no node offers is not counted: a pod that asks for it fits nowhere.
+                # What no node offers is not counted: a pod that requests it fits nowhere.
                 if resource in offered and info.requested_of(resource) != amount:
                     counted = info.requested_of(resource)
                     yield f"{name}: {amount} {resource} in use, the cache says {counted}"
 
     def unaccounted(self) -> Iterator[str]:
-        """Pending pods that the scheduler has lost, and lost pods that it has."""
+        """Yield pending pods that the queue lost, and queued pods that do not exist."""
         scheduler = self._cluster.scheduler
         for uid, pod in self._pending():
             is_queued = scheduler.queue.place_of(uid) is not Place.ABSENT
@@ -228,11 +228,11 @@ class Checkers:
                 yield f"{waiting.pod.key}: waits for permission but does not exist"
 
     def left_behind(self) -> Iterator[str]:
-        """Pods that wait although a node would take them."""
+        """Yield pods that wait although a node would accept them."""
         if self._would_take is None:
             return
         nodes = self.ledger.nodes()
-        # Pods of one template share the answer.
+        # Pods of one template share the result.
         answers: dict[bytes, bool] = {}
         for uid, pod in self._pending():
             if pod.spec.scheduling_gates or self._cluster.scheduler.cache.is_assumed(uid):

@@ -8,9 +8,9 @@ from ksched.api.watched_kinds import WatchedKind
 
 
 def custom_resource_definition(kind: WatchedKind[Any]) -> dict[str, Any]:
-    """A definition under which an API server serves a kind, with any fields.
+    """Return a definition with which an API server serves a kind, with any fields.
 
-    For tests: a real one says which fields there are.
+    For tests: a real one has a schema.
     """
     resource = kind.resource
     schema = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}

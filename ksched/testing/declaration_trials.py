@@ -1,8 +1,8 @@
-"""What a plugin declares its answers to depend on, tried out on variants of one question.
+"""Tests a plugin's declared dependencies with variants of nodes and pods.
 
-An answer that is declared to depend on the node alone must be the same without the pods on the
-node, one that does not read inter-pod fields the same for a pod with other labels, and so on. A
-scheduler would cache these answers; here nothing is cached, the variants are asked for.
+A result that is declared to depend on the node alone must be the same without the pods on the node,
+one that does not read inter-pod fields the same for a pod with other labels, and so on. A scheduler
+would cache these results; here nothing is cached, the variants are evaluated.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ from ksched.framework.runtime.declaration_checks import FalseDeclaration
 
 Answers: TypeAlias = Mapping[str, Status] | Mapping[str, int]
 Ask: TypeAlias = Callable[[Sequence[Node], Sequence[Pod], Pod], Answers | None]
-"""Answers by node for some nodes, pods on them and a pod; ``None`` if the plugin skips it."""
+"""Returns results by node for some nodes, pods on them and a pod; ``None`` if skipped."""
 
 MAX_NODES_ALONE = 16
-"""How many nodes are asked about one by one."""
+"""How many nodes are evaluated individually."""
 
 OTHER_LABEL = {"ksched.testing/other": "pod"}
 
 
 class DeclarationTrial:
-    """Variants of a question whose answers must be those of the question itself."""
+    """Variants of an input for which the results must be equal."""
 
     def __init__(
         self,
@@ -48,13 +48,13 @@ class DeclarationTrial:
         self._ask = ask
 
     def run(self) -> None:
-        """Raise ``FalseDeclaration`` if an answer is another one for a variant."""
+        """Raise ``FalseDeclaration`` if the result of a variant differs."""
         declared = self._declared
         nodes, pods = _content(self._infos)
         if declared.is_cached and not declared.reads_inter_pod_fields:
             other = _with_other_relations(self._pod)
             self._compare(nodes, pods, other, "reads_inter_pod_fields=False")
-        # What an epoch stands for may be anything.
+        # An epoch may depend on anything.
         if declared.scope not in CACHED_SCOPES or declared.epoch is not None:
             return
         scope = f"scope={declared.scope}"
@@ -97,7 +97,7 @@ def _content(infos: Sequence[NodeInfo]) -> tuple[list[Node], list[Pod]]:
 
 
 def _with_other_relations(pod: Pod) -> Pod:
-    """A pod that differs only in what ties it to others."""
+    """Return a pod that differs only in inter-pod fields."""
     meta, spec = pod.metadata, pod.spec
     affinity = spec.affinity and Affinity(node_affinity=spec.affinity.node_affinity)
     return msgspec.structs.replace(

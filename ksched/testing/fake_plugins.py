@@ -1,8 +1,8 @@
-"""Plugins that do as they are told: accept, reject, wait, raise, talk nonsense, never answer.
+"""Fake plugins with configurable results: accept, reject, wait, raise, return garbage, hang.
 
     cluster(plugins=[FakePlugin("Moody", filter=unschedulable("not today"))])
 
-A fake has the extension points it was given an answer for, and no others.
+A fake has exactly the extension points for which it was given a result.
 """
 
 from __future__ import annotations
@@ -34,24 +34,24 @@ class Call(NamedTuple):
 
 
 class After(NamedTuple):
-    """An answer that an async extension point gives later."""
+    """A result that an async extension point returns later."""
 
     seconds: float
     answer: object
 
 
 NEVER: Final = After(float("inf"), None)
-"""The answer of an async extension point that does not come."""
+"""The result of an async extension point that never returns."""
 
 
 class FakePlugin:
-    """A plugin with an answer for each of its methods; itself a factory.
+    """A plugin with a result for each of its methods; itself a factory.
 
-    An answer that is an exception (or a class of them) is raised, one that can be called is called
-    with the method's arguments, an ``After`` comes later, anything else is returned as it is. A
-    method whose first answer is an ``After`` is async. ``answers`` may be changed at any time.
-    Calls are noted in ``journal``, which several fakes may share to see their order. What the
-    answers of ``filter_nodes`` and ``score_nodes`` depend on is declared as in any plugin.
+    A result that is an exception (or a class of them) is raised, a callable is called with the
+    method's arguments, an ``After`` is returned later, anything else is returned as it is. A method
+    whose first result is an ``After`` is async. ``answers`` may be changed at any time. Calls are
+    recorded in ``journal``, which several fakes may share to record their order. Dependencies of
+    ``filter_nodes`` and ``score_nodes`` are declared as in any plugin.
     """
 
     timeout_seconds = 30.0
@@ -86,12 +86,12 @@ class FakePlugin:
 
     @property
     def handle(self) -> Handle:
-        """What the scheduler gave the plugin; only once it was built into one."""
+        """The handle passed by the scheduler; only after the plugin was built."""
         assert self._handle is not None
         return self._handle
 
     def calls(self, method: str = "") -> list[Call]:
-        """What was asked of this plugin, oldest first."""
+        """Return the calls of this plugin, oldest first."""
         return [
             call
             for call in self.journal
@@ -122,7 +122,7 @@ class FakePlugin:
 
 
 class PermitGate(FakePlugin):
-    """Holds every pod at Permit until it is told what to do with it."""
+    """Holds every pod at Permit until ``allow`` or ``reject``."""
 
     def __init__(
         self,
@@ -136,7 +136,7 @@ class PermitGate(FakePlugin):
         super().__init__(name, journal=journal, permit=held, **answers)
 
     def held(self) -> list[str]:
-        """Keys of the pods that this gate holds."""
+        """Return the keys of the pods that this gate holds."""
         return [
             waiting.pod.key
             for waiting in self.handle.waiting_pods()
@@ -144,13 +144,13 @@ class PermitGate(FakePlugin):
         ]
 
     def allow(self, *keys: str) -> None:
-        """Let pods go on; all of them if none is named."""
+        """Allow pods; all of them if none is named."""
         for waiting in list(self.handle.waiting_pods()):
             if not keys or waiting.pod.key in keys:
                 waiting.allow(self.name)
 
     def reject(self, message: str, *keys: str) -> None:
-        """Send pods back; all of them if none is named."""
+        """Reject pods; all of them if none is named."""
         for waiting in list(self.handle.waiting_pods()):
             if not keys or waiting.pod.key in keys:
                 waiting.reject(self.name, message)

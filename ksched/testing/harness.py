@@ -1,4 +1,4 @@
-"""A whole cluster in one object: API server, scheduler and, if wanted, kubelets.
+"""A whole cluster in one object: API server, scheduler and, optionally, kubelets.
 
     async with cluster(nodes=3) as c:
         await c.create(make_pod("web").req(cpu="1"))
@@ -63,7 +63,7 @@ class PodEvent(msgspec.Struct, frozen=True):
 
 
 class Cluster:
-    """What ``cluster()`` gives: the parts, and short ways to do and see things."""
+    """The result of ``cluster()``: the parts, and shortcuts for tests."""
 
     def __init__(
         self,
@@ -78,15 +78,15 @@ class Cluster:
         self.server, self.scheduler, self.faults = server, scheduler, faults
         self.clock, self.rng = clock, rng
         self.client = ApiClient(InProcessTransport(server, "test"), clock, rng=rng)
-        """A user of the API server who is not the scheduler and meets no faults."""
+        """A client other than the scheduler, without injected faults."""
         self._uids: dict[str, str] = {}
 
     @property
     def requests(self) -> deque[Audit]:
-        """What the API server was asked, by whom and when, oldest first."""
+        """The requests to the API server with user and time, oldest first."""
         return self.server.requests
 
-    # -- doing ----------------------------------------------------------------------------------
+    # -- actions --------------------------------------------------------------------------------
 
     async def create(self, *objects: Anything) -> list[JsonObject]:
         """Create objects and return them as the server stored them; raises ``ApiError``."""
@@ -104,7 +104,7 @@ class Cluster:
         return created
 
     def _address(self, obj: Mapping[str, Any]) -> tuple[ApiResource, str, str]:
-        """The kind, the namespace and the name of an object; ``LookupError`` if not served."""
+        """Return kind, namespace and name of an object; ``LookupError`` if not served."""
         version, kind = obj.get("apiVersion", "v1"), obj.get("kind", "Pod")
         for row in self.server.resources:
             if (row.group_version, row.kind) == (version, kind):
@@ -132,7 +132,7 @@ class Cluster:
         await self.client.request("DELETE", resource.path(namespace, name))
 
     async def add_nodes(self, nodes: int | Iterable[Anything]) -> None:
-        """Add nodes; a number means so many more of 4 cores and 32 GiB, named n1, n2 and so on."""
+        """Add nodes; a number means that many of 4 cores and 32 GiB, named n1, n2 and so on."""
         if isinstance(nodes, int):
             known = len(self.server.store.collection(resources.NODES).entries)
             nodes = [make_node(f"n{known + number + 1}") for number in range(nodes)]
@@ -171,7 +171,7 @@ class Cluster:
         await self.client.bind(namespace, name, "", node_name)
 
     async def settle(self) -> None:
-        """Let everything happen that can happen without time passing.
+        """Run until nothing more can happen without time passing.
 
         On a real loop: until nothing has changed for a twentieth of a second.
         """
@@ -187,7 +187,7 @@ class Cluster:
         self.raise_false_declaration()
 
     def raise_false_declaration(self) -> None:
-        """Raise ``FalseDeclaration`` if a plugin's declaration was found not to be true."""
+        """Raise ``FalseDeclaration`` if a plugin's declaration was found to be false."""
         if self._checks.found:
             found = self._checks.found[0]
             self._checks.found.clear()
@@ -199,7 +199,7 @@ class Cluster:
         await self.settle()
 
     def _activity(self) -> tuple[object, ...]:
-        """Changes whenever anything happens."""
+        """Return a value that changes whenever anything happens."""
         scheduler = self.scheduler
         return (
             self.server.store.version,
@@ -211,19 +211,19 @@ class Cluster:
 
     @asynccontextmanager
     async def volume_controller(self, **seconds: float) -> AsyncIterator[None]:
-        """Bind claims and make volumes beside the block; ``seconds`` as of ``VolumeController``."""
+        """Run a volume controller during the block; ``seconds`` as of ``VolumeController``."""
         transport = InProcessTransport(self.server, "volume-controller")
         async with _beside(VolumeController(transport, self.clock, **seconds).run):
             yield
 
-    # -- seeing ---------------------------------------------------------------------------------
+    # -- observations ---------------------------------------------------------------------------
 
     def pod(self, pod: str) -> JsonObject:
-        """The pod as the API server has it; ``KeyError`` if it has not."""
+        """Return the pod as stored in the API server; ``KeyError`` if there is none."""
         return self.server.store.collection(resources.PODS).entries["/".join(_split(pod))].decode()
 
     def pod_names(self) -> list[str]:
-        """All pods as ``namespace/name``, in that order."""
+        """Return all pods as ``namespace/name``, sorted."""
         return sorted(self.server.store.collection(resources.PODS).entries)
 
     def pods(self) -> list[JsonObject]:
@@ -238,17 +238,17 @@ class Cluster:
         return "/".join(_split(pod)) in self.server.store.collection(resources.PODS).entries
 
     def bound(self, pod: str) -> str | None:
-        """The node a pod is bound to."""
+        """Return the node a pod is bound to."""
         node_name: str | None = self.pod(pod)["spec"].get("nodeName") or None
         return node_name
 
     def condition(self, pod: str, type: str = "PodScheduled") -> JsonObject | None:  # noqa: A002
-        """A condition of a pod, by default what the scheduler says about it."""
+        """Return a condition of a pod, by default the scheduler's."""
         conditions = self.pod(pod)["status"].get("conditions") or []
         return next((one for one in conditions if one["type"] == type), None)
 
     def message(self, pod: str) -> str:
-        """Why a pod is not scheduled: its PodScheduled condition's message, or nothing."""
+        """Return why a pod is not scheduled: its PodScheduled condition's message, or ""."""
         condition = self.condition(pod) or {}
         text: str = condition.get("message", "")
         return text
@@ -267,22 +267,22 @@ class Cluster:
         return [event for *_, event in sorted(found)]
 
     def uid(self, pod: str) -> str:
-        """The UID of a pod that this harness created last under this name."""
+        """Return the UID of the pod last created under this name."""
         return self._uids["/".join(_split(pod))]
 
     def story(self, pod: str) -> list[Transition]:
-        """How a pod went through the queue; also for a pod that is gone."""
+        """Return a pod's transitions in the queue; also for a deleted pod."""
         return self.scheduler.queue.story(self.uid(pod))
 
     def queued(self, pod: str) -> QueuedPodInfo:
-        """What the queue has noted about a pending pod; ``KeyError`` if it is not pending."""
+        """Return the queue's entry of a pending pod; ``KeyError`` if it is not pending."""
         queued = self.scheduler.queue.get(self.uid(pod))
         if queued is None:
             raise KeyError(pod)
         return queued
 
     def place(self, pod: str) -> Place:
-        """Where in the queue a pod is."""
+        """Return a pod's place in the queue."""
         return self.scheduler.queue.place_of(self.uid(pod))
 
 
@@ -304,13 +304,13 @@ async def cluster(
     ``config`` is a configuration, or the content of a configuration file as text or mapping; the
     default rate limit is lifted, since a test should not wait for it. ``plugins`` are out-of-tree
     plugins, or factories of them, by name or with a ``name``; those that the configuration does
-    not mention are enabled in every profile. ``faults`` come between the scheduler and the server.
-    With ``start=False`` the scheduler is built and left to the caller, who runs ``watch`` and
+    not mention are enabled in every profile. ``faults`` are injected between the scheduler and the
+    server. With ``start=False`` the scheduler is only built; the caller runs ``watch`` and
     ``schedule``. ``options`` go to the ``Scheduler``.
 
-    Every attempt calls the columnar plugins again for what is cached; if a plugin's declaration was
-    not true, its attempt fails, and so does the next ``settle`` or ``advance``, or the block at its
-    end, with ``FalseDeclaration``. ``check_declarations=False`` leaves the cached answers alone.
+    Every attempt calls the columnar plugins again for cached rows; if a plugin's declaration is
+    false, its attempt fails, and so does the next ``settle`` or ``advance``, or the end of the
+    block, with ``FalseDeclaration``. ``check_declarations=False`` turns this off.
     """
     is_virtual = isinstance(asyncio.get_running_loop(), VirtualLoop)
     clock: Clock = VirtualClock() if is_virtual else LoopClock()
@@ -342,7 +342,7 @@ async def cluster(
 
 @asynccontextmanager
 async def _beside(work: Callable[[], Coroutine[Any, Any, None]]) -> AsyncIterator[None]:
-    """Run something beside the body; what the body raises comes out as it is, in no group."""
+    """Run a task during the body; the body's exception propagates unchanged, not in a group."""
     problem: Exception | None = None
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(work)
@@ -382,7 +382,7 @@ def _configuration(
 
 
 def _enable(profile: Profile, names: Iterable[str]) -> Profile:
-    """Enable plugins of which a profile says nothing."""
+    """Enable plugins that a profile does not mention."""
     mentioned = {
         plugin.name
         for _, point in profile.plugins.items()

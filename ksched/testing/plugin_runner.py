@@ -2,8 +2,8 @@
 
     run_filter(NodeResourcesFit(), pod, nodes=[node])["n1"].reasons == ("Insufficient cpu",)
 
-Works for plugins at both levels, per node and columnar. A plugin that a scheduler would refuse at
-start-up is refused here, and what a columnar one declares its answers to depend on is tried out
+Works for plugins at both levels, per node and columnar. A plugin that a scheduler would reject at
+start-up is rejected here, and the declared dependencies of a columnar one are tested
 (``declaration_trials``).
 """
 
@@ -39,8 +39,8 @@ from ksched.testing.declaration_trials import Answers, DeclarationTrial
 class PluginBench:
     """A snapshot of some nodes and the pods on them, and attempts to place a pod there.
 
-    ``existing_pods`` are on the nodes that their ``spec.nodeName`` says. Plugins' declarations are
-    checked unless ``check_declarations`` is False.
+    ``existing_pods`` are on the nodes in their ``spec.nodeName``. Plugins' declarations are checked
+    unless ``check_declarations`` is False.
     """
 
     def __init__(
@@ -67,7 +67,7 @@ class PluginBench:
         return self.templates.pod_info(pod)
 
     def filter(self, plugin: Any, pod: Pod) -> dict[str, Status]:
-        """Run PreFilter and Filter as a cycle would; the answer names the plugin nowhere."""
+        """Run PreFilter and Filter as a cycle would; statuses are not attributed to the plugin."""
         state, info = CycleState(), self.pod_info(pod)
         nodes = self.snapshot.table.all()
         status, only = self._pre_filter(plugin, state, info)
@@ -93,7 +93,7 @@ class PluginBench:
     ) -> dict[str, int]:
         """Run PreScore, Score and Normalize on the named nodes (all if ``None``).
 
-        The answer is empty if the plugin skips the pod.
+        The result is empty if the plugin skips the pod.
         """
         state, info = CycleState(), self.pod_info(pod)
         nodes = self.snapshot.table.all()
@@ -132,7 +132,7 @@ class PluginBench:
         answers: Answers,
         ask: Callable[[PluginBench, Pod], Answers | None],
     ) -> None:
-        """Check what a plugin declares; see ``declaration_trials``."""
+        """Check a plugin's declaration; see ``declaration_trials``."""
         if problems := list(find_problems(plugin.name, plugin)):
             raise ConfigError([f'plugin "{plugin.name}": {problem}' for problem in problems])
         declared = getattr(plugin, declaration, None)
@@ -173,7 +173,7 @@ def _raw_scores(plugin: Any, state: CycleState, pod: PodInfo, nodes: NodeRows) -
 
 
 class PluginRefused(AssertionError):
-    """A plugin answered with a status where the test wanted scores."""
+    """A plugin returned a failure status where the test expected scores."""
 
     def __init__(self, plugin: str, point: str, status: Status) -> None:
         self.status = status
@@ -183,21 +183,21 @@ class PluginRefused(AssertionError):
 def run_filter(
     plugin: Any, pod: Pod, nodes: Iterable[Node], existing_pods: Iterable[Pod] = ()
 ) -> dict[str, Status]:
-    """Ask a plugin on which nodes a pod may run."""
+    """Return a plugin's status for a pod on each node."""
     return PluginBench(nodes, existing_pods).filter(plugin, pod)
 
 
 def run_score(
     plugin: Any, pod: Pod, nodes: Iterable[Node], existing_pods: Iterable[Pod] = ()
 ) -> dict[str, int]:
-    """Ask a plugin how it rates the nodes for a pod, normalised; empty if it skips the pod."""
+    """Return a plugin's normalized scores of the nodes for a pod; empty if it skips the pod."""
     return PluginBench(nodes, existing_pods).score(plugin, pod)
 
 
 def run_hint(
     plugin: Any, event: ClusterEvent, pod: Pod, old: object = None, new: object = None
 ) -> QueueingHint:
-    """Ask a plugin whether an event makes a pod that it rejected worth another attempt."""
+    """Return whether an event makes a pod that the plugin rejected worth another attempt."""
     info = TemplateRegistry(ResourceAxis()).pod_info(pod)
     for registered in plugin.events_to_register():
         if registered.event.matches(event) and (

@@ -15,7 +15,7 @@ from ksched.testing.builders import Builder
 
 
 def listers(*objects: Builder[Any]) -> Listers:
-    """Listers that know some objects."""
+    """Listers that contain some objects."""
     known = Listers()
     for builder in objects:
         obj = builder.obj()
@@ -24,6 +24,6 @@ def listers(*objects: Builder[Any]) -> Listers:
 
 
 def storage_handle(*objects: Builder[Any], snapshot: Snapshot | None = None) -> Handle:
-    """A handle for a plugin that only looks things up."""
+    """A handle for a plugin that only reads listers."""
     parts = SimpleNamespace(listers=listers(*objects), snapshot=snapshot, metrics=Metrics())
     return cast(Handle, parts)

@@ -33,7 +33,7 @@ def make_claim(
     namespace: str = "default",
     modes: Iterable[str] = ("ReadWriteOnce",),
 ) -> ClaimBuilder:
-    """Start a claim that is bound to nothing."""
+    """Start an unbound claim."""
     metadata = {"name": name, "namespace": namespace, "uid": f"uid:{namespace}/{name}"}
     spec: dict[str, Any] = {
         "accessModes": list(modes),
@@ -68,7 +68,7 @@ def make_volume(
 def make_storage_class(
     name: str = "fast", provisioner: str = "csi.example", *, waits: bool = True
 ) -> StorageClassBuilder:
-    """Start a class, by default one whose volumes wait for their first consumer."""
+    """Start a class, by default one that waits for the first consumer."""
     kind = {"apiVersion": _STORAGE, "kind": "StorageClass"}
     mode = "WaitForFirstConsumer" if waits else "Immediate"
     metadata = {"name": name, "uid": f"uid:{name}"}
@@ -127,7 +127,7 @@ class ClaimBuilder(Builder[PersistentVolumeClaim]):
         return annotated.named_volume(volume).merge({"status": {"phase": "Bound"}})
 
     def named_volume(self, volume: str) -> Self:
-        """Name a volume; that alone does not bind."""
+        """Set the volume's name, which alone does not bind."""
         return self.merge({"spec": {"volumeName": volume}})
 
     def selected_node(self, node: str) -> Self:
@@ -156,7 +156,7 @@ class VolumeBuilder(Builder[PersistentVolume]):
         return self._append(*path, item=term)
 
     def on_node(self, name: str) -> Self:
-        """Make it a disk of one node."""
+        """Make it a local disk of one node."""
         return self.reachable_from("kubernetes.io/hostname", name)
 
     def reserved_for(self, claim: ClaimBuilder, *, uid: str | None = None) -> Self:
@@ -174,7 +174,7 @@ class VolumeBuilder(Builder[PersistentVolume]):
         return self.merge({"status": {"phase": phase}})
 
     def source(self, **source: Mapping[str, Any]) -> Self:
-        """Give it another source than CSI, such as ``awsElasticBlockStore={...}``."""
+        """Set another source than CSI, such as ``awsElasticBlockStore={...}``."""
         return self.merge({"spec": {"csi": None, **source}})
 
 
@@ -182,7 +182,7 @@ class StorageClassBuilder(Builder[StorageClass]):
     kind = StorageClass
 
     def allowed_in(self, key: str, *values: str) -> Self:
-        """Add a topology in which volumes may be made."""
+        """Add a topology in which volumes may be provisioned."""
         term = {"matchLabelExpressions": [{"key": key, "values": list(values)}]}
         return self._append("allowedTopologies", item=term)
 

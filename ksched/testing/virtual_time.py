@@ -1,9 +1,9 @@
-"""An event loop whose clock jumps.
+"""An event loop on virtual time.
 
-When every task waits for time to pass, the clock is moved to the next timer instead of sleeping, so
-five minutes of backoff cost nothing and happen at exact, repeatable seconds. A loop that waits with
-no timer set is a deadlock and raises instead of hanging. Sockets and threads live in real time: use
-the in-process API server with this loop.
+When every task waits for a timer, the clock jumps to the next timer instead of sleeping, so five
+minutes of backoff cost nothing and happen at exact, repeatable seconds. A loop that waits without a
+timer is a deadlock and raises instead of hanging. Sockets and threads need real time: use the
+in-process API server with this loop.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ EPOCH = 1_700_000_000.0
 
 
 class VirtualSelector(selectors.DefaultSelector):
-    """Advance ``now`` instead of sleeping when no file descriptor is ready."""
+    """Advances ``now`` instead of sleeping when no file descriptor is ready."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -55,9 +55,9 @@ class VirtualLoop(asyncio.SelectorEventLoop):
     def _clock_resolution(self) -> float:
         """How early asyncio may fire a timer: not at all.
 
-        Code that finds itself a trifle before its deadline waits again. On a real loop that takes
-        the trifle; here the clock stands still as long as anybody is busy, so two such tasks would
-        be busy for ever.
+        Code that wakes slightly before its deadline waits again. On a real loop that takes a
+        moment; here the clock does not move while any task is busy, so two such tasks would be busy
+        for ever.
         """
         return math.ulp(self._virtual.now)
 
@@ -69,11 +69,11 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         return self._virtual.now
 
     def keep_busy(self, seconds: float) -> None:
-        """Let time pass while nobody may run, as a frozen process or a call that blocks does."""
+        """Let time pass while no task may run, like a frozen process or a blocking call."""
         self._virtual.now += seconds
 
     async def idle(self) -> None:
-        """Wait until nothing more can happen at this virtual instant; the clock stands still."""
+        """Wait until nothing more can happen at this virtual instant; the clock stays."""
         waiter = self.create_future()
         self._virtual.idle_waiters.append(waiter)
         await waiter
