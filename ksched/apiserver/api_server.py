@@ -1,4 +1,4 @@
-"""The API server: store, rules and routes put together, and a log of what was asked."""
+"""The API server: store, rules and routes, with a log of requests."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ class ApiServer:
         self._is_bootstrapped = False
 
     def handle(self, request: Request) -> Response | Watch:
-        """Answer one request; a watch is returned open and must be closed by whoever reads it."""
+        """Handle one request; a watch is returned open and must be closed by its reader."""
         if not self._is_bootstrapped:
             self._bootstrap()
         path, _, query = request.path.partition("?")
@@ -136,7 +136,7 @@ class ApiServer:
 
 
 def failure(error: StatusError) -> Response:
-    """Return the answer that tells a client of a refusal."""
+    """Return the response of a rejected request."""
     headers = {"Content-Type": JSON}
     if error.retry_after is not None:
         headers["Retry-After"] = str(int(error.retry_after))

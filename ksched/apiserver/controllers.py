@@ -183,7 +183,7 @@ class Controllers:
         for _ in range(wanted - len(active)):
             pod = pod_from_template(replica_set)
             if await self._create("pods", replica_set["metadata"]["namespace"], pod) is None:
-                # Refused, say for a missing priority class: whoever can mend it is not watched.
+                # Rejected, say for a missing priority class, which is not watched.
                 self._mark("replicasets", key_of(replica_set), _REFUSED_SECONDS)
                 break
         active = [pod for pod in self._dependents(uid, "pods") if is_active(pod)]
@@ -236,7 +236,7 @@ class Controllers:
             await self._delete("pods", pod, 0)
 
     async def _collected(self, plural: str, obj: JsonObject) -> bool:
-        """Delete an object whose controller is gone; the cache may only be late, so ask."""
+        """Delete an object whose controller is gone; verified, since the cache may only be late."""
         uid = controller_uid(obj)
         if not uid or uid in self._owners:
             return False
@@ -253,7 +253,7 @@ class Controllers:
         return True
 
     def _expected(self, pods: list[JsonObject]) -> int:
-        """Return how many pods the controllers of these pods want; a bare pod counts for itself."""
+        """Return the desired pods of these pods' controllers; a bare pod counts for itself."""
         expected, seen = 0, set()
         for pod in pods:
             uid = controller_uid(pod)
@@ -269,7 +269,7 @@ class Controllers:
         objects = self._caches[plural].objects
         return [objects[key] for kind, key in self._owned.get(uid, ()) if kind == plural]
 
-    # -- writes: the answer goes into the cache, so that the next step does not repeat them ------
+    # -- writes: the response goes into the cache, so that the next step does not repeat them ----
 
     async def _create(self, plural: str, namespace: str, obj: JsonObject) -> JsonObject | None:
         created = await self._send("POST", _path(_BY_PLURAL[plural], namespace), obj)
@@ -302,7 +302,7 @@ class Controllers:
     async def _send(
         self, method: str, path: str, body: JsonObject | None = None, content_type: str = JSON
     ) -> JsonObject | None:
-        """Send a request; ``None`` when the world has moved on and the watch will say how."""
+        """Send a request; ``None`` if the object has changed and the watch will deliver it."""
         raw = None if body is None else msgspec.json.encode(body)
         response = await self._transport.request(method, path, raw, content_type=content_type)
         if response.status == 429 or response.status >= 500:

@@ -25,7 +25,7 @@ ORPHAN = "Orphan"
 
 
 class DeleteOptions(NamedTuple):
-    """What a DELETE asks for."""
+    """The options of a DELETE."""
 
     grace_period_seconds: int | None = None
     uid: str | None = None
@@ -53,7 +53,7 @@ class DeleteOptions(NamedTuple):
 def delete(
     registry: Registry, resource: Resource, entry: Entry, options: DeleteOptions
 ) -> tuple[Entry, bool]:
-    """Delete an object or mark it for deletion; the flag says whether it is gone."""
+    """Delete an object or mark it for deletion; the flag is true if it is gone."""
     obj = entry.decode()
     check_preconditions(resource, entry, obj, options)
     if resource is NAMESPACES:
@@ -147,7 +147,7 @@ def _mark(registry: Registry, metadata: JsonObject, grace_period_seconds: int) -
 def _delete_namespace(
     registry: Registry, entry: Entry, namespace: JsonObject, options: DeleteOptions
 ) -> tuple[Entry, bool]:
-    """Mark a namespace; whoever empties it takes the last finalizer off its spec."""
+    """Mark a namespace; its last finalizer is removed from the spec when it is empty."""
     if entry.name in ("default", "kube-system", "kube-public"):
         why = "this namespace may not be deleted"
         raise forbidden(NAMESPACES.group_resource, entry.name, why)

@@ -1,4 +1,4 @@
-"""What clients ask before they ask for anything: groups, resources, version, OpenAPI.
+"""Discovery endpoints: groups, resources, version, OpenAPI.
 
 The OpenAPI documents only say that every kind accepts ``fieldValidation``: that is what kubectl
 looks

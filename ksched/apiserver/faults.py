@@ -32,9 +32,9 @@ class StreamEnd(Enum):
     RESET = "reset"
     """The connection breaks."""
     EXPIRED = "expired"
-    """The server says 410 inside the stream."""
+    """A 410 inside the stream."""
     SILENT = "silent"
-    """Half open: nothing comes any more, and nobody says so."""
+    """Half open: no further data, and no error."""
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,7 @@ class Fault:
     answer: StatusError | None = None
     """The request is refused instead of performed."""
     hang: bool = False
-    """The request reaches nobody and no answer comes."""
+    """The request is lost; no response comes."""
     lose_response: bool = False
     """The request is performed, then the connection breaks."""
     stream_end: StreamEnd | None = None

@@ -27,7 +27,7 @@ def key_of(obj: JsonObject) -> str:
 
 
 class ObjectCache:
-    """Objects by key, kept up to date by ``run``; every change is reported once it is in.
+    """Objects by key, updated by ``run``; every change is reported after it is applied.
 
     ``on_change`` gets the object and whether it is still there.
     """
@@ -76,7 +76,7 @@ class ObjectCache:
                     missing = None
 
     def apply(self, obj: JsonObject, present: bool) -> None:
-        """Take in an object, be it from the watch or from the answer to an own write."""
+        """Store an object, from the watch or from the response to an own write."""
         key = key_of(obj)
         known = self.objects.get(key)
         if known is not None and _version(obj) < _version(known):

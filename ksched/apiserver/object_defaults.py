@@ -130,7 +130,7 @@ def _requests_from_limits(resources: JsonObject) -> None:
 
 
 def _pod_level_requests(spec: JsonObject) -> None:
-    """Default a pod-level request to its limit where no container asks for that resource."""
+    """Default a pod-level request to its limit where no container requests that resource."""
     resources = spec["resources"]
     asked = {name for c in containers(spec) for name in c["resources"].get("requests") or {}}
     for name, amount in (resources.get("limits") or {}).items():

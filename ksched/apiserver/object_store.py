@@ -72,7 +72,7 @@ class Change:
         self._lines: dict[str, bytes] = {}
 
     def seen_as(self, kind: str, resource: Resource) -> Entry:
-        """Return the object a watcher is shown who sees this change as ``kind``.
+        """Return the object for a watcher to which this change is a ``kind``.
 
         A watcher whose selector no longer matches sees the object leave: its last matching state,
         under the version of the change.
@@ -97,7 +97,7 @@ def watch_line(kind: str, raw: bytes) -> bytes:
 
 
 class ChangeListener(Protocol):
-    """Somebody who wants to know of every change of a collection."""
+    """A subscriber to every change of a collection."""
 
     def offer(self, change: Change) -> None: ...
 
@@ -117,7 +117,7 @@ class Collection:
         self.entries: dict[str, Entry] = {}
         self.watches: dict[ChangeListener, None] = {}
         self.on_change: list[Callable[[Change | None], None]] = []
-        """Called before the watchers are told; with ``None`` if other objects were restored."""
+        """Called before the watchers; with ``None`` if other objects were restored."""
         self._keys: list[str] = []
         self._history: deque[Change] = deque()
         self._history_limit = history
@@ -125,7 +125,7 @@ class Collection:
         """Version of the newest change no longer remembered."""
 
     def apply(self, change: Change) -> None:
-        """Make a change visible to readers, then tell the watchers."""
+        """Make a change visible to readers, then notify the watchers."""
         key = change.entry.key
         if change.type == ADDED:
             insort(self._keys, key)

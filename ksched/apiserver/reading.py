@@ -108,7 +108,7 @@ class Reader:
         return _cut(entries, selection, limit, version)
 
     def watch(self, call: Call) -> Watch:
-        """Open a watch; what cannot be watched is said inside the stream, as upstream does."""
+        """Open a watch; errors are reported inside the stream, as upstream does."""
         _refuse_bad_options(call)
         version, asked = call.version(), call.query.get("sendInitialEvents")
         initial = call.flag("sendInitialEvents") if asked is not None else not version
@@ -195,7 +195,7 @@ def renderer(resource: Resource) -> Callable[[Entry], bytes] | None:
 
 
 def shaped(resource: Resource, entry: Entry) -> bytes:
-    """Return an object's bytes in the version it was asked for."""
+    """Return an object's bytes in the requested version."""
     render = renderer(resource)
     return entry.raw if render is None else render(entry)
 

@@ -1,4 +1,4 @@
-"""A request taken apart: whom it is about and what it wants."""
+"""A parsed request: resource, name, verb and parameters."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ class Call:
             raise bad_request(f'strconv.ParseInt: parsing "{text}": invalid syntax') from None
 
     def version(self) -> int | None:
-        """Return the ``resourceVersion`` asked for; ``None`` when there is none."""
+        """Return the requested ``resourceVersion``; ``None`` if there is none."""
         text = self.query.get("resourceVersion", "")
         if not text:
             return None
@@ -167,6 +167,6 @@ def parse_query(text: str) -> dict[str, str]:
 
 
 def no_such_path() -> StatusError:
-    """The answer to a path nobody serves."""
+    """The error of a path that is not served."""
     message = "the server could not find the requested resource"
     return StatusError(404, "NotFound", message, {})

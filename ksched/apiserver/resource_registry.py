@@ -24,7 +24,7 @@ from ksched.apiserver.status_errors import (
 from ksched.clock import Clock, rfc3339
 
 Edit: TypeAlias = Callable[[JsonObject], JsonObject]
-"""ReprieveOrder a private copy of the stored object into the wanted one."""
+"""Turns a private copy of the stored object into the desired one."""
 
 _SUFFIX_ALPHABET = "bcdfghjklmnpqrstvwxz2456789"
 _SUFFIX_LENGTH = 5
@@ -49,7 +49,7 @@ class Registry:
     def create(
         self, resource: Resource, namespace: str, obj: JsonObject, dry_run: bool = False
     ) -> Entry:
-        """Store a new object: names it, fills it in, asks admission, validates."""
+        """Store a new object: name, defaults, admission, validation."""
         obj = self._typed(resource, obj)
         metadata = obj["metadata"]
         if metadata.get("resourceVersion"):
@@ -96,7 +96,7 @@ class Registry:
         allow_create: bool = False,
         is_patch: bool = False,
     ) -> tuple[Entry, bool]:
-        """Store a new version of an object; the flag says whether it was created instead.
+        """Store a new version of an object; the flag is true if it was created instead.
 
         A UID in a whole object is a precondition; in a patch it is a field that cannot change.
         """
@@ -214,7 +214,7 @@ class Registry:
 def failed_precondition(
     resource: Resource, key: str, name: str, what: str, wanted: str, found: str
 ) -> StatusError:
-    """The answer to a write that expected another incarnation or version of the object."""
+    """The error of a write that expected another UID or version of the object."""
     why = (
         f"StorageError: invalid object, Code: 4, Key: /registry/{resource.plural}/{key}, "
         f"ResourceVersion: 0, AdditionalErrorMsg: Precondition failed: "
@@ -224,7 +224,7 @@ def failed_precondition(
 
 
 def cannot_handle(resource: Resource, kind: str, version: str, why: str) -> StatusError:
-    """The answer to a body that cannot be made an object of this kind."""
+    """The error of a body that cannot be decoded as an object of this kind."""
     wanted = resource.kind
     return bad_request(f'{kind} in version "{version}" cannot be handled as a {wanted}: {why}')
 

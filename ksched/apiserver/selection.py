@@ -1,7 +1,7 @@
 """Label and field selectors in the form they have in a URL.
 
 Parsing gives a predicate over an object's labels or selectable fields; the empty selector is
-``None`` so that callers can skip the question altogether.
+``None`` so that callers can skip the evaluation altogether.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def label_selector_predicate(selector: Mapping[str, Any] | None) -> Predicate:
 
 
 def parse_field_selector(text: str, supported: Mapping[str, str]) -> Predicate | None:
-    """Parse ``a=b,c!=d``; ``supported`` maps the names this resource knows to stored names."""
+    """Parse ``a=b,c!=d``; ``supported`` maps the names of this resource to stored names."""
     terms: list[Predicate] = []
     for term in _split_unescaped(text):
         if not term:

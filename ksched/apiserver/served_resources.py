@@ -1,4 +1,4 @@
-"""The kinds this server knows: one row each, as data.
+"""The kinds that this server serves: one row each, as data.
 
 A row says how a kind is addressed and which of the general rules apply to it. What is special about
 a kind (defaults, validation, columns) lives in the module of that concern, keyed by the plural
@@ -40,7 +40,7 @@ class Resource:
     unconditional_update: bool = True
     """A PUT without ``resourceVersion`` overwrites; otherwise it is refused."""
     returns_deleted: bool = False
-    """A finished DELETE answers with the object instead of a ``Status``."""
+    """A finished DELETE returns the object instead of a ``Status``."""
     fields: Mapping[str, str] = field(default_factory=dict)
     """Field selectors: the name in the URL -> the dotted path in the stored object."""
     storage: str = ""
@@ -349,7 +349,7 @@ class ServedResources:
 
 
 def selectable_fields(resource: Resource, obj: JsonObject) -> dict[str, str]:
-    """Project an object on the fields that selectors may ask for, under their stored names."""
+    """Project an object on the fields that selectors may use, under their stored names."""
     values = {}
     for section, names in resource.field_paths.items():
         owner = obj.get(section) or _NOTHING if section else obj

@@ -30,7 +30,7 @@ async def serve(
     host: str = LOOPBACK,
     on_ready: Callable[[str], None] | None = None,
 ) -> None:
-    """Serve until cancelled; ``on_ready`` gets the URL once everything answers.
+    """Serve until cancelled; ``on_ready`` gets the URL once everything is up.
 
     Raises ``OSError`` when the port is taken or the kubeconfig cannot be written.
     """
@@ -50,7 +50,7 @@ async def serve(
 
 @asynccontextmanager
 async def running_cluster(server: ApiServer, clock: Clock) -> AsyncIterator[Transport]:
-    """Run kubelet and controllers beside the block; they end with it."""
+    """Run kubelet and controllers during the block."""
     async with asyncio.TaskGroup() as tasks:
         kubelet = Kubelet(InProcessTransport(server, "system:nodes"), clock)
         manager = InProcessTransport(server, "system:kube-controller-manager")

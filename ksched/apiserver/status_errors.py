@@ -15,7 +15,7 @@ OPTIMISTIC_LOCK = (
 
 
 class StatusError(ApiError):
-    """A request was refused; the body of the answer is ``status()``."""
+    """A request was rejected; the body of the response is ``status()``."""
 
     def __init__(
         self,
@@ -123,7 +123,7 @@ def too_many_requests(message: str, retry_after: int, cause: str, reason: str) -
 
 
 def unprocessable() -> StatusError:
-    """The answer to a patch that cannot be applied; the real server does not say why either."""
+    """The error of a patch that cannot be applied; the real server gives no reason either."""
     message = "the server rejected our request due to an error in our request"
     return StatusError(422, "Invalid", message, {})
 

@@ -1,4 +1,4 @@
-"""Strategic merge patch: merge patch that knows which lists are sets of named things.
+"""Strategic merge patch: a merge patch in which some lists are sets of named items.
 
 In the real server the knowledge comes from tags on Go structs; here it is the table below. A list
 that is not in it is replaced as a whole, which is also what the real server does with untagged

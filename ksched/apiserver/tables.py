@@ -12,7 +12,7 @@ _GROUP = "meta.k8s.io"
 
 
 class TableOptions(NamedTuple):
-    """How a table was asked for."""
+    """The parameters of a table request."""
 
     version: str
     include_object: str = "Metadata"

@@ -172,7 +172,7 @@ class VolumeController:
         await self._set_status(claim, {**status, "accessModes": modes})
 
     async def _provision(self, claim: JsonObject, storage_class: JsonObject) -> None:
-        """Make a volume, in its time, as large as it is asked for."""
+        """Provision a volume of the requested size, after a delay."""
         provisioner, meta = storage_class.get("provisioner", ""), claim["metadata"]
         if provisioner in _NO_PROVISIONER:
             return
@@ -209,7 +209,7 @@ class VolumeController:
     async def _send(
         self, method: str, path: str, body: JsonObject, content_type: str = JSON
     ) -> JsonObject | None:
-        """Send a request; ``None`` when the world has moved on and the watch will say how."""
+        """Send a request; ``None`` if the object has changed and the watch will deliver it."""
         raw = msgspec.json.encode(body)
         response = await self._transport.request(method, path, raw, content_type=content_type)
         if response.status == 429 or response.status >= 500:

@@ -50,7 +50,7 @@ class Selection(NamedTuple):
 
 
 class WatchOptions(NamedTuple):
-    """What a watch was asked for, beside where to begin."""
+    """The parameters of a watch, except where to begin."""
 
     resource: Resource
     selection: Selection
@@ -152,7 +152,7 @@ class Watch:
             return
 
     def _take(self) -> list[bytes]:
-        """Make the next events; as late as this, so that a long backlog is kept only once."""
+        """Build the next events; lazily, so that a long backlog is stored only once."""
         batch, self._last_words = self._last_words, []
         render = self._options.render
         while self._state and len(batch) < _BATCH:

@@ -1,4 +1,4 @@
-"""What Deployments, ReplicaSets, Jobs and disruption budgets want, as plain functions.
+"""Desired state of Deployments, ReplicaSets, Jobs and disruption budgets, as pure functions.
 
 Each takes objects and returns what should be; ``controllers`` makes it so.
 """
@@ -207,7 +207,7 @@ def job_status(job: JsonObject, pods: Sequence[JsonObject], now: float) -> JsonO
 
 
 def job_pods_missing(job: JsonObject, status: JsonObject) -> int:
-    """Return how many more pods a job wants now."""
+    """Return how many more pods a job needs now."""
     if status.get("conditions") or job["spec"].get("suspend"):
         return 0
     left: int = (job["spec"].get("completions") or 1) - status["succeeded"]

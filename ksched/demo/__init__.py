@@ -1,4 +1,4 @@
-"""``ksched demo``: an embedded cluster, a workload told as a story, and a view of it.
+"""``ksched demo``: an embedded cluster, a scripted workload, and a live view.
 
 ``story`` does things to the cluster, ``scoreboard`` counts what the scheduler does about them,
 ``screen`` and ``plain_lines`` show it, ``result`` says how it ended; ``show`` puts them together.

@@ -213,7 +213,7 @@ def waiting_lines(
     if not groups:
         return [Text("nobody waits", "dim")]
     lines: list[Text] = []
-    # Reasons are worth more lines as long as that hides nobody.
+    # Reasons get more lines as long as that hides no pod.
     most = min(max(1, height // len(groups)), 3)
     for number, group in enumerate(groups):
         if len(lines) + most > height and number < len(groups):
@@ -247,7 +247,7 @@ def _waiting(group: WaitingGroup, now: float, width: int, most: int) -> list[Tex
 
 
 def _reason(message: str, width: int, most: int) -> list[str]:
-    """Wrap kube-scheduler's sentence; what says least is left out first if it is too long."""
+    """Wrap kube-scheduler's message; the least informative parts are dropped if it is too long."""
     without_preemption = message.partition(" preemption: ")[0]
     reasons_only = without_preemption.partition(" nodes are available: ")[2]
     for text in (message, without_preemption, reasons_only or without_preemption):

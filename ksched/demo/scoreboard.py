@@ -47,7 +47,7 @@ class Scoreboard:
         self.landed: dict[str, float] = {}
         """When a pod was last placed on a node."""
         self.messages: dict[str, str] = {}
-        """What was said of a pod that waits, by UID."""
+        """The last message about a waiting pod, by UID."""
         self._latencies: deque[float] = deque(maxlen=_LATENCIES_KEPT)
         self._binds: deque[float] = deque()
         self._captions: list[Callable[[str], None]] = []

@@ -65,7 +65,7 @@ def layout(width: int, height: int) -> dict[str, Region]:
 
 
 class View:
-    """Draws every panel from the scheduler as it is now; knows nothing of terminals."""
+    """Draws every panel from the scheduler's current state; independent of terminals."""
 
     def __init__(
         self, scheduler: Scheduler, board: Scoreboard, story: Story, clock: Clock, hint: str

@@ -1,4 +1,4 @@
-"""Puts the demo together: cluster, scheduler, story and a view, until somebody has seen enough."""
+"""Runs the demo: cluster, scheduler, script and view, until the user quits."""
 
 from __future__ import annotations
 
@@ -43,14 +43,14 @@ _LOOK_SECONDS: Final = 0.5
 
 
 class Options(Struct, frozen=True):
-    """What the reader asked for."""
+    """The options of the demo."""
 
     nodes: int = 36
     pods: int = 300
     seed: int = 0
     speed: float = 1.0
     once: bool = False
-    """End when the story is told and everything has settled."""
+    """End when the script has ended and everything has settled."""
     port: int | None = 0
     """Where the API server listens on loopback; ``None`` for nowhere."""
 
@@ -94,7 +94,7 @@ async def show(
 
 
 class _Show:
-    """What runs beside the cluster, and how it is told to stop."""
+    """The tasks around the cluster, and how they are stopped."""
 
     def __init__(self, options: Options, running: Cluster, board: Scoreboard) -> None:
         self._options, self._cluster, self._board = options, running, board
@@ -174,7 +174,7 @@ class _Show:
 
 
 def _is_under_way(pod: dict[str, Any]) -> bool:
-    """Whether a pod will change without anybody's doing: starts, ends or is being deleted."""
+    """Whether a pod will change by itself: it starts, ends or is terminating."""
     metadata, phase = pod["metadata"], pod["status"]["phase"]
     ends = phase == "Running" and RUN_SECONDS_ANNOTATION in metadata.get("annotations", {})
     starts = phase == "Pending" and "nodeName" in pod["spec"]
@@ -183,7 +183,7 @@ def _is_under_way(pod: dict[str, Any]) -> bool:
 
 @asynccontextmanager
 async def _listening(running: Cluster, port: int | None) -> AsyncIterator[str]:
-    """Let kubectl in while the block runs, and say how."""
+    """Serve kubectl while the block runs, and print how to connect."""
     if port is None:
         yield ""
         return

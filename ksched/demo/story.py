@@ -1,4 +1,4 @@
-"""The story of the demo: a day in the life of a cluster, told in a minute and a half.
+"""The script of the demo: a day in the life of a cluster, in a minute and a half.
 
 Each chapter says in a sentence what it does, does it through the API server as any user could, and
 gives the reader time to look. It never speaks to the scheduler. Beside the chapters runs the
@@ -204,7 +204,7 @@ class Story:
 
     async def _extended_resources(self) -> None:
         replicas = max(1, fleet.gpus(self._nodes) * 2 // 3)
-        self._say(f"{replicas} inference pods ask for {fleet.GPU}: 1 and get the GPU nodes.")
+        self._say(f"{replicas} inference pods request {fleet.GPU}: 1 and get the GPU nodes.")
         inference = asks_for(pod("inference", "ml", 1000, 4.0), fleet.GPU, 1)
         inference = inference.toleration(fleet.GPU)
         await self._roll_in(deployment(inference, replicas), 2)
@@ -237,7 +237,7 @@ class Story:
         await self._rest(FABRIC_SECONDS + 4)
 
     async def _too_big(self) -> None:
-        self._say("warehouse wants 48 cores: no node has them. archive wants a tape drive.")
+        self._say("warehouse requests 48 cores: no node has them. archive requests a tape drive.")
         warehouse = pod("warehouse", "data", 48_000, 3.0)
         archive = pod("archive", "data", 100).node_selector(disk="tape")
         await self._cluster.create(warehouse, archive)

@@ -18,7 +18,7 @@ from ksched.testing.builders import make_pod
 TEMPLATES = TemplateRegistry(ResourceAxis())
 
 
-class ReprieveOrder:
+class PopOrder:
     """An active queue and a clock that never shows the same time twice."""
 
     def __init__(self, *, ranked: bool = True) -> None:
@@ -64,7 +64,7 @@ PODS = st.lists(st.tuples(st.booleans(), st.integers(0, 2)), min_size=1, max_siz
 def test_a_higher_priority_always_goes_first(
     pods: list[tuple[bool, int]], steps: list[tuple[bool, int] | None]
 ) -> None:
-    turns = ReprieveOrder()
+    turns = PopOrder()
     for is_retry, priority in pods:
         turns.add(is_retry=is_retry, priority=priority)
     for step in [*steps, *[None] * len(pods)]:
@@ -79,7 +79,7 @@ def test_a_higher_priority_always_goes_first(
 def test_each_kind_keeps_its_own_order(
     pods: list[tuple[bool, int]], steps: list[bool | None]
 ) -> None:
-    turns = ReprieveOrder()
+    turns = PopOrder()
     for is_retry, _ in pods:
         turns.add(is_retry=is_retry)
     for step in [*steps, *[None] * len(pods)]:
@@ -97,7 +97,7 @@ def test_a_new_pod_waits_for_one_retry_in_five_attempts(
     backlog: int, before: int, lead: int
 ) -> None:
     """Whatever the backlog, and while it grows."""
-    turns = ReprieveOrder()
+    turns = PopOrder()
     for _ in range(backlog):
         turns.add(is_retry=True)
     for _ in range(lead):
@@ -113,7 +113,7 @@ def test_a_new_pod_waits_for_one_retry_in_five_attempts(
 
 @given(backlog=st.integers(1, 40), before=st.integers(0, 20))
 def test_a_backlog_is_retried_while_new_pods_keep_coming(backlog: int, before: int) -> None:
-    turns = ReprieveOrder()
+    turns = PopOrder()
     for _ in range(before):
         turns.add(is_retry=False)
     last = [turns.add(is_retry=True) for _ in range(backlog)][-1]
@@ -123,21 +123,21 @@ def test_a_backlog_is_retried_while_new_pods_keep_coming(backlog: int, before: i
 
 
 def test_without_new_pods_the_backlog_has_every_turn() -> None:
-    turns = ReprieveOrder()
+    turns = PopOrder()
     retries = [turns.add(is_retry=True) for _ in range(10)]
     assert [turns.pop() for _ in retries] == retries
 
 
 def test_older_first_attempts_go_before_a_retry() -> None:
     """As QueueSort has it: turns are only taken where it prefers the retry."""
-    turns = ReprieveOrder()
+    turns = PopOrder()
     first = [turns.add(is_retry=False) for _ in range(10)]
     retry = turns.add(is_retry=True)
     assert [turns.pop() for _ in range(11)] == [*first, retry]
 
 
 def test_without_a_rank_the_order_is_that_of_the_keys() -> None:
-    turns = ReprieveOrder(ranked=False)
+    turns = PopOrder(ranked=False)
     pods = [turns.add(is_retry=is_retry) for is_retry in (True, True, False, True, False)]
     assert [turns.pop() for _ in pods] == pods
 
@@ -158,7 +158,7 @@ def test_a_pod_that_a_scheduler_before_us_tried_is_a_retry(reason: str, is_retry
 
 
 def test_an_updated_pod_keeps_its_turn() -> None:
-    turns = ReprieveOrder()
+    turns = PopOrder()
     retry, new = turns.add(is_retry=True), turns.add(is_retry=False)
     retry.attempts = 5
     turns.queue.update(retry)
@@ -168,7 +168,7 @@ def test_an_updated_pod_keeps_its_turn() -> None:
 
 
 def test_what_is_read_is_what_would_be_popped_also_while_pods_leave() -> None:
-    turns = ReprieveOrder()
+    turns = PopOrder()
     for number in range(60):
         turns.add(is_retry=number % 3 != 0, priority=number % 2)
     read = list(turns.queue)
