@@ -57,7 +57,6 @@ def check(root: Node, declarations: Declarations, issues: Issues) -> None:
         return
     for node in walk(root):
         node.type = checker.final(node.type)
-    _check_literals_are_homogeneous(root, issues)
 
 
 class _Checker:
@@ -231,13 +230,12 @@ class _Checker:
         message = f"expected type '{describe(wanted)}' but found '{describe(found)}'"
         self._issues.add(node.position, message)
 
-    def _join(self, node: Node, before: Type | None, found: Type) -> Type:
+    def _join(self, before: Type | None, found: Type) -> Type:
         if before is None:
             return found
         if self._types.assignable(before, found):
             return most_general(before, found)
-        self._mismatch(node, before, found)
-        return types.ERROR
+        return types.DYN
 
     def _unwrapped(self, node: Node, found: Type) -> Type:
         inner, was_optional = types.unwrap_optional(found)
@@ -252,7 +250,7 @@ class _Checker:
             found = self.check(element)
             if index in node.optional:
                 found = self._unwrapped(element, found)
-            joined = self._join(element, joined, found)
+            joined = self._join(joined, found)
         return types.list_of(self._types.fresh() if joined is None else joined)
 
     def _map(self, node: Node) -> Type:
@@ -260,11 +258,11 @@ class _Checker:
         keys: Type | None = None
         values: Type | None = None
         for entry in node.entries:
-            keys = self._join(entry.key, keys, self.check(entry.key))
+            keys = self._join(keys, self.check(entry.key))
             found = self.check(entry.value)
             if entry.optional:
                 found = self._unwrapped(entry.value, found)
-            values = self._join(entry.value, values, found)
+            values = self._join(values, found)
         if keys is None or values is None:
             return types.map_of(self._types.fresh(), self._types.fresh())
         return types.map_of(keys, values)
@@ -328,31 +326,33 @@ def _instantiate(original: Type, fresh: Mapping[str, Type]) -> Type:
     return types.with_params(original, params)
 
 
-def _check_literals_are_homogeneous(root: Node, issues: Issues) -> None:
-    """Elements of a literal have one type, even where ``dyn`` would let them differ."""
+def check_literals_are_homogeneous(root: Node, issues: Issues) -> None:
+    """Elements of a literal have one type; cel-go looks at this when all types are known."""
     for node in walk(root):
         if isinstance(node, ListLiteral):
             elements = [
-                (one, types.unwrap_optional(one.type)[0] if index in node.optional else one.type)
+                (one, _present(one.type) if index in node.optional else one.type)
                 for index, one in enumerate(node.elements)
             ]
-            _report_first_mismatch(elements, issues)
+            _report_mismatches(elements, 1, issues)
         elif isinstance(node, MapLiteral):
-            _report_first_mismatch([(one.key, one.key.type) for one in node.entries], issues)
+            keys = [(one.key, one.key.type) for one in node.entries]
             values = [
-                (
-                    one.value,
-                    types.unwrap_optional(one.value.type)[0] if one.optional else one.value.type,
-                )
+                (one.value, _present(one.value.type) if one.optional else one.value.type)
                 for one in node.entries
             ]
-            _report_first_mismatch(values, issues)
+            _report_mismatches(keys, len(keys), issues)
+            _report_mismatches(values, len(values), issues)
 
 
-def _report_first_mismatch(elements: Sequence[tuple[Node, Type]], issues: Issues) -> None:
-    for node, found in elements[1:]:
-        wanted = elements[0][1]
-        if wanted != found and not (types.is_dyn(wanted) and types.is_dyn(found)):
-            message = f"expected type '{describe(wanted)}' but found '{describe(found)}'"
-            issues.add(node.position, message)
-            return
+def _present(optional: Type) -> Type:
+    return types.unwrap_optional(optional)[0]
+
+
+def _report_mismatches(elements: Sequence[tuple[Node, Type]], most: int, issues: Issues) -> None:
+    """Report so many elements whose type is not the first one's."""
+    wanted = elements[0][1] if elements else types.DYN
+    others = [(node, found) for node, found in elements if found != wanted]
+    for node, found in others[:most]:
+        message = f"expected type '{describe(wanted)}' but found '{describe(found)}'"
+        issues.add(node.position, message)

@@ -13,7 +13,7 @@ from ksched.cel import (
     string_functions,
     versions,
 )
-from ksched.cel.checker import Declarations, check
+from ksched.cel.checker import Declarations, check, check_literals_are_homogeneous
 from ksched.cel.conversions import to_duration, to_timestamp
 from ksched.cel.cost_bounds import cost_bound
 from ksched.cel.declarations import Library
@@ -70,6 +70,7 @@ class Environment:
             )
             check(root, declared, issues)
             if not issues:
+                check_literals_are_homogeneous(root, issues)
                 _check_literals(root, issues)
         if issues:
             raise CompileError(f"compilation failed: {issues.describe()}")
@@ -107,7 +108,7 @@ class Program:
         self.root = root
         self._run = run
         self._spare = [None] * (size - 2)
-        self._frames = 4 * depth
+        self._frames = 6 * depth
 
     def evaluate(self, variable: Value) -> Value:
         """The value for one input; raises ``EvaluationError`` or ``CostExceeded``."""

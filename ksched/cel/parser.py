@@ -29,7 +29,7 @@ DEEPEST = 250
 LONGEST = 100_000
 """Characters of an expression that cel-go accepts."""
 
-_FRAMES_PER_LEVEL = 8
+_FRAMES_PER_LEVEL = 16
 _RESERVED = frozenset(
     [
         "as",
@@ -56,6 +56,8 @@ _STARTS = (
     "BYTES, IDENTIFIER}"
 )
 _RELATIONS = frozenset({"<", "<=", ">=", ">", "==", "!=", "in"})
+_SUMS = frozenset("+-")
+_PRODUCTS = frozenset("*/%")
 _CLOSING = frozenset(")]:")
 _MAY_FOLLOW = _RELATIONS | {END, *"+-*/%?:)],}", "&&", "||"}
 _FUNCTIONS = {"in": "@in"}
@@ -102,7 +104,7 @@ class _Parser:
         self._next = 0
         self._macros = macros
         self._issues = issues
-        self._depth = 0
+        self._depths = {"expression": 0, "relation": 0, "calculation": 0}
 
     def whole(self) -> Node:
         root = self._expression()
@@ -139,21 +141,22 @@ class _Parser:
         self._issues.add(token.position, message)
         raise _SyntaxProblem
 
-    def _too_deep(self) -> None:
-        self._issues.add(-1, f"expression recursion limit exceeded: {DEEPEST}")
-        raise _SyntaxProblem
+    def _enter(self, rule: str) -> None:
+        """Count a level of a grammar rule; operands on the right of an operator are one more."""
+        self._depths[rule] += 1
+        if self._depths[rule] > DEEPEST:
+            self._issues.add(-1, f"expression recursion limit exceeded: {DEEPEST}")
+            raise _SyntaxProblem
 
     def _expression(self) -> Node:
-        self._depth += 1
-        if self._depth > DEEPEST:
-            self._too_deep()
+        self._enter("expression")
         condition = self._logic("||", "_||_")
         if (question := self._accept("?")) is not None:
             when_true = self._logic("||", "_||_")
             self._expect(":")
             when_false = self._expression()
             condition = Call(question.position, "_?_:_", None, [condition, when_true, when_false])
-        self._depth -= 1
+        self._depths["expression"] -= 1
         return condition
 
     def _logic(self, operator: str, function: str) -> Node:
@@ -167,38 +170,38 @@ class _Parser:
         return Call(position, function, None, terms)
 
     def _relation(self) -> Node:
-        left = self._sum()
-        length = 0
-        while self._peek().kind in _RELATIONS:
-            operator = self._take()
-            length = self._longer(length)
-            function = _FUNCTIONS.get(operator.kind, f"_{operator.kind}_")
-            left = Call(operator.position, function, None, [left, self._sum()])
+        self._enter("relation")
+        left = self._chain(self._sum, _RELATIONS, "relation")
+        self._depths["relation"] -= 1
         return left
 
     def _sum(self) -> Node:
-        left = self._product()
-        length = 0
-        while self._peek().kind in ("+", "-"):
-            operator = self._take()
-            length = self._longer(length)
-            right = self._product()
-            left = Call(operator.position, f"_{operator.kind}_", None, [left, right])
+        self._enter("calculation")
+        left = self._chain(self._product, _SUMS, "calculation")
+        self._depths["calculation"] -= 1
         return left
 
     def _product(self) -> Node:
-        left = self._unary()
+        return self._chain(self._unary, _PRODUCTS, "calculation")
+
+    def _chain(self, operand: Callable[[], Node], operators: frozenset[str], rule: str) -> Node:
+        """Operands between operators that associate to the left."""
+        left = operand()
         length = 0
-        while self._peek().kind in ("*", "/", "%"):
+        while self._peek().kind in operators:
             operator = self._take()
             length = self._longer(length)
-            right = self._unary()
-            left = Call(operator.position, f"_{operator.kind}_", None, [left, right])
+            self._enter(rule)
+            right = operand()
+            self._depths[rule] -= 1
+            function = _FUNCTIONS.get(operator.kind, f"_{operator.kind}_")
+            left = Call(operator.position, function, None, [left, right])
         return left
 
     def _longer(self, length: int) -> int:
-        if length + 2 > DEEPEST:
-            self._too_deep()
+        if length == DEEPEST:
+            self._issues.add(-1, "max recursion depth exceeded")
+            raise _SyntaxProblem
         return length + 1
 
     def _unary(self) -> Node:
