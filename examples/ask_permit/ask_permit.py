@@ -12,11 +12,20 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 import aiohttp
+from pydantic import BaseModel, Field, HttpUrl
 
 from ksched.framework import SUCCESS, CycleState, Handle, PodInfo, Status, unschedulable
 
 Question = dict[str, str]
 Answer = dict[str, Any]
+
+
+class AskPermitArgs(BaseModel):
+    """``pluginConfig`` in the configuration; what is wrong there is told when ksched starts."""
+
+    url: HttpUrl
+    timeout_seconds: float = Field(default=10.0, alias="timeoutSeconds", gt=0)
+    """For one question."""
 
 
 class AskPermit:
@@ -26,11 +35,22 @@ class AskPermit:
     permit_concurrency = 100
     """Pods that are asked about at once. Further ones wait in line, each holding its place."""
 
-    def __init__(self, args: Any, handle: Handle) -> None:
-        if not isinstance(args, dict) or set(args) != {"url"}:
-            raise ValueError(f"args: wanted the url of the service, got {args!r}")
-        self._url: str = args["url"]
+    args_model = AskPermitArgs
+
+    def __init__(self, args: AskPermitArgs, handle: Handle) -> None:
+        self._url = str(args.url)
+        self._timeout = aiohttp.ClientTimeout(total=args.timeout_seconds)
+        self._session: aiohttp.ClientSession | None = None
         self.ask: Callable[[Question], Awaitable[Answer]] = self._post
+
+    async def start(self, handle: Handle) -> None:
+        """Called before the first attempt: connections are kept and used again."""
+        self._session = aiohttp.ClientSession(timeout=self._timeout, raise_for_status=True)
+
+    async def stop(self) -> None:
+        """Called at the end, and also if ``start`` failed."""
+        if self._session is not None:
+            await self._session.close()
 
     async def permit(self, state: CycleState, pod: PodInfo, node_name: str) -> Status:
         """Cancelled when the pod is deleted or preempted, and when the scheduler stops."""
@@ -46,10 +66,7 @@ class AskPermit:
 
     async def _post(self, question: Question) -> Answer:
         # What goes wrong here is an error of the attempt: told in the pod's condition and retried.
-        timeout = aiohttp.ClientTimeout(total=10)
-        async with (
-            aiohttp.ClientSession(timeout=timeout, raise_for_status=True) as session,
-            session.post(self._url, json=question) as response,
-        ):
+        assert self._session is not None
+        async with self._session.post(self._url, json=question) as response:
             answer: Answer = await response.json()
             return answer

@@ -2,7 +2,7 @@ import asyncio
 
 import pytest
 from aiohttp import web
-from ask_permit import AskPermit
+from ask_permit import AskPermit, AskPermitArgs
 
 from ksched.errors import ConfigError
 from ksched.testing import make_pod
@@ -33,6 +33,7 @@ def asking(answers, asked=None):
         plugin.ask = ask
         return plugin
 
+    make.args_model = AskPermit.args_model
     return {"AskPermit": make}
 
 
@@ -79,9 +80,14 @@ async def test_a_deleted_pod_is_asked_about_no_more(cluster):
 
 
 async def test_arguments_are_checked_at_the_start(cluster):
-    with pytest.raises(ConfigError, match="wanted the url of the service"):
-        async with cluster(1, plugins={"AskPermit": AskPermit}):
+    args = {"url": "localhost", "timeoutSeconds": 0}
+    config = {"profiles": [{"pluginConfig": [{"name": "AskPermit", "args": args}]}]}
+    with pytest.raises(ConfigError) as caught:
+        async with cluster(1, config=config, plugins={"AskPermit": AskPermit}):
             pass
+    url, timeout = caught.value.problems
+    assert "pluginConfig[0].args.url: Invalid value: " in url
+    assert "pluginConfig[0].args.timeoutSeconds: Invalid value: 0: " in timeout
 
 
 def test_over_a_real_connection():
@@ -98,10 +104,13 @@ def test_over_a_real_connection():
         await site.start()
         [address] = runner.addresses
         try:
-            plugin = AskPermit({"url": f"http://127.0.0.1:{address[1]}/permit"}, None)
+            args = AskPermitArgs(url=f"http://127.0.0.1:{address[1]}/permit")
+            plugin = AskPermit(args, None)
+            await plugin.start(None)
             question = {"namespace": "default", "name": "web", "node": "n1"}
             assert await plugin.ask(question) == {"allowed": True}
             assert await plugin.ask({**question, "node": "n2"}) == {"allowed": False}
+            await plugin.stop()
         finally:
             await runner.cleanup()
 
