@@ -20,6 +20,7 @@ import yaml
 from ksched.api.resources import ApiResource
 from ksched.errors import ConfigError
 from ksched.testing import cluster, make_pod
+from lab.control_plane import free_ports
 
 pytestmark = pytest.mark.real_time
 pytest.importorskip("hatchling", reason="packages are built without a network")
@@ -111,8 +112,11 @@ class InACluster:
             process.wait(30)
 
     def _start(self, *command: str) -> None:
+        self.start_process("-P", "-m", "ksched", *command)
+
+    def start_process(self, *arguments: str) -> None:
         environment = {**self._example.environment, "KUBECONFIG": str(self._kubeconfig)}
-        program = [sys.executable, "-P", "-m", "ksched", *command]
+        program = [sys.executable, *arguments]
         self._processes.append(subprocess.Popen(program, cwd=self._example.source, env=environment))
 
     def send(self, method: str, path: str, body: Any = None) -> Any:
@@ -153,6 +157,24 @@ def test_a_change_of_a_custom_resource_wakes_the_pods_of_its_plugin(tmp_path: Pa
         c.wait_until(lambda: c.bound() == 3)
         c.send("PATCH", f"{quotas}/web", {"spec": {"maxPods": 2}})
         c.wait_until(lambda: c.bound() == 6)
+
+
+def test_ask_permit_goes_the_way_that_its_readme_shows(tmp_path: Path) -> None:
+    example = Installed(ROOT / "examples" / "ask_permit", tmp_path)
+    [port] = free_ports(1)
+    config = example.source / "config.yaml"
+    assert ":8099/" in config.read_text()
+    config.write_text(config.read_text().replace(":8099/", f":{port}/"))
+    serve = f"import service; service.web.run_app(service.application(), port={port}, print=None)"
+    with InACluster(example, tmp_path) as c:
+        c.start_process("-c", serve)
+        c.start_scheduler()
+        for name in ("bad-one", *(f"web-{number}" for number in range(20))):
+            c.send("POST", "/api/v1/namespaces/default/pods", make_pod(name).to_dict())
+        c.wait_until(lambda: c.bound() == 20)
+        path = "/api/v1/namespaces/default/pods/bad-one"
+        c.wait_until(lambda: "denied: its name is bad" in json.dumps(c.send("GET", path)))
+        assert c.bound() == 20
 
 
 def _has_entry_point() -> bool:
