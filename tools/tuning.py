@@ -17,6 +17,7 @@ import numpy as np
 from ksched.api.objects import Pod
 from ksched.cache.cache import SchedulerCache
 from ksched.cache.counters import domain_counts, topology_domains
+from ksched.cache.counters.pod_ledger import counters_of
 from ksched.cache.node_table import NodeTable
 from ksched.framework.counters import domain_scores
 from ksched.framework.plugins import image_locality, node_demand
@@ -99,7 +100,7 @@ def few_domains_summed(size: int) -> tuple[Way, Way]:
 
 
 def zone_counter(cache: SchedulerCache) -> domain_counts.DomainCounts:
-    ledger = cache.update_snapshot().table.ledger
+    ledger = counters_of(cache.update_snapshot().table)
     pods = ledger.pod_counts("all", lambda template: 1, include_terminating=True)
     counter = ledger.domain_counts(pods, "zone")
     counter.catch_up()
@@ -136,7 +137,7 @@ def changed_pods(size: int) -> tuple[Way, Way]:
     counter = zone_counter(cache)
     for number in range(size):
         run_pod(cache, f"q{number}", f"n{number}")
-    cache.update_snapshot().table.ledger.catch_up()
+    counters_of(cache.update_snapshot().table)
     changes = counter.pods.ledger.log.since(counter.pods.ledger.log.generation - size) or []
 
     def one_by_one() -> object:

@@ -39,6 +39,7 @@ from ksched.framework.counters import (
     DomainRule,
     Holds,
     PerTemplate,
+    counters_of,
 )
 
 APP = "app"
@@ -92,7 +93,7 @@ class ZoneQuotas:
         app = template.labels.get(APP)
         if app is None or self._quotas.get(app, template.namespace) is None:
             return SKIP
-        counters = snapshot.counters
+        counters = counters_of(snapshot.table)
         rule = self._filters.get(counters, template)
         if rule is None:
             pods = counters.pod_counts(

@@ -6,8 +6,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ksched.api.quantity import MAX_INT64
-from ksched.cache.change_log import RowLog
-from ksched.cache.labels import NodeLabels
 from ksched.cache.node_table import Ints, NodeRows, NodeTable
 from ksched.cache.pod_info import PodInfo
 from ksched.cache.resource_axis import CPU, MEMORY
@@ -36,20 +34,22 @@ class DryRunTable(NodeTable):
     def __init__(self, table: NodeTable, rows: NDArray[np.intp]) -> None:
         self.original = NodeRows(table, rows)
         """The same nodes, unmodified."""
-        self.axis = table.axis
+        super().__init__(table.axis, capacity=len(rows))
         self.infos = [table.infos[row] for row in rows.tolist()]
         self.rows = {info.name: position for position, info in enumerate(self.infos)}
-        self.node_log, self.row_log = RowLog(), RowLog()
         self.images, self.images_generation = table.images, table.images_generation
         self._taints = table._taints.taken(rows)
-        self.labels, self._ledger = NodeLabels(self), None
+
+    def _allocate(self, capacity: int) -> None:
+        table, rows = self.original.table, self.original.rows
+        assert rows is not None
         self.allocatable = [column[rows] for column in table.allocatable]
         self.allowed_pods = table.allowed_pods[rows]
         self.unschedulable = table.unschedulable[rows]
         self.uses_host_ports = table.uses_host_ports[rows]
         # A nominated pod may request a resource that no pod on any node has requested yet.
         width = max(len(table.requested), len(table.axis))
-        self.amounts: Ints = np.zeros((REQUESTED + width, len(rows)), np.int64)
+        self.amounts: Ints = np.zeros((REQUESTED + width, capacity), np.int64)
         self.pod_count = self.amounts[POD_COUNT]
         self.non_zero = self.amounts[NON_ZERO_CPU:REQUESTED]
         self.requested = list(self.amounts[REQUESTED:])

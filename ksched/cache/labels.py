@@ -2,15 +2,25 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
 
 from ksched.api.objects import Labels
+from ksched.cache.change_log import RowLog
 from ksched.cache.interning import InternedColumn
+from ksched.cache.node_info import NodeInfo
 from ksched.cache.recently_used import RecentlyUsed
 from ksched.tuning import FEWEST_LABELS, LABELS_BYTES
 
-if TYPE_CHECKING:
-    from ksched.cache.node_table import NodeTable
+
+class LabelledRows(Protocol):
+    """The part of a node table that label columns read."""
+
+    infos: list[NodeInfo]
+    node_log: RowLog
+    pod_count: NDArray[np.int64]
 
 
 class LabelColumn(InternedColumn[str | None]):
@@ -21,7 +31,7 @@ class LabelColumn(InternedColumn[str | None]):
 
     __slots__ = ("_changes", "_key", "_size", "_table")
 
-    def __init__(self, table: NodeTable, key: str) -> None:
+    def __init__(self, table: LabelledRows, key: str) -> None:
         super().__init__(None, table.pod_count.shape[0])
         self._table = table
         self._key = key
@@ -56,7 +66,7 @@ class NodeLabels:
 
     __slots__ = ("_columns", "_keys", "_nothing", "_table", "generation")
 
-    def __init__(self, table: NodeTable) -> None:
+    def __init__(self, table: LabelledRows) -> None:
         self._table = table
         self._nothing: InternedColumn[str | None] | None = None
         """The shared column of all keys that no node has."""

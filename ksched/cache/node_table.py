@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Hashable, Sequence
 from itertools import chain
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,7 +19,6 @@ from numpy.typing import NDArray
 from ksched.api.objects import Taint
 from ksched.api.quantity import clamp_to_int64
 from ksched.cache.change_log import RowLog
-from ksched.cache.counters.pod_counts import PodLedger
 from ksched.cache.interning import InternedColumn, Vocabulary
 from ksched.cache.labels import NodeLabels
 from ksched.cache.node_info import NodeInfo
@@ -38,6 +37,14 @@ class ImageState:
     def __init__(self, size_bytes: int) -> None:
         self.size_bytes = size_bytes
         self.num_nodes = 0
+
+
+class Follower(Protocol):
+    """State derived from a table's logs."""
+
+    def catch_up(self) -> None: ...
+
+    def sweep(self) -> None: ...
 
 
 class NodeTable:
@@ -61,7 +68,8 @@ class NodeTable:
         self.images_generation = 0
         self._taints: InternedColumn[tuple[Taint, ...]] = InternedColumn((), capacity)
         self.labels = NodeLabels(self)
-        self._ledger: PodLedger | None = None
+        self.follower: Follower | None = None
+        """The counters of the pods on these nodes, once required (``counters.pod_ledger``)."""
         self._widths: dict[int, int] = {}
         """How many leading resources of a row may be non-zero: a cluster may have many more."""
         self._allocate(capacity)
@@ -216,9 +224,9 @@ class NodeTable:
     def sweep(self) -> None:
         """Drop unused columns and counters; called periodically, between cycles."""
         self.labels.sweep()
-        if self._ledger is not None:
-            self._ledger.catch_up()
-            self._ledger.sweep()
+        if self.follower is not None:
+            self.follower.catch_up()
+            self.follower.sweep()
 
     def _count_images(self, images: dict[str, int], sign: int) -> None:
         """kube-scheduler: addNodeImageStates, removeNodeImageStates, createImageExistenceMap,
@@ -232,14 +240,6 @@ class NodeTable:
                 del self.images[name]
 
     # -- reading --------------------------------------------------------------------------------
-
-    @property
-    def ledger(self) -> PodLedger:
-        """Counters of the pods on these nodes, up to date; created on first use."""
-        if self._ledger is None:
-            self._ledger = PodLedger(self)
-        self._ledger.catch_up()
-        return self._ledger
 
     def all(self) -> NodeRows:
         return NodeRows(self, None)
@@ -328,11 +328,6 @@ class NodeRows:
     def infos(self) -> list[NodeInfo]:
         infos = self.table.infos
         return infos if self.rows is None else [infos[row] for row in self.rows]
-
-    @property
-    def counters(self) -> PodLedger:
-        """Counters of the pods on all nodes of the table, up to date."""
-        return self.table.ledger
 
     @property
     def names(self) -> list[str]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from ksched.cache.counters.pod_counts import PodLedger
 from ksched.cache.node_info import NodeInfo
 from ksched.cache.node_order import NodeTree
 from ksched.cache.node_table import NodeTable
@@ -27,11 +26,6 @@ class Snapshot:
 
     def __len__(self) -> int:
         return len(self.table)
-
-    @property
-    def counters(self) -> PodLedger:
-        """Counters of the pods on the nodes, up to date; see ``ksched.framework.counters``."""
-        return self.table.ledger
 
     def get(self, node_name: str) -> NodeInfo | None:
         row = self.table.rows.get(node_name)

@@ -13,6 +13,7 @@ import pytest
 from ksched.api.objects import Pod
 from ksched.benchmark import make_workload_node
 from ksched.cache.pod_info import PodInfo
+from ksched.framework.counters import counters_of
 from ksched.framework.plugins.inter_pod_affinity.terms import AffinityTerm
 from ksched.framework.queued_pod import QueuedPodInfo
 from ksched.scheduling.scheduling_cycle import Placed, Rejected
@@ -74,7 +75,7 @@ class Tenants:
 
     @property
     def counters(self) -> int:
-        ledger = self.cache.update_snapshot().table.ledger
+        ledger = counters_of(self.cache.update_snapshot().table)
         return len(ledger._pods) + len(ledger._domains) + len(ledger._topologies)
 
 

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 
 from ksched.cache.change_log import NEVER, ChangeLog
+from ksched.cache.counters.pod_counts import PodCounts
 from ksched.cache.counters.topology_domains import ABSENT, OUTSIDE, Ints, TopologyDomains, longer
 from ksched.tuning import FEW_DOMAINS_SUMMED, MANY_CHANGES
-
-if TYPE_CHECKING:
-    from ksched.cache.counters.pod_counts import PodCounts
 
 
 class DomainCounts:

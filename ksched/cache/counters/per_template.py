@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Generic, TypeVar
 
-from ksched.cache.counters.pod_counts import PodLedger
+from ksched.cache.counters.pod_ledger import PodLedger
 from ksched.cache.pod_info import PodTemplate
 from ksched.cache.recently_used import RecentlyUsed, room_for
 from ksched.tuning import COUNTERS_BYTES, COUNTERS_BYTES_PER_NODE

@@ -4,10 +4,11 @@ Spreading and inter-pod affinity need, for every pod, the number of matching pod
 or rack. Counting from scratch would visit all pods; here a placement costs each counter a few
 steps, independent of the number of pods.
 
-    PodLedger        which templates run on which rows, and the log of changes; one per node table
+    PodsByTemplate   which templates run on which rows, and the log of changes
     PodCounts        how many matching pods each row has; one per selector
     TopologyDomains  the domain of each row; one per label (``topology_domains``)
     DomainCounts     the sums over the rows of each domain (``domain_counts``)
+    PodLedger        all of them for one node table (``pod_ledger``)
 
 Counters read the log lazily: one that is not read costs nothing, one that was not read for too long
 is rebuilt. Does not belong here: rules based on the counts (plugins).
@@ -16,21 +17,18 @@ is rebuilt. Does not belong here: rules based on the counts (plugins).
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterator
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 from weakref import WeakValueDictionary
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ksched.cache.change_log import NEVER, ChangeLog
-from ksched.cache.counters.domain_counts import DomainCounts
-from ksched.cache.counters.topology_domains import Eligible, TopologyDomains, longer
+from ksched.cache.counters.topology_domains import longer
+from ksched.cache.node_table import NodeTable
 from ksched.cache.pod_info import PodTemplate
 from ksched.cache.recently_used import RecentlyUsed
 from ksched.tuning import CHANGES_LOGGED, WEIGHTS_CACHED
-
-if TYPE_CHECKING:
-    from ksched.cache.node_table import NodeTable
 
 K = TypeVar("K", bound=Hashable)
 Ints = NDArray[np.int64]
@@ -47,12 +45,11 @@ _OnRow = tuple[dict[PodTemplate, int], dict[PodTemplate, int]]
 _NOTHING: _OnRow = ({}, {})
 
 
-class PodLedger:
+class PodsByTemplate:
     """Which templates run on which rows of a node table, and the log of every change.
 
     ``running`` and ``terminating`` map a template to its pods by row; templates without pods are
-    absent. All counters of a table are created here, so that equal ones are shared. They are as
-    current as the ledger: ``NodeTable.ledger`` is up to date, a stored reference may not be.
+    absent.
     """
 
     def __init__(self, table: NodeTable, limit: int = CHANGES_LOGGED) -> None:
@@ -68,8 +65,6 @@ class PodLedger:
         self.log: ChangeLog[PodChange] = ChangeLog(limit)
         self._swept = 0
         self._pods: WeakValueDictionary[Hashable, PodCounts] = WeakValueDictionary()
-        self._topologies: WeakValueDictionary[Hashable, TopologyDomains] = WeakValueDictionary()
-        self._domains: WeakValueDictionary[Hashable, DomainCounts] = WeakValueDictionary()
 
     def has(self, template: PodTemplate) -> bool:
         return template in self.running or template in self.terminating
@@ -92,25 +87,6 @@ class PodLedger:
         if counts is None:
             counts = PodCounts(self, matches, include_terminating)
             self._pods[full_key] = counts
-        return counts
-
-    def domain_counts(
-        self,
-        pods: PodCounts,
-        topology_key: str,
-        eligible_key: Hashable = None,
-        eligible: Eligible | None = None,
-    ) -> DomainCounts:
-        """Return a counter's sums by topology value; ``eligible_key`` identifies ``eligible``."""
-        key = (pods, topology_key, eligible_key)
-        counts = self._domains.get(key)
-        if counts is None:
-            topology = self._topologies.get(key[1:])
-            if topology is None:
-                topology = TopologyDomains(self.table, topology_key, eligible)
-                self._topologies[key[1:]] = topology
-            counts = DomainCounts(pods, topology)
-            self._domains[key] = counts
         return counts
 
     # -- updates --------------------------------------------------------------------------------
@@ -189,7 +165,7 @@ def _count(
 class PodCounts:
     """The matching pods of each row."""
 
-    def __init__(self, ledger: PodLedger, matches: Matches, include_terminating: bool) -> None:
+    def __init__(self, ledger: PodsByTemplate, matches: Matches, include_terminating: bool) -> None:
         self.ledger = ledger
         self._matches = matches
         self._include_terminating = include_terminating

@@ -3,23 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ksched.cache.change_log import ChangeLog
 from ksched.cache.interning import Vocabulary
+from ksched.cache.node_table import NodeRows, NodeTable
 from ksched.tuning import MANY_CHANGES
-
-if TYPE_CHECKING:
-    from ksched.cache.node_table import NodeRows, NodeTable
 
 Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]
 Ids = NDArray[np.intp]
 
-Eligible = Callable[["NodeRows"], Bools]
+Eligible = Callable[[NodeRows], Bools]
 """Marks the eligible nodes; may depend on nothing but the node objects."""
 
 Move = tuple[int, int, int]

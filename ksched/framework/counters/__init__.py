@@ -1,6 +1,6 @@
 """Public API of pod counters, for plugins that decide by the number of matching pods.
 
-``snapshot.counters`` and ``nodes.counters`` provide incrementally updated counters: ``pod_counts``
+``counters_of(nodes.table)`` provides incrementally updated counters: ``pod_counts``
 of matching pods, ``domain_counts`` of their sums by the value of a node label. A filter states one
 rule over such counts (``DomainFilter``), a score one over the counts of a domain
 (``rate_domains``); this package evaluates the rule for one domain or all of them and tracks which
@@ -10,7 +10,8 @@ here: the rules of plugins.
 
 from ksched.cache.counters.domain_counts import DomainCounts
 from ksched.cache.counters.per_template import PerTemplate
-from ksched.cache.counters.pod_counts import PodCounts, PodLedger
+from ksched.cache.counters.pod_counts import PodCounts
+from ksched.cache.counters.pod_ledger import PodLedger, counters_of
 from ksched.cache.counters.topology_domains import ABSENT, Bools, Ids, Ints, TopologyDomains
 from ksched.framework.counters.domain_filter import (
     Counted,
@@ -39,6 +40,7 @@ __all__ = [
     "PodLedger",
     "ScoreT",
     "TopologyDomains",
+    "counters_of",
     "normalize_scores",
     "rate_domains",
     "whole",

@@ -20,7 +20,7 @@ from ksched.framework import (
     ScoreDependsOn,
     Status,
 )
-from ksched.framework.counters import Ids, Ints, PerTemplate, PodCounts, PodLedger
+from ksched.framework.counters import Ids, Ints, PerTemplate, PodCounts, PodLedger, counters_of
 from ksched.framework.node_columns import REGION_KEYS, ZONE_KEYS, zone_of
 from ksched.framework.plugins import names
 from ksched.framework.plugins.default_selector import DefaultSelectors
@@ -50,7 +50,7 @@ class SelectorSpread:
     def pre_score(self, state: CycleState, pod: PodInfo, nodes: NodeRows) -> Status:
         if pod.template.spec.topology_spread_constraints:
             return SKIP
-        ledger, template = nodes.counters, pod.template
+        ledger, template = counters_of(nodes.table), pod.template
         selector = self._selectors.of(template)
         cached = self._cached.get(ledger, template)
         if cached is None or cached.selector != selector:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ksched.cache.counters.per_template import PerTemplate
+from ksched.cache.counters.pod_ledger import counters_of
 from ksched.cache.pod_info import PodTemplate, TemplateRegistry
 from ksched.cache.resource_axis import ResourceAxis
 from ksched.cache.snapshot import Snapshot
@@ -17,7 +18,7 @@ def _template(number: int) -> PodTemplate:
 
 
 def test_the_template_unused_for_longest_makes_room() -> None:
-    ledger = Snapshot(AXIS).table.ledger
+    ledger = counters_of(Snapshot(AXIS).table)
     kept: PerTemplate[int] = PerTemplate()
     templates = [_template(number) for number in range(1025)]
     for number, template in enumerate(templates[:1024]):
@@ -34,7 +35,7 @@ def test_the_template_unused_for_longest_makes_room() -> None:
 
 def test_counters_of_another_table_are_of_no_use() -> None:
     kept: PerTemplate[int] = PerTemplate()
-    one, other = Snapshot(AXIS).table.ledger, Snapshot(AXIS).table.ledger
+    one, other = counters_of(Snapshot(AXIS).table), counters_of(Snapshot(AXIS).table)
     template = _template(0)
     kept.get(one, template)
     kept.put(template, 1)

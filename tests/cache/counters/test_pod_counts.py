@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from ksched.cache.cache import SchedulerCache
 from ksched.cache.counters.domain_counts import DomainCounts
-from ksched.cache.counters.pod_counts import PodLedger
+from ksched.cache.counters.pod_ledger import PodLedger, counters_of
 from ksched.cache.counters.topology_domains import ABSENT, Bools
 from ksched.cache.node_table import NodeRows
 from ksched.cache.pod_info import PodTemplate
@@ -35,7 +35,7 @@ class Cluster:
     def __init__(self) -> None:
         self.cache = SchedulerCache(lambda: 0.0)
         self.table = self.cache.snapshot.table
-        self.ledger = self.table.ledger
+        self.ledger = counters_of(self.table)
         self.made = 0
 
     def put(self, name: str, zone: str | None = "a", *, large: bool = True) -> None:

@@ -11,7 +11,15 @@ import pytest
 
 from ksched.cache.cache import SchedulerCache
 from ksched.framework import PodTemplate, unschedulable
-from ksched.framework.counters import Counted, Counts, DomainFilter, DomainRule, Holds, PodLedger
+from ksched.framework.counters import (
+    Counted,
+    Counts,
+    DomainFilter,
+    DomainRule,
+    Holds,
+    PodLedger,
+    counters_of,
+)
 from ksched.testing import make_node, make_pod
 
 STATUSES = (unschedulable("too many"), unschedulable("too few"), unschedulable("no zone"))
@@ -30,7 +38,7 @@ class Cluster:
 
     @property
     def ledger(self) -> PodLedger:
-        return self.cache.update_snapshot().counters
+        return counters_of(self.cache.update_snapshot().table)
 
     def place(self, node: str, app: str = "a") -> None:
         self.placed += 1

@@ -7,7 +7,13 @@ import pytest
 
 from ksched.cache.cache import SchedulerCache
 from ksched.framework import ClassScores
-from ksched.framework.counters import domain_scores, normalize_scores, rate_domains, whole
+from ksched.framework.counters import (
+    counters_of,
+    domain_scores,
+    normalize_scores,
+    rate_domains,
+    whole,
+)
 from ksched.framework.plugins.inter_pod_affinity.scoring import stretched
 from ksched.framework.plugins.pod_topology_spread.scoring import emptier
 from ksched.testing import make_node
@@ -22,8 +28,8 @@ def test_few_domains_are_rated_as_the_nodes_would_be(
     for number in range(9):
         cache.add_node(make_node(f"n{number}").label(zone=f"z{number % 3}").obj())
     snapshot = cache.update_snapshot()
-    nothing = snapshot.counters.pod_counts("none", lambda _: 0, include_terminating=False)
-    counter = snapshot.counters.domain_counts(nothing, "zone")
+    nothing = counters_of(snapshot.table).pod_counts("none", lambda _: 0, include_terminating=False)
+    counter = counters_of(snapshot.table).domain_counts(nothing, "zone")
     counter.catch_up()
     by_domain = np.array(raw, np.int64)
     nodes = snapshot.table.all()

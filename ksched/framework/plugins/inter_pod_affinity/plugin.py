@@ -35,7 +35,7 @@ from ksched.framework import (
     template_fact,
     unresolvable,
 )
-from ksched.framework.counters import Ids, Ints, PerTemplate, PodLedger
+from ksched.framework.counters import Ids, Ints, PerTemplate, PodLedger, counters_of
 from ksched.framework.plugins import names
 from ksched.framework.plugins.inter_pod_affinity.filtering import (
     IncomingTemplate,
@@ -132,7 +132,7 @@ class InterPodAffinity:
     def pre_filter(
         self, state: CycleState, pod: PodInfo, snapshot: Snapshot
     ) -> Status | Coroutine[Any, Any, Status]:
-        template, ledger = pod.template, snapshot.table.ledger
+        template, ledger = pod.template, counters_of(snapshot.table)
         index, _ = self._terms_in(ledger)
         if index.is_current:
             terms: Terms = template.facts.get(terms_of, UNKNOWN)
@@ -214,7 +214,7 @@ class InterPodAffinity:
     def pre_score(
         self, state: CycleState, pod: PodInfo, nodes: NodeRows
     ) -> Status | Coroutine[Any, Any, Status]:
-        template, ledger = pod.template, nodes.table.ledger
+        template, ledger = pod.template, counters_of(nodes.table)
         _, carried = self._terms_in(ledger)
         if carried.index.is_current:
             terms: Terms = template.facts.get(terms_of, UNKNOWN)

@@ -34,7 +34,7 @@ from ksched.framework import (
     Verdicts,
     error,
 )
-from ksched.framework.counters import Ids, Ints, PerTemplate, PodLedger
+from ksched.framework.counters import Ids, Ints, PerTemplate, PodLedger, counters_of
 from ksched.framework.node_columns import NodeTable
 from ksched.framework.plugins import names
 from ksched.framework.plugins.default_selector import DefaultSelectors
@@ -130,7 +130,7 @@ class PodTopologySpread:
         ``None`` if all labels are required and no node has one of them: no node counts then,
         however many constraints there are.
         """
-        cached = self._cached[action].get(table.ledger, template)
+        cached = self._cached[action].get(counters_of(table), template)
         generation = table.labels.generation
         if (
             cached is None
@@ -140,7 +140,7 @@ class PodTopologySpread:
             require_all = action == DO_NOT_SCHEDULE or self._requires_all_keys(template)
             if require_all and not all(one.topology_key in table.labels for one in constraints):
                 return None
-            cached = self._shared_state(constraints, template, table.ledger, require_all)
+            cached = self._shared_state(constraints, template, counters_of(table), require_all)
             cached.labels_generation = generation
             self._cached[action].put(template, cached)
         for one in cached.tracked:

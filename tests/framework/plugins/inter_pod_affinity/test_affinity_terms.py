@@ -6,6 +6,7 @@ import pytest
 
 from ksched.api.objects import Pod
 from ksched.cache.cache import SchedulerCache
+from ksched.framework.counters import counters_of
 from ksched.framework.plugins.inter_pod_affinity.filtering import carried_anti_affinity
 from ksched.framework.plugins.inter_pod_affinity.terms import AffinityTerm, MatchedTerms, TermIndex
 from ksched.framework.time_slices import at_once
@@ -20,7 +21,7 @@ class Cluster:
         self.cache = SchedulerCache(lambda: 0.0)
         self.label_node("zone", "rack")
         self.index = TermIndex(
-            self.cache.snapshot.table.ledger, carried_anti_affinity, lambda term: term
+            counters_of(self.cache.snapshot.table), carried_anti_affinity, lambda term: term
         )
         self.asked: list[str] = []
         self.matched = MatchedTerms(self.index, self._matches)
@@ -41,7 +42,7 @@ class Cluster:
         return obj.metadata.uid
 
     def keys(self) -> set[str]:
-        self.cache.update_snapshot().table.ledger.catch_up()
+        counters_of(self.cache.update_snapshot().table)
         at_once(self.index.catching_up())
         at_once(self.matched.catching_up())
         return {term.topology_key for term in self.matched.found}
@@ -126,7 +127,7 @@ def test_work_given_up_at_any_pause_is_done_the_next_time() -> None:
     wanted = {f"zone{number}" for number in range(1000)}
     cluster.add("1", *wanted)
     cluster.add("2", *wanted, "rack")
-    cluster.cache.update_snapshot().table.ledger.catch_up()
+    counters_of(cluster.cache.update_snapshot().table)
     for catching_up in (cluster.index.catching_up, cluster.matched.catching_up):
         for steps in range(50):
             work = catching_up()
