@@ -11,6 +11,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from enum import Enum
+from inspect import iscoroutinefunction
 from typing import Any
 
 from ksched.cache.pod_info import PodInfo
@@ -93,6 +94,10 @@ def _events_of(plugin: Any) -> Sequence[ClusterEventWithHint]:
     wrong = [safe_repr(one) for one in events if not _is_registration(one)]
     if wrong:
         text = f"returned {', '.join(wrong)}, wanted ClusterEventWithHint"
+        raise ConfigError([f'plugin "{plugin.name}": events_to_register: {text}'])
+    waiting = [str(one.event.resource) for one in events if iscoroutinefunction(one.hint)]
+    if waiting:
+        text = f"the hint for {', '.join(waiting)} must not be async"
         raise ConfigError([f'plugin "{plugin.name}": events_to_register: {text}'])
     return events
 

@@ -191,12 +191,21 @@ async def test_a_hint_that_makes_no_sense_counts_as_a_yes(answer: Any) -> None:
         assert c.bound("web") == "n2"
 
 
+async def async_hint(*args: object) -> Any:
+    return None
+
+
 @pytest.mark.parametrize(
     ("answer", "problem"),
     [
         pytest.param(5, "TypeError: 'int' object is not iterable", id="a number"),
         pytest.param(["node"], "returned 'node', wanted ClusterEventWithHint", id="text"),
         pytest.param(ValueError("boom"), "ValueError: boom", id="raises"),
+        pytest.param(
+            [ClusterEventWithHint(ClusterEvent(Resource.NODE, Action.ADD), cast(Any, async_hint))],
+            "the hint for Node must not be async",
+            id="async hint",
+        ),
     ],
 )
 async def test_registrations_that_are_none_are_refused_at_the_start(

@@ -54,7 +54,7 @@ from ksched.framework.plugins.pod_topology_spread.filtering import (
     HardSpread,
     Unlabelled,
 )
-from ksched.framework.plugins.pod_topology_spread.scoring import SoftSpread, Unrated
+from ksched.framework.plugins.pod_topology_spread.scoring import SoftSpread, SpreadScores
 
 _SCORES = f"{names.POD_TOPOLOGY_SPREAD}/score"
 
@@ -229,10 +229,10 @@ class PodTopologySpread:
         return SUCCESS
 
     def score_nodes(self, state: CycleState, pod: PodInfo, nodes: NodeRows) -> Ints | ClassScores:
-        return state.read(_SCORES, SoftSpread).score(nodes)
+        return state.read(_SCORES, SpreadScores).score(nodes)
 
     def normalize(self, state: CycleState, pod: PodInfo, nodes: NodeRows, scores: Ints) -> Ints:
-        return state.read(_SCORES, SoftSpread).normalize(scores)
+        return state.read(_SCORES, SpreadScores).normalize(scores)
 
     # -- wake-ups -------------------------------------------------------------------------------
 
@@ -288,7 +288,7 @@ class PodTopologySpread:
         return _queue_if(moved or old.spec.taints != new.spec.taints)
 
 
-_UNLABELLED, _UNRATED = Unlabelled(), Unrated()
+_UNLABELLED, _UNRATED = Unlabelled(), SpreadScores()
 
 
 class _Cached:

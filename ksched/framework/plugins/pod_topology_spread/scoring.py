@@ -21,7 +21,17 @@ from ksched.framework.plugins.pod_topology_spread.constraints import HOSTNAME, T
 Floats = NDArray[np.float64]
 
 
-class SoftSpread:
+class SpreadScores:
+    """Scores by soft constraints; the base scores no node: no node has the label."""
+
+    def score(self, nodes: NodeRows) -> Ints | ClassScores:
+        return np.zeros(len(nodes), np.int64)
+
+    def normalize(self, scores: Ints) -> Ints:
+        return scores
+
+
+class SoftSpread(SpreadScores):
     """The soft constraints of a template over some feasible nodes.
 
     Valid while the same nodes are feasible and in the same domains (``is_for``); the counts are
@@ -120,19 +130,6 @@ def emptier(score: ScoreT, lowest: int, highest: int) -> ScoreT:
     if highest == 0:
         return score * 0 + MAX_NODE_SCORE
     return MAX_NODE_SCORE * (highest + lowest - score) // highest
-
-
-class Unrated(SoftSpread):
-    """For constraints over a label that no node has: scores no node."""
-
-    def __init__(self) -> None:
-        """Nothing to count."""
-
-    def score(self, nodes: NodeRows) -> Ints:
-        return np.zeros(len(nodes), np.int64)
-
-    def normalize(self, scores: Ints) -> Ints:
-        return scores
 
 
 def rounded(scores: Floats) -> Ints:
