@@ -219,12 +219,14 @@ class _Checker:
 
     def _logic(self, node: Call, function: Function, given: Sequence[Type]) -> Type:
         node.overloads = [function.overloads[0].id]
-        fits = True
-        for arg, found in zip(node.args, given, strict=True):
+        misfits: list[int] = []
+        for index, (arg, found) in enumerate(zip(node.args, given, strict=True)):
             if not self._types.assignable(found, types.BOOL):
                 self._mismatch(arg, types.BOOL, found)
-                fits = False
-        return types.BOOL if fits else types.ERROR
+                misfits.append(index)
+        # cel-go has a balanced tree of pairs instead: only the root's own terms spoil its type.
+        own_terms = {2: (0, 1), 3: (2,)}.get(len(given), ())
+        return types.ERROR if set(misfits).intersection(own_terms) else types.BOOL
 
     def _mismatch(self, node: Node, wanted: Type, found: Type) -> None:
         message = f"expected type '{describe(wanted)}' but found '{describe(found)}'"

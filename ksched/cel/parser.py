@@ -164,10 +164,11 @@ class _Parser:
         if self._peek().kind != operator:
             return operand
         terms = [operand]
-        position = self._peek().position
-        while self._accept(operator) is not None:
+        positions: list[int] = []
+        while (token := self._accept(operator)) is not None:
+            positions.append(token.position)
             terms.append(self._relation() if operator == "&&" else self._logic("&&", "_&&_"))
-        return Call(position, function, None, terms)
+        return Call(positions[len(positions) // 2], function, None, terms)
 
     def _relation(self) -> Node:
         self._enter("relation")

@@ -160,11 +160,9 @@ class _Parser:
             if self._accept("\\Q"):
                 parts.extend(self._quoted())
                 continue
-            start = self.position
             atom = self._atom(depth)
-            if atom is None:
-                continue
-            parts.append(self._quantified(atom, start))
+            if atom is not None:
+                parts.append(self._quantified(atom))
         return sequence(parts)
 
     def _quoted(self) -> list[Fragment]:
@@ -172,24 +170,19 @@ class _Parser:
         self.position = min(self.position + len(text) + 2, len(self._pattern))
         return [one_of(self._set(((ord(char), ord(char)),))) for char in text]
 
-    def _quantified(self, atom: Fragment, start: int) -> Fragment:
-        repeated = False
-        inner = 1
+    def _quantified(self, atom: Fragment) -> Fragment:
+        previous = -1
         while True:
-            before = self.position
+            start = self.position
             bounds = self._bounds()
             if bounds is None:
                 return atom
-            low, high = bounds
             greedy = not self._accept("?")
-            if self._flags.ungreedy:
-                greedy = not greedy
-            if repeated:
-                where = self._pattern[start if before == start else before - 1 : self.position]
+            if previous >= 0:
+                where = self._pattern[previous : self.position]
                 raise RegexError("invalid nested repetition operator", where)
-            repeated = True
-            inner = max(inner, low, high or 0)
-            atom = quantified(atom, low, high, greedy)
+            previous = start
+            atom = quantified(atom, *bounds, greedy != self._flags.ungreedy)
 
     def _bounds(self) -> tuple[int, int | None] | None:
         for symbol, bounds in {"*": (0, None), "+": (1, None), "?": (0, 1)}.items():
@@ -358,13 +351,14 @@ class _Parser:
     def _hexadecimal(self) -> int | None:
         if self._accept("{"):
             digits, closing, _ = self._rest().partition("}")
-            length = len(digits) + 1
+            complete = bool(closing)
+            self.position += len(digits) + 1
         else:
-            digits, closing, length = self._rest()[:2], "}", 2
-        wanted = 2 if length == 2 and closing else 1
-        if not closing or len(digits) < wanted or not _is_hexadecimal(digits):
+            digits = self._rest()[:2]
+            complete = len(digits) == 2
+            self.position += len(digits)
+        if not complete or not _is_hexadecimal(digits):
             return None
-        self.position += length
         return int(digits, 16) if int(digits, 16) <= _LAST else None
 
     def _class(self) -> CharacterSet:
