@@ -1,11 +1,12 @@
 """The command line, in process: what it prints and the code it ends with.
 
-Covers ``ksched.commands.apiserver``, ``ksched.commands.check_config`` and ``ksched.commands.run``
-too.
+Covers ``ksched.commands.apiserver``, ``ksched.commands.check_config``,
+``ksched.commands.check_plugin`` and ``ksched.commands.run`` too.
 """
 
 from __future__ import annotations
 
+import json
 import logging
 import socket
 import sys
@@ -291,3 +292,62 @@ def test_mistakes_beside_secrets_do_not_quote_them(config, capsys):
     told = capsys.readouterr().err
     assert "extenders[0].urlPrefix: must be an http or https URL" in told
     assert "hunter2" not in told
+
+
+CHECKED_PLUGIN = """\
+from ksched.framework import SUCCESS
+
+class Even:
+    name = "Even"
+    def __init__(self, args, handle):
+        self.answers = dict(args or {})
+    def pre_bind(self, state, pod, node_name):
+        return self.answers.get("answer", SUCCESS)
+"""
+
+
+@pytest.fixture
+def checked_plugin(tmp_path, monkeypatch):
+    (tmp_path / "even_plugin.py").write_text(CHECKED_PLUGIN)
+    (tmp_path / "args.yaml").write_text("answer: 5\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    yield "even_plugin:Even"
+    sys.modules.pop("even_plugin", None)
+
+
+def test_check_plugin_exit_code_says_whether_there_are_findings(checked_plugin, tmp_path, capsys):
+    assert execute(["check-plugin", checked_plugin, "--nodes", "3"]) == 0
+    assert "no findings" in capsys.readouterr().out
+
+    file = str(tmp_path / "args.yaml")
+    assert execute(["check-plugin", checked_plugin, "--args", file, "--nodes", "3"]) == 1
+    printed = capsys.readouterr().out
+    assert '1. broken contract: plugin "Even", pre_bind' in printed
+    assert "returned 5, wanted a Status" in printed
+    assert f"reproduce: ksched check-plugin {checked_plugin} --args {file} --seed 0" in printed
+
+
+def test_check_plugin_prints_json(checked_plugin, capsys):
+    assert execute(["check-plugin", checked_plugin, "--nodes", "3", "-o", "json"]) == 0
+    report = json.loads(capsys.readouterr().out)
+    assert (report["clean"], report["points"]) == (True, ["preBind"])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        (["no_such_module:Plugin"], "cannot be imported: ModuleNotFoundError"),
+        (["NoSuchPlugin"], "no such plugin"),
+        (["NodeName", "--args", "/nowhere.yaml"], "/nowhere.yaml"),
+    ],
+)
+def test_check_plugin_of_no_plugin_is_bad_usage(arguments, complaint, capsys):
+    assert execute(["check-plugin", *arguments]) == 2
+    assert complaint in capsys.readouterr().err
+
+
+def test_check_plugin_needs_nodes(capsys):
+    with pytest.raises(SystemExit) as ended:
+        execute(["check-plugin", "NodeName", "--nodes", "0"])
+    assert ended.value.code == 2
+    assert "must be 1 or more" in capsys.readouterr().err

@@ -177,6 +177,15 @@ def test_ask_permit_goes_the_way_that_its_readme_shows(tmp_path: Path) -> None:
         assert c.bound() == 20
 
 
+def test_it_keeps_the_contract(example: Installed) -> None:
+    listed = json.loads(example.run("ksched", "plugins", "--config=config.yaml", "--json"))
+    [entry] = [one for one in listed if one["package"] != "ksched"]
+    options = ["--args=config.yaml", "--nodes=12", "-o", "json"]
+    report = json.loads(example.run("ksched", "check-plugin", entry["target"], *options))
+    assert (report["plugin"], report["clean"]) == (entry["name"], True)
+    assert any(check["cases"] > 1 for check in report["checks"])
+
+
 def _has_entry_point() -> bool:
     """Whether this environment was installed since ksched is a pytest plugin."""
     from importlib.metadata import entry_points

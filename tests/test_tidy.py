@@ -80,7 +80,11 @@ BANNED = {
 }
 MAY_ASK_FOR_TIME = {"ksched.clock"}
 # A task group waits without limit for foreign code that swallows its cancellation.
-OWNS_TASKS = {"ksched.framework.runtime.permit_calls", "ksched.framework.runtime.plugin_tasks"}
+OWNS_TASKS = {
+    "ksched.framework.runtime.permit_calls",
+    "ksched.framework.runtime.plugin_tasks",
+    "ksched.testing.conformance.cancellation",
+}
 
 # Package or module -> the names of the coroutines it may define. The core is atomic with respect
 # to the event loop because it cannot wait.

@@ -7,6 +7,7 @@ line imports this package.
 from ksched.framework.runtime.declaration_checks import FalseDeclaration
 from ksched.testing.builders import NodeBuilder, PodBuilder, make_node, make_pod
 from ksched.testing.checkers import Checkers
+from ksched.testing.conformance import NonConforming, check_plugin
 from ksched.testing.custom_resources import custom_resource_definition
 from ksched.testing.fake_plugins import NEVER, After, Call, FakePlugin, PermitGate
 from ksched.testing.harness import Cluster, PodEvent, cluster
@@ -20,9 +21,11 @@ __all__ = [
     "FakePlugin",
     "FalseDeclaration",
     "NodeBuilder",
+    "NonConforming",
     "PermitGate",
     "PodBuilder",
     "PodEvent",
+    "check_plugin",
     "cluster",
     "custom_resource_definition",
     "make_node",

@@ -213,7 +213,7 @@ class Cluster:
     async def volume_controller(self, **seconds: float) -> AsyncIterator[None]:
         """Run a volume controller during the block; ``seconds`` as of ``VolumeController``."""
         transport = InProcessTransport(self.server, "volume-controller")
-        async with _beside(VolumeController(transport, self.clock, **seconds).run):
+        async with beside(VolumeController(transport, self.clock, **seconds).run):
             yield
 
     # -- observations ---------------------------------------------------------------------------
@@ -333,7 +333,7 @@ async def cluster(
         await harness.add_nodes(nodes)
         if kubelet:
             kubelets = Kubelet(InProcessTransport(server, "kubelet"), clock)
-            await stack.enter_async_context(_beside(kubelets.run))
+            await stack.enter_async_context(beside(kubelets.run))
         if start:
             await stack.enter_async_context(scheduler)
         yield harness
@@ -341,7 +341,7 @@ async def cluster(
 
 
 @asynccontextmanager
-async def _beside(work: Callable[[], Coroutine[Any, Any, None]]) -> AsyncIterator[None]:
+async def beside(work: Callable[[], Coroutine[Any, Any, None]]) -> AsyncIterator[None]:
     """Run a task during the body; the body's exception propagates unchanged, not in a group."""
     problem: Exception | None = None
     async with anyio.create_task_group() as tasks:

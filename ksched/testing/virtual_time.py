@@ -47,8 +47,8 @@ class VirtualSelector(selectors.DefaultSelector):
 class VirtualLoop(asyncio.SelectorEventLoop):
     """A selector event loop on virtual time; ``time()`` starts at 0."""
 
-    def __init__(self) -> None:
-        self._virtual = VirtualSelector()
+    def __init__(self, selector: VirtualSelector | None = None) -> None:
+        self._virtual = selector or VirtualSelector()
         super().__init__(self._virtual)
 
     @property

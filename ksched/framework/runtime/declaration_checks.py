@@ -60,6 +60,7 @@ class FalseDeclaration(PluginFailure):
     ) -> None:
         self.plugin, self.method, self.node, self.pod = plugin, method, node, pod
         self.cached, self.recomputed, self.untrue = cached, recomputed, untrue
+        self.declared = declared
         text = (
             f'plugin "{plugin}": {untrue} is not true in {described(declared)}: '
             f'{method} about node "{node}" and pod "{pod}": '
