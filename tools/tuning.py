@@ -141,8 +141,8 @@ def changed_pods(size: int) -> tuple[Way, Way]:
     changes = counter.pods.ledger.log.since(counter.pods.ledger.log.generation - size) or []
 
     def one_by_one() -> object:
-        for change in changes:
-            counter._count(change[0], counter.pods.added_by(change))
+        for row, more in counter.pods.added_by(changes):
+            counter._count(row, more)
         return None
 
     return one_by_one, counter._start_over

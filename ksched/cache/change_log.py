@@ -76,9 +76,11 @@ class Cursor(Generic[T]):
 
     def changes(self) -> list[T] | None:
         """Return the unread changes; ``None`` if the full state has to be read."""
-        # Inlined ``ChangeLog.since``: every attempt reads a dozen logs.
+        # Inlined ``ChangeLog.since``: every attempt reads a dozen logs, most of them current.
         log = self._log
-        self._shown = log.generation
+        now = self._shown = log.generation
+        if self._read == now:
+            return []
         start = self._read - log._dropped
         return log._changes[start:] if start >= 0 else None
 
@@ -115,7 +117,9 @@ class RowCursor(Cursor[int]):
 
     def changes(self) -> list[int] | None:
         log = self._log
-        self._shown = log.generation
+        now = self._shown = log.generation
+        if self._read == now:
+            return []
         start = self._read - log._dropped
         if start < 0:
             return None

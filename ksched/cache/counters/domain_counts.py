@@ -17,16 +17,15 @@ class DomainCounts:
         self.pods = pods
         self.topology = topology
         self.log: ChangeLog[int] = ChangeLog()
-        """Domains whose number of pods changed."""
+        """Domains whose number of pods changed; forgets when there may be other domains."""
         self.counts: Ints = np.zeros(1, np.int64)
         """Matching pods on eligible nodes, by domain."""
         self.total = 0
         """Matching pods on eligible nodes that have the label."""
         self._counted: dict[int, int] = {}
         """Matching pods by row; rows without any may be missing."""
-        self._generation = NEVER
-        self._changes = pods.ledger.log.cursor()
-        self._moves = topology.moves.cursor()
+        self._generation = self._read = self._moved = NEVER
+        """Of the ledger, of its log, and of the topology's moves."""
         self._summary: tuple[int, int] | None = None
         self._summary_generation = NEVER
 
@@ -56,23 +55,23 @@ class DomainCounts:
         if ledger.generation == self._generation:
             return
         topology.catch_up()
-        changes, moves = self._changes.changes(), self._moves.changes()
-        many = MANY_CHANGES + len(topology.table) // 8
+        log, moved = ledger.log, topology.moves
+        changes = log.since(self._read)
+        moves = moved.since(self._moved) if moved.generation != self._moved else []
+        many = MANY_CHANGES + len(topology.table.infos) // 8
         if changes is None or moves is None or len(changes) > many:
             self._start_over()
         else:
             # Evaluated before the first write: matching a pod may raise.
-            added = [
-                (change[0], more) for change in changes if (more := self.pods.added_by(change))
-            ]
+            added = self.pods.added_by(changes)
             if topology.width > len(self.counts):
                 self.counts = longer(self.counts, topology.width)
+                self.log.forget()
             for row, before, after in moves:
                 self._move(self._counted.get(row, 0), before, after)
             for row, more in added:
                 self._count(row, more)
-        self._changes.advance()
-        self._moves.advance()
+        self._read, self._moved = log.generation, moved.generation
         self._generation = ledger.generation
 
     def _move(self, pods: int, before: int, after: int) -> None:
@@ -90,7 +89,7 @@ class DomainCounts:
 
     def _add(self, domain: int, more: int) -> None:
         self.log.append(domain)
-        count = int(self.counts[domain])
+        count: int = self.counts.item(domain)
         self.counts[domain] = count + more
         if domain != ABSENT:
             self.total += more

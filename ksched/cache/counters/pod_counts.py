@@ -16,7 +16,7 @@ is rebuilt. Does not belong here: rules based on the counts (plugins).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterator
+from collections.abc import Callable, Hashable, Iterable, Iterator
 from typing import TypeVar
 from weakref import WeakValueDictionary
 
@@ -104,10 +104,11 @@ class PodsByTemplate:
         infos = table.infos
         size = len(infos)
         dirty = self._rows.changes()
-        for row in range(size, len(seen)):
-            self._note(row, seen[row], _NOTHING)
-        del seen[size:]
-        seen.extend([_NOTHING] * (size - len(seen)))
+        if len(seen) != size:
+            for row in range(size, len(seen)):
+                self._note(row, seen[row], _NOTHING)
+            del seen[size:]
+            seen.extend([_NOTHING] * (size - len(seen)))
         for row in range(size) if dirty is None else dirty:
             if row < size:
                 info = infos[row]
@@ -193,12 +194,14 @@ class PodCounts:
             self._weights.put(template.number, weight, room)
         return weight
 
-    def added_by(self, change: PodChange) -> int:
-        """Return what a change of the ledger adds to the count of its row."""
-        weight = self.weight_of(change[1])
-        if not weight:
-            return 0
-        return weight * (change[2] + change[3] if self._include_terminating else change[2])
+    def added_by(self, changes: Iterable[PodChange]) -> list[tuple[int, int]]:
+        """Return the rows whose counts these changes of the ledger alter, and by how much."""
+        added = []
+        for row, template, running, terminating in changes:
+            more = running + terminating if self._include_terminating else running
+            if more and (weight := self.weight_of(template)):
+                added.append((row, weight * more))
+        return added
 
     def catch_up(self) -> None:
         ledger = self.ledger
@@ -209,8 +212,7 @@ class PodCounts:
             self._start_over()
         else:
             self._reserve()
-            added = [(change[0], self.added_by(change)) for change in changes]
-            for row, more in added:
+            for row, more in self.added_by(changes):
                 self._counts[row] += more
         self._changes.advance()
         self._generation = ledger.generation

@@ -105,7 +105,8 @@ class TopologyDomains:
             order = np.argsort(ids, kind="stable")
             starts = np.searchsorted(ids[order], np.arange(self.width + 1))
             self._rows_by_domain = (self.generation, order, starts)
-        found = [order[starts[domain] : starts[domain + 1]] for domain in domains]
+        start_of = starts.item
+        found = [order[start_of(domain) : start_of(domain + 1)] for domain in domains]
         return found[0] if len(found) == 1 else np.concatenate(found)
 
     # -- updates --------------------------------------------------------------------------------

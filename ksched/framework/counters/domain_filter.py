@@ -63,7 +63,7 @@ class DomainRule(NamedTuple):
 
     topology: TopologyDomains
     groups: tuple[tuple[DomainCounts, ...], ...]
-    """Counters of this topology; those of a group are added up."""
+    """Counters of this topology, at least one; those of a group are added up."""
     judge: Judge
     unlabelled: int = 0
     """The code of nodes without the label; 0 if they pass."""
@@ -157,7 +157,7 @@ class DomainFilter:
     def judge(self) -> DomainAttempt:
         """Update the verdicts, after the counters."""
         facts, changed = self.facts_of(self._counted), self._changes()
-        if changed is None or self._is_outgrown:
+        if changed is None:
             self.codes = [
                 self.judge_all(rule, counted, fact)
                 for rule, counted, fact in zip(self.rules, self._counted, facts, strict=True)
@@ -176,28 +176,18 @@ class DomainFilter:
             cursor.go_to_end()
         return DomainAttempt(self)
 
-    def _changes(self) -> list[tuple[int, int]] | None:
+    def _changes(self) -> Iterable[tuple[int, int]] | None:
         """Return rules and domains whose counts changed since the last update; ``None`` for all."""
-        found: list[tuple[int, int]] | None = []
+        found: dict[tuple[int, int], None] = {}
         for cursor, numbers in self._cursors:
-            if cursor.is_current:
-                continue
             domains = cursor.changes()
             if domains is None:
-                found = None
-            elif found is not None:
-                found += [
-                    (one, domain) for domain in domains if domain != ABSENT for one in numbers
-                ]
+                return None
+            for domain in domains:
+                if domain != ABSENT:
+                    for number in numbers:
+                        found[number, domain] = None
         return found
-
-    @property
-    def _is_outgrown(self) -> bool:
-        """Whether there are domains without a code."""
-        for codes, rule in zip(self.codes, self.rules, strict=True):
-            if len(codes) != rule.topology.width:
-                return True
-        return False
 
     def judge_all(self, rule: DomainRule, counted: Sequence[Counted], fact: Hashable) -> Codes:
         """Evaluate a rule for all domains."""
@@ -210,12 +200,12 @@ class DomainFilter:
 
     def _judge_one(self, rule: DomainRule, domain: int, fact: Hashable) -> int:
         """Evaluate a rule for one domain, as ``judge_all`` would."""
-        counts: list[Counts] = [
-            group[0].counts.item(domain)
-            if len(group) == 1
-            else sum([counter.counts.item(domain) for counter in group])
-            for group in rule.groups
-        ]
+        counts: list[Counts] = []
+        for group in rule.groups:
+            count = 0
+            for counter in group:
+                count += counter.counts.item(domain)
+            counts.append(count)
         for code, holds in rule.judge(counts, fact):
             if holds:
                 return code
@@ -230,7 +220,7 @@ class DomainFilter:
 
     def _amend(self, number: int, domain: int, fact: Hashable) -> None:
         codes, code = self.codes[number], self._judge_one(self.rules[number], domain, fact)
-        if codes[domain] != code:
+        if codes.item(domain) != code:
             codes[domain] = code
             self._note(number, [domain])
 
@@ -255,16 +245,21 @@ class DomainFilter:
             changes = self._log.since(mark[1])
         if changes is None:
             return now, None
-        changed = [one for noted in changes for one in noted]
         if len(self.rules) > 1:
-            found = [self.rules[one].topology.rows_in(domains) for one, domains in changed]
+            found = [
+                self.rules[number].topology.rows_in(domains)
+                for noted in changes
+                for number, domains in noted
+            ]
             return now, np.unique(np.concatenate(found))
-        topology, codes = self.rules[0].topology, self.codes[0]
-        by_code: dict[int, list[int]] = {}
-        for domain in dict.fromkeys(domain for _, domains in changed for domain in domains):
-            by_code.setdefault(int(codes[domain]), []).append(domain)
+        rows_in, codes = self.rules[0].topology.rows_in, self.codes[0]
+        by_code: dict[int, dict[int, None]] = {}
+        for noted in changes:
+            for _, domains in noted:
+                for domain in domains:
+                    by_code.setdefault(codes.item(domain), {})[domain] = None
         return now, ChangedVerdicts(
-            [(topology.rows_in(domains), self._status(code)) for code, domains in by_code.items()]
+            [(rows_in(list(domains)), self._status(code)) for code, domains in by_code.items()]
         )
 
     def _status(self, code: int) -> Status:
