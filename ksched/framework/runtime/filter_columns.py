@@ -33,6 +33,8 @@ _NODE, _RESOURCES, _CLUSTER = Scope.NODE, Scope.RESOURCES, Scope.CLUSTER
 
 NO_ROWS: Rows = np.zeros(0, np.intp)
 
+_PIECES = (list, tuple)
+
 
 class FilterEntry:
     """A filter plugin at its position in the calling order."""
@@ -160,10 +162,10 @@ class FilterColumns:
             self._copy_from(self._seed, skipped)
             self._seed = None
         node_rows, rows = self._node_changes.changes(), self._row_changes.changes()
-        count = len(table)
+        count = len(table.infos)
         if skipped != self._skipped or node_rows is None or rows is None or len(rows) > count // 2:
             self._reset(skipped, count)
-            marks = [self._changes(column, state, pod)[0] for column in self._columns]
+            marks = [(column, self._changes(column, state, pod)[0]) for column in self._columns]
             for column in self._columns:
                 self._fill(column, state, pod, None)
             self._combine_all()
@@ -178,7 +180,7 @@ class FilterColumns:
         # Only now: after an exception of a plugin the next attempt must read the same rows.
         self._node_changes.advance()
         self._row_changes.advance()
-        for column, mark in zip(self._columns, marks, strict=True):
+        for column, mark in marks:
             column.mark = mark
 
     def _reset(self, skipped: frozenset[str], count: int) -> None:
@@ -246,7 +248,7 @@ class FilterColumns:
         if rows is None:
             return None
         at = int(rows.searchsorted(row))
-        if self._codes[row]:
+        if self._codes.item(row):
             return np.concatenate((rows[:at], rows[at + 1 :]))
         return np.concatenate((rows[:at], (row,), rows[at:]))
 
@@ -254,43 +256,52 @@ class FilterColumns:
 
     def _renew(
         self, state: CycleState, pod: PodInfo, node_rows: list[int], rows: list[int]
-    ) -> list[object]:
-        """Re-evaluate changed rows and return the new marks of the columns."""
-        marks: list[object] = []
+    ) -> list[tuple[_Column, object]]:
+        """Re-evaluate changed rows and return the columns of plugins with their new marks."""
+        marks: list[tuple[_Column, object]] = []
+        # A placed pod changes its row in several columns; the row is combined once.
+        touched = rows
         for column in self._columns:
-            mark: object = None
             scope = column.scope
             if scope is _CLUSTER:
-                mark = self._renew_by_plugin(column, state, pod, node_rows)
+                mark, more = self._renew_by_plugin(column, state, pod, node_rows)
+                marks.append((column, mark))
+                if more and more != touched:
+                    touched = list(dict.fromkeys(touched + more))
             elif scope is _RESOURCES:
                 self._ask_about_amounts(column, state, pod, rows)
             elif changed := node_rows if scope is _NODE else rows:
                 self._fill(column, state, pod, np.array(changed, np.intp))
-            marks.append(mark)
-        if rows:
-            self._combine_some(rows)
+        if touched:
+            self._combine_some(touched)
         return marks
 
     def _renew_by_plugin(
         self, column: _Column, state: CycleState, pod: PodInfo, node_rows: list[int]
-    ) -> object:
-        """Apply the changes that the plugin reports, and re-evaluate changed nodes."""
+    ) -> tuple[object, list[int]]:
+        """Apply the changes that the plugin reports, and re-evaluate changed nodes.
+
+        Returns the new mark, and a few rows that remain to be combined.
+        """
         mark, changed = self._changes(column, state, pod)
+        few: list[int] = []
         if changed is None:
             self._fill(column, state, pod, None)
             self._combine_all()
-            return mark
+            return mark, few
         if isinstance(changed, ChangedVerdicts):
-            is_alone = self._decides_alone(column)
             for rows, status in changed.pieces:
-                self._put(column, rows, status, is_alone)
+                few += self._put(column, rows, status)
             changed = NO_ROWS
         if node_rows:
             changed = np.union1d(changed, node_rows)
         if len(changed):
             self._fill(column, state, pod, changed)
-            self._combine_some(changed.tolist() if len(changed) <= FEW_ROWS else changed)
-        return mark
+            if len(changed) <= FEW_ROWS:
+                few += changed.tolist()
+            else:
+                self._combine_some(changed)
+        return mark, few
 
     def _changes(
         self, column: _Column, state: CycleState, pod: PodInfo
@@ -304,7 +315,7 @@ class FilterColumns:
         changed = answer[1]
         if isinstance(changed, ChangedVerdicts):
             pieces: object = changed.pieces
-            if not isinstance(pieces, list | tuple):
+            if not isinstance(pieces, _PIECES):
                 raise hook.contract_violation(pieces, "pieces")
             for piece in pieces:
                 if not (isinstance(piece, tuple) and len(piece) == 2 and self._are_rows(piece[0])):
@@ -328,8 +339,8 @@ class FilterColumns:
         """Whether no other column has ever rejected a row."""
         return not any(one.has_rejected for one in self._columns if one is not column)
 
-    def _put(self, column: _Column, rows: Rows, status: Status, is_alone: bool) -> None:
-        """Store a verdict; ``is_alone`` if no other column rejects anything."""
+    def _put(self, column: _Column, rows: Rows, status: Status) -> list[int]:
+        """Store a verdict and return the rows that remain to be combined, a few or none."""
         try:
             number = column.numbers.get(status)
         except TypeError:
@@ -342,21 +353,21 @@ class FilterColumns:
         if number:
             column.has_rejected = True
         if len(rows) <= FEW_ROWS:
-            few = rows.tolist()
+            few: list[int] = rows.tolist()
             for row in few:
                 column.codes[row] = number
-            self._combine_some(few)
-            return
+            return few
         column.codes[rows] = number
-        if not is_alone:
+        if not self._decides_alone(column):
             self._combine_some(rows)
-            return
+            return []
         before = self._codes[rows]
         self._codes[rows] = number
         self.rejection = None
         flipped = rows[before == 0] if number else rows[before != 0]
         if len(flipped):
             self._changed(flipped)
+        return []
 
     def _fill(self, column: _Column, state: CycleState, pod: PodInfo, rows: Rows | None) -> None:
         """Recompute one column, for some rows or (``None``) for all."""
@@ -405,9 +416,9 @@ class FilterColumns:
             return
         flipped = []
         for row in rows:
-            before, after = int(self._codes[row]), 0
+            before, after = self._codes.item(row), 0
             for codes in rejecting:
-                code = int(codes[row])
+                code = codes.item(row)
                 if code and (not after or self.book.rank(code) < self.book.rank(after)):
                     after = code
             if before != after:

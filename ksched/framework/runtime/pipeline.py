@@ -178,9 +178,8 @@ class Pipeline:
         elif live or search.nominated:
             fit = await self._fit_now(columns, live, state, pod, search)
         else:
-            fit = Feasibility(
-                filters.feasible, len(filters.codes), filters.codes, filters.book, columns, True
-            )
+            codes = filters.codes
+            fit = Feasibility(filters.feasible, len(codes), codes, filters.book, columns, True)
         if len(fit.rows):
             return fit
         diagnosis = diagnose(self.snapshot.table, fit.codes, fit.book)
@@ -197,10 +196,12 @@ class Pipeline:
         self, live: list[FilterEntry], state: CycleState, pod: PodInfo, search: Search
     ) -> tuple[object, ...] | None:
         """What a cached rejection depends on besides cached verdicts; ``None`` if uncacheable."""
-        if search.nominated or any(entry.epoch is None for entry in live):
+        if search.nominated:
             return None
         if not live:
             return ()
+        if any(entry.epoch is None for entry in live):
+            return None
         # Cached columns are shared by templates which these plugins may well distinguish.
         epochs = [entry.epoch.call(state, pod) for entry in live if entry.epoch]
         return (pod.template, *epochs)

@@ -167,6 +167,7 @@ class ScoreColumns:
         self._epochs: dict[str, object] = {}
         self._count = 0
         self._active: list[ScoreEntry] = []
+        self._normalizing: list[ScoreEntry] = []
         self._by_node: list[ScoreEntry] = []
         self._by_resources: list[ScoreEntry] = []
         self._by_row: list[ScoreEntry] = []
@@ -193,7 +194,7 @@ class ScoreColumns:
             self._copy_from(self._seed, skipped)
             self._seed = None
         node_rows, rows = self._node_changes.changes(), self._row_changes.changes()
-        count = len(table)
+        count = len(table.infos)
         if (
             skipped != self._skipped
             or count != self._count
@@ -278,6 +279,7 @@ class ScoreColumns:
         self._node_changes.start_over()
         self._row_changes.start_over()
         self._active = [entry for entry in self._entries if entry.name not in skipped]
+        self._normalizing = [entry for entry in self._active if entry.normalize is not None]
         self._by_resources = [entry for entry in self._active if entry.is_sum_of_amounts]
         rest = [entry for entry in self._active if not entry.is_sum_of_amounts]
         self._by_node = [entry for entry in rest if entry.scope is Scope.NODE]
@@ -340,7 +342,7 @@ class ScoreColumns:
             if total is None:
                 new.append(row)
             elif total != sums[row]:
-                self._fixed[row] += total - sums[row]
+                self._fixed[row] = self._fixed.item(row) + total - sums[row]
                 sums[row] = total
         if not new:
             return
@@ -372,30 +374,27 @@ class ScoreColumns:
             scores = self._fixed[many] + self._normalized[many]
             total[many] = np.where(codes[many] == 0, scores, -1)
             return
+        fixed, normalized = self._fixed.item, self._normalized.item
         for row in rows:
-            total[row] = -1 if codes[row] else self._fixed[row] + self._normalized[row]
+            total[row] = -1 if codes.item(row) else fixed(row) + normalized(row)
 
     def _normalize(self, state: CycleState, pod: PodInfo, rows: Rows) -> Scores:
         total = np.zeros(len(rows), np.int64)
-        for entry in self._active:
-            if entry.normalize is None or not len(rows):
-                continue
+        for entry in self._normalizing if len(rows) else ():
             # Usually no node is tainted, or all alike: then one represents all.
-            some = rows[:1] if self._is_uniform(entry.name) else rows
+            some = rows[:1] if self._is_uniform(entry) else rows
             nodes = NodeRows(self._snapshot.table, some)
             total += entry.finish(state, pod, nodes, self._raw[entry.name][some])
         return total
 
     def _is_level(self) -> bool:
         """Whether normalizing adds the same to all nodes, whichever of them are feasible."""
-        return all(
-            self._is_uniform(entry.name) for entry in self._active if entry.normalize is not None
-        )
+        return all(map(self._is_uniform, self._normalizing))
 
-    def _is_uniform(self, name: str) -> bool:
+    def _is_uniform(self, entry: ScoreEntry) -> bool:
         """Whether all nodes have the same raw score."""
-        known = self._uniform.get(name)
+        known = self._uniform.get(entry.name)
         if known is None:
-            raw = self._raw[name]
-            known = self._uniform[name] = bool((raw == raw[0]).all())
+            raw = self._raw[entry.name]
+            known = self._uniform[entry.name] = bool((raw == raw[0]).all())
         return known
