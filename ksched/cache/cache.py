@@ -151,7 +151,7 @@ class SchedulerCache:
         counts_the_same = (
             old.node_name == pod.node_name
             and old.template is pod.template
-            and old.demand == pod.demand
+            and (old.demand is pod.demand or old.demand == pod.demand)
             and old.is_terminating == pod.is_terminating
         )
         if counts_the_same:

@@ -129,7 +129,7 @@ class NodeInfo:
     def count_new_resources(self, demand: Demand, first: int) -> None:
         """Count a pod's requests for resources added to the axis from position ``first`` on."""
         self._amounts = None
-        self._add([pair for pair in demand.pairs if pair[0] >= first], 1)
+        self._add(tuple(pair for pair in demand.pairs if pair[0] >= first), 1)
 
     def clear_node(self) -> None:
         """Become a ghost."""
@@ -139,18 +139,15 @@ class NodeInfo:
     def add_pod(self, pod: PodInfo) -> None:
         """kube-scheduler: AddPodInfo."""
         self._count(pod, 1)
-        self.pods[pod.uid] = pod
-        if pod.template.has_pod_affinity:
-            self.pods_with_affinity[pod.uid] = pod
-        if pod.template.has_required_anti_affinity:
-            self.pods_with_required_anti_affinity[pod.uid] = pod
+        self.replace_pod(pod)
 
     def replace_pod(self, pod: PodInfo) -> None:
         """Replace a pod by a newer version with the same template and demand."""
         self.pods[pod.uid] = pod
-        for subset in (self.pods_with_affinity, self.pods_with_required_anti_affinity):
-            if pod.uid in subset:
-                subset[pod.uid] = pod
+        if pod.template.has_pod_affinity:
+            self.pods_with_affinity[pod.uid] = pod
+            if pod.template.has_required_anti_affinity:
+                self.pods_with_required_anti_affinity[pod.uid] = pod
 
     def remove_pod(self, uid: str) -> PodInfo:
         """kube-scheduler: removeFromSlice."""
@@ -174,11 +171,11 @@ class NodeInfo:
             keys = [f"{template.namespace}/{name}" for name in template.claim_names]
             _count_each(self.claims, keys, sign)
 
-    def _add(self, pairs: Iterable[tuple[int, int]], sign: int) -> None:
+    def _add(self, pairs: tuple[tuple[int, int], ...], sign: int) -> None:
         requested = self.requested
+        if pairs and pairs[-1][0] >= len(requested):
+            requested.extend([0] * (pairs[-1][0] + 1 - len(requested)))
         for position, amount in pairs:
-            if position >= len(requested):
-                requested.extend([0] * (position + 1 - len(requested)))
             requested[position] += sign * amount
 
     def clone(self) -> NodeInfo:

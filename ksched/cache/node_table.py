@@ -135,7 +135,8 @@ class NodeTable:
 
     def put_pods(self, row: int, info: NodeInfo) -> None:
         """Replace a node of which only the pods changed."""
-        self._reserve(row)
+        if len(info.requested) > len(self.requested):
+            self._add_resources(len(self.pod_count))
         self._write_sums(row, info)
         self.infos[row] = info
         self.row_log.append(row)
@@ -322,7 +323,7 @@ class NodeRows:
             self.index = rows
 
     def __len__(self) -> int:
-        return len(self.table) if self.rows is None else len(self.rows)
+        return len(self.table.infos if self.rows is None else self.rows)
 
     @property
     def infos(self) -> list[NodeInfo]:

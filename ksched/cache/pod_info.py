@@ -279,7 +279,11 @@ class TemplateRegistry:
         meta, spec = pod.metadata, pod.spec
         if spec.node_name:
             spec = msgspec.structs.replace(spec, node_name="")
-        controller = next((owner for owner in meta.owner_references if owner.controller), None)
+        controller = None
+        for owner in meta.owner_references:
+            if owner.controller:
+                controller = owner
+                break
         key = self._encode((meta.namespace, meta.labels, controller, spec))
         template = self._templates.get(key)
         if template is None:

@@ -43,16 +43,13 @@ class Demand:
     def __init__(self, requests: Mapping[str, int], axis: ResourceAxis) -> None:
         self.requests = requests
         self.pairs: tuple[tuple[int, int], ...] = ()
-        """Pairs of axis position and amount."""
+        """Pairs of axis position, ascending, and amount."""
         self.place(axis)
 
     def place(self, axis: ResourceAxis) -> None:
         find = axis.find
-        self.pairs = tuple(
-            (position, amount)
-            for name, amount in self.requests.items()
-            if (position := find(name)) >= 0
-        )
+        placed = ((find(name), amount) for name, amount in self.requests.items())
+        self.pairs = tuple(sorted(pair for pair in placed if pair[0] >= 0))
         if len(self.pairs) < len(self.requests):
             axis.unplaced.add(self)
         else:

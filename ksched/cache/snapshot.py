@@ -25,7 +25,7 @@ class Snapshot:
         self._order: NDArray[np.intp] | None = None
 
     def __len__(self) -> int:
-        return len(self.table)
+        return len(self.table.infos)
 
     def get(self, node_name: str) -> NodeInfo | None:
         row = self.table.rows.get(node_name)

@@ -136,7 +136,7 @@ class SchedulingQueue:
         self._pods: dict[str, QueuedPodInfo] = {}
         self._place: dict[str, Place] = {}
         self._log = TransitionLog()
-        self._wake_ups = WakeUps(self._hints, (self._unschedulable, self._gated))
+        self._wake_ups = WakeUps(self._hints, (self._unschedulable, self._gated), now)
         self._rejections = RejectionCounts()
         self._ready = asyncio.Event()
         self._is_closed = False
@@ -273,7 +273,7 @@ class SchedulingQueue:
         """
         if not event.is_wildcard and not self._hints.interest(event):
             return
-        if self._wake_ups.add(event, old, new, pre_check, self._now()):
+        if self._wake_ups.add(event, old, new, pre_check):
             self.continue_wake_ups()
         self._in_flight.record(SeenEvent(event, old, new))
 

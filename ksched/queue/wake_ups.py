@@ -94,14 +94,15 @@ class WakeUps:
     kube-scheduler: movePodsToActiveOrBackoffQueue.
     """
 
-    def __init__(self, hints: HintTable, waiting: Sequence[UnschedulablePods]) -> None:
+    def __init__(
+        self, hints: HintTable, waiting: Sequence[UnschedulablePods], now: Callable[[], float]
+    ) -> None:
         self._hints = hints
         self._waiting = waiting
+        self._now = now
         self.unfinished: deque[WakeUp] = deque()
 
-    def add(
-        self, event: ClusterEvent, old: Any, new: Any, pre_check: PreCheck | None, now: float
-    ) -> bool:
+    def add(self, event: ClusterEvent, old: Any, new: Any, pre_check: PreCheck | None) -> bool:
         """Add an event; True if pods wait for it, which ``next_slice`` then yields."""
         if not any(map(len, self._waiting)):
             return False
@@ -112,7 +113,7 @@ class WakeUps:
         if not groups:
             return False
         what = (event, old, new)
-        wake_up = WakeUp(self._hints, self._waiting, now, what, groups, pre_check)
+        wake_up = WakeUp(self._hints, self._waiting, self._now(), what, groups, pre_check)
         self.unfinished.append(wake_up)
         return True
 

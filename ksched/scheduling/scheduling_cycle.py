@@ -333,7 +333,11 @@ class SchedulingCycle:
         self._nominator.delete(pod.uid)
         placed = Placed(queued, pod, node_name, profile, state, fit.evaluated, len(fit.rows))
         try:
-            status = await self._reserve(placed)
+            status = SUCCESS
+            if profile.framework.hooks[RESERVE]:
+                profile.metrics.begin(RESERVE)
+                status = await run_reserve(profile.framework, state, pod, node_name)
+                profile.metrics.end(status.code)
             if status.is_success and profile.framework.hooks[PERMIT]:
                 status = self._permit(placed)
         except PluginFailure as failed:
@@ -346,15 +350,6 @@ class SchedulingCycle:
             unreserve_and_forget(self._cache, placed)
             return Rejected(queued, profile, status, one_node_diagnosis(status))
         return placed
-
-    async def _reserve(self, placed: Placed) -> Status:
-        profile = placed.profile
-        if not profile.framework.hooks[RESERVE]:
-            return SUCCESS
-        profile.metrics.begin(RESERVE)
-        status = await run_reserve(profile.framework, placed.state, placed.pod, placed.node_name)
-        profile.metrics.end(status.code)
-        return status
 
     def _permit(self, placed: Placed) -> Status:
         """Run Permit plugins; on WAIT the pod is held while async ones are still running.

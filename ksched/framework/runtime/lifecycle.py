@@ -28,7 +28,12 @@ async def run_reserve(
     kube-scheduler: RunReservePluginsReserve.
     """
     for hook in framework.hooks[RESERVE]:
-        status = await _call(hook, state, pod, node_name)
+        result = hook.call(state, pod, node_name)
+        if result is SUCCESS:
+            continue
+        if hook.is_async or inspect.isawaitable(result):
+            result = await hook.finish(result)
+        status = hook.status(result)
         if not status.is_success:
             return status if status.is_rejected else _failed(hook, status)
     return SUCCESS

@@ -30,7 +30,7 @@ def sort_key(hook: Hook) -> Callable[[QueuedPodInfo], Any]:
     wanted: list[Any] = []
     is_plain = False
 
-    def key(queued: QueuedPodInfo) -> tuple[int, Any]:
+    def key(queued: QueuedPodInfo) -> tuple[Any, ...]:
         nonlocal is_plain
         try:
             answer = hook.call(queued)
@@ -39,7 +39,10 @@ def sort_key(hook: Hook) -> Callable[[QueuedPodInfo], Any]:
                 is_plain = _is_plain(shape)
                 wanted.append(shape)
             if shape == wanted[0]:
-                return 0, answer if is_plain else _Compared(answer)
+                if not is_plain:
+                    return 0, _Compared(answer)
+                # Flat, since every pop compares a dozen pairs of keys.
+                return (0, *answer) if isinstance(shape, tuple) else (0, answer)
         except (PluginFailure, _Unusable):
             pass
         return 1, queued.timestamp

@@ -104,7 +104,8 @@ class InterPodAffinity:
         self._incoming: PerTemplate[IncomingTemplate] = PerTemplate()
         self._required: WeakValueDictionary[Hashable, RequiredTerms] = WeakValueDictionary()
         self._preferred: PerTemplate[PreferredTerms] = PerTemplate()
-        self._indexes: tuple[PodLedger, TermIndex[AffinityTerm], CarriedTerms] | None = None
+        self._ledger: PodLedger | None = None
+        self._indexes: tuple[TermIndex[AffinityTerm], CarriedTerms] | None = None
         self._last_deleted: tuple[Pod, frozenset[AffinityTerm]] | None = None
         """Evaluated once per deleted pod instead of once per group of waiting pods."""
 
@@ -113,19 +114,19 @@ class InterPodAffinity:
         self._preferred.sweep()
         self._last_deleted = None
         if self._indexes is not None:
-            _, index, carried = self._indexes
+            index, carried = self._indexes
             index.forget_gone()
             carried.index.forget_gone()
 
     def _terms_in(self, ledger: PodLedger) -> tuple[TermIndex[AffinityTerm], CarriedTerms]:
         """The terms of the cluster's pods: required anti-affinity, and those that are scored."""
-        if self._indexes is None or self._indexes[0] is not ledger:
+        if self._indexes is None or self._ledger is not ledger:
+            self._ledger = ledger
             self._indexes = (
-                ledger,
                 TermIndex(ledger, carried_anti_affinity, lambda term: term),
                 CarriedTerms(ledger, self._args.hard_pod_affinity_weight),
             )
-        return self._indexes[1:]
+        return self._indexes
 
     # -- filter ---------------------------------------------------------------------------------
 
