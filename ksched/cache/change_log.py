@@ -76,13 +76,8 @@ class Cursor(Generic[T]):
 
     def changes(self) -> list[T] | None:
         """Return the unread changes; ``None`` if the full state has to be read."""
-        # Inlined ``ChangeLog.since``: every attempt reads a dozen logs, most of them current.
-        log = self._log
-        now = self._shown = log.generation
-        if self._read == now:
-            return []
-        start = self._read - log._dropped
-        return log._changes[start:] if start >= 0 else None
+        now = self._shown = self._log.generation
+        return [] if self._read == now else self._log.since(self._read)
 
     def advance(self) -> None:
         """Mark what ``changes`` returned last as read; not what was logged since."""
@@ -106,22 +101,10 @@ class RowLog(ChangeLog[int]):
 
     __slots__ = ()
 
-    def cursor(self) -> RowCursor:
-        return RowCursor(self)
-
-
-class RowCursor(Cursor[int]):
-    """Reads each changed row once, in ascending order."""
-
-    __slots__ = ()
-
-    def changes(self) -> list[int] | None:
-        log = self._log
-        now = self._shown = log.generation
-        if self._read == now:
-            return []
-        start = self._read - log._dropped
+    def since(self, generation: int) -> list[int] | None:
+        """Return each row that changed after a generation once, in ascending order."""
+        start = generation - self._dropped
         if start < 0:
             return None
-        rows = log._changes[start:]
+        rows = self._changes[start:]
         return rows if len(rows) <= 1 else sorted(set(rows))

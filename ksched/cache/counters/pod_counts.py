@@ -57,7 +57,6 @@ class PodsByTemplate:
         self.running: dict[PodTemplate, dict[int, int]] = {}
         self.terminating: dict[PodTemplate, dict[int, int]] = {}
         self._seen: list[_OnRow] = []
-        self._rows = table.row_log.cursor()
         self.generation = NEVER
         """The table's row generation at the last update: covers all that a counter reads."""
         self.affinity_generation = 0
@@ -103,7 +102,7 @@ class PodsByTemplate:
             return
         infos = table.infos
         size = len(infos)
-        dirty = self._rows.changes()
+        dirty = table.row_log.since(self.generation)
         if len(seen) != size:
             for row in range(size, len(seen)):
                 self._note(row, seen[row], _NOTHING)
@@ -115,7 +114,6 @@ class PodsByTemplate:
                 now = (info.running, info.terminating)
                 self._note(row, seen[row], now)
                 seen[row] = now
-        self._rows.advance()
         self.generation = table.row_log.generation
 
     def _note(self, row: int, before: _OnRow, after: _OnRow) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
-from ksched.cache.change_log import ChangeLog
+from ksched.cache.change_log import NEVER, ChangeLog
 from ksched.cache.interning import Vocabulary
 from ksched.cache.node_table import NodeRows, NodeTable
 from ksched.tuning import MANY_CHANGES
@@ -53,7 +53,7 @@ class TopologyDomains:
         self.counting_in: list[int] = []
         """The domain of each row, or ``OUTSIDE``; as long as the table's columns."""
         self._size = 0
-        self._changes = table.node_log.cursor()
+        self._read = NEVER
         self._vocabulary: Vocabulary[str | None] = Vocabulary()
         self._ids: Ids = np.zeros(0, np.intp)
         self._known_ids: tuple[Ids | None, int, Ids] = (None, 0, self._ids)
@@ -113,12 +113,12 @@ class TopologyDomains:
 
     def catch_up(self) -> None:
         """Apply changes of nodes."""
-        if self._changes.is_current:
-            return
         table = self.table
+        if table.node_log.generation == self._read:
+            return
         size = len(table.infos)
         column = table.label_column(self.topology_key)
-        moved = self._changes.changes()
+        moved = table.node_log.since(self._read)
         if (
             moved is None
             or column.vocabulary is not self._vocabulary
@@ -139,7 +139,7 @@ class TopologyDomains:
                 domain = int(column.ids[row])
                 self._put(row, domain, domain if is_inside else OUTSIDE)
         self._size = size
-        self._changes.advance()
+        self._read = table.node_log.generation
 
     def _put(self, row: int, domain: int, counting_in: int) -> None:
         before = self.counting_in[row]

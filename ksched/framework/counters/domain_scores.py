@@ -42,11 +42,13 @@ def rate_domains(
         return by_domain.take(ids)
     present = topology.present(ids)
     raw = by_domain.tolist()
-    scores = [raw[domain] for domain in present]
+    scores = {raw[domain] for domain in present}
     lowest, highest = min(scores), max(scores)
+    # Most domains have the score of another one.
+    final = {score: normalize(score, lowest, highest) for score in scores}
     values = [0] * (present[-1] + 1)
-    for score, domain in zip(scores, present, strict=True):
-        values[domain] = normalize(score, lowest, highest)
+    for domain in present:
+        values[domain] = final[raw[domain]]
     return ClassScores(values, ids)
 
 

@@ -86,6 +86,7 @@ class AnswerCache:
             make_scores=make_scores,
         )
         self._framework = framework
+        self._group_names = frozenset(one.plugin for one in framework.groups or ())
         self._snapshot = snapshot
         self._columns: RecentlyUsed[Hashable, CachedColumns] = RecentlyUsed()
         self._newest: WeakValueDictionary[PodSignature, CachedColumns] = WeakValueDictionary()
@@ -122,6 +123,8 @@ class AnswerCache:
         if groups is None:
             return pod.template
         skipped = state.skip_filter
+        if self._group_names <= skipped:
+            return pod.template.signature
         return (
             pod.template.signature,
             *[None if one.plugin in skipped else one.call(state, pod) for one in groups],

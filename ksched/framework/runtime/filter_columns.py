@@ -12,7 +12,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from ksched.cache.change_log import ChangeLog
+from ksched.cache.change_log import NEVER, ChangeLog
 from ksched.cache.node_info import Amounts
 from ksched.cache.node_table import NodeRows, NodeTable
 from ksched.cache.pod_info import PodInfo
@@ -32,6 +32,9 @@ Rows = NDArray[np.intp]
 _NODE, _RESOURCES, _CLUSTER = Scope.NODE, Scope.RESOURCES, Scope.CLUSTER
 
 NO_ROWS: Rows = np.zeros(0, np.intp)
+
+NOTHING_READ = (NEVER, NEVER)
+"""Generations of the node log and the row log before the first reading."""
 
 _PIECES = (list, tuple)
 
@@ -129,8 +132,7 @@ class FilterColumns:
         self._work = work
         self.book = CodeBook()
         self._skipped: frozenset[str] | None = None
-        self._node_changes = table.node_log.cursor()
-        self._row_changes = table.row_log.cursor()
+        self._read = NOTHING_READ
         self._count = 0
         self._columns: list[_Column] = []
         self._by_amounts: RecentlyUsed[Amounts, int] = RecentlyUsed()
@@ -161,7 +163,11 @@ class FilterColumns:
         if self._seed is not None:
             self._copy_from(self._seed, skipped)
             self._seed = None
-        node_rows, rows = self._node_changes.changes(), self._row_changes.changes()
+        node_log, row_log = table.node_log, table.row_log
+        nodes_read, rows_read = self._read
+        read = (node_log.generation, row_log.generation)
+        node_rows = [] if nodes_read == read[0] else node_log.since(nodes_read)
+        rows = row_log.since(rows_read)
         count = len(table.infos)
         if skipped != self._skipped or node_rows is None or rows is None or len(rows) > count // 2:
             self._reset(skipped, count)
@@ -178,8 +184,7 @@ class FilterColumns:
                 rows = [row for row in rows if row < count]
             marks = self._renew(state, pod, node_rows, rows)
         # Only now: after an exception of a plugin the next attempt must read the same rows.
-        self._node_changes.advance()
-        self._row_changes.advance()
+        self._read = read
         for column, mark in marks:
             column.mark = mark
 
@@ -187,8 +192,7 @@ class FilterColumns:
         self._skipped = skipped
         self._count = count
         # Nothing is valid until everything was evaluated, also if a plugin raises on the way.
-        self._node_changes.start_over()
-        self._row_changes.start_over()
+        self._read = NOTHING_READ
         self._codes = np.zeros(count, np.int32)
         self._changed(None)
         self._by_amounts.clear()
@@ -205,8 +209,7 @@ class FilterColumns:
     def _copy_from(self, seed: FilterColumns, skipped: frozenset[str]) -> None:
         """Start with the verdicts of other pods that are equal for node-side plugins."""
         self._reset(skipped, seed._count)
-        self._node_changes.go_to(seed._node_changes)
-        self._row_changes.go_to(seed._row_changes)
+        self._read = seed._read
         self.book = seed.book.fork()
         self._by_amounts = seed._by_amounts.copy()
         by_scope = {column.scope: column for column in seed._columns if column.scope != _CLUSTER}
@@ -214,7 +217,7 @@ class FilterColumns:
             if column.scope is not _CLUSTER:
                 other = by_scope.get(column.scope)
                 if other is None or other.entries != column.entries:
-                    self._node_changes.start_over()
+                    self._read = NOTHING_READ
                     return
                 column.codes = other.codes[: self._count].copy()
                 column.has_rejected = other.has_rejected

@@ -98,6 +98,7 @@ class Pipeline:
         self._answer_cache = AnswerCache(framework, snapshot, self.work)
         fleeting = [entry for entry in framework.filters if not entry.is_cached]
         self._fleeting = sorted(fleeting, key=lambda entry: not entry.is_columnar)
+        self._fleeting_names = frozenset(entry.name for entry in fleeting)
         self._fleeting_scores = [entry for entry in framework.scores if not entry.is_cached]
 
     def sweep(self) -> None:
@@ -190,17 +191,17 @@ class Pipeline:
     def _uncached_filters(self, state: CycleState) -> list[FilterEntry]:
         """Filters without cached verdicts; per-node ones last, when fewest nodes are left."""
         skipped = state.skip_filter
+        if self._fleeting_names <= skipped:
+            return []
         return [entry for entry in self._fleeting if entry.name not in skipped]
 
     def _epochs(
         self, live: list[FilterEntry], state: CycleState, pod: PodInfo, search: Search
     ) -> tuple[object, ...] | None:
         """What a cached rejection depends on besides cached verdicts; ``None`` if uncacheable."""
-        if search.nominated:
-            return None
         if not live:
-            return ()
-        if any(entry.epoch is None for entry in live):
+            return None if search.nominated else ()
+        if search.nominated or any(entry.epoch is None for entry in live):
             return None
         # Cached columns are shared by templates which these plugins may well distinguish.
         epochs = [entry.epoch.call(state, pod) for entry in live if entry.epoch]

@@ -21,6 +21,7 @@ from ksched.framework.cycle_state import CycleState
 from ksched.framework.depends_on import Scope, ScoreDependsOn
 from ksched.framework.interface import MAX_NODE_SCORE, MIN_NODE_SCORE
 from ksched.framework.runtime.filter_columns import (
+    NOTHING_READ,
     FilterColumns,
     Rows,
     Work,
@@ -162,8 +163,7 @@ class ScoreColumns:
         self._filters = filters
         self._work = work
         self._skipped: frozenset[str] | None = None
-        self._node_changes = snapshot.table.node_log.cursor()
-        self._row_changes = snapshot.table.row_log.cursor()
+        self._read = NOTHING_READ
         self._epochs: dict[str, object] = {}
         self._count = 0
         self._active: list[ScoreEntry] = []
@@ -193,7 +193,11 @@ class ScoreColumns:
         if self._seed is not None:
             self._copy_from(self._seed, skipped)
             self._seed = None
-        node_rows, rows = self._node_changes.changes(), self._row_changes.changes()
+        node_log, row_log = table.node_log, table.row_log
+        nodes_read, rows_read = self._read
+        read = (node_log.generation, row_log.generation)
+        node_rows = [] if nodes_read == read[0] else node_log.since(nodes_read)
+        rows = row_log.since(rows_read)
         count = len(table.infos)
         if (
             skipped != self._skipped
@@ -226,8 +230,7 @@ class ScoreColumns:
                     self._renew_by_amounts(state, pod, rows)
                 if self._total is not None:
                     self._add_up(self._total, rows)
-        self._node_changes.advance()
-        self._row_changes.advance()
+        self._read = read
 
     def best(self, state: CycleState, pod: PodInfo) -> Scores:
         """Return totals of all rows, -1 where a cached verdict rejects."""
@@ -276,8 +279,7 @@ class ScoreColumns:
         self._skipped = skipped
         self._count = count
         # Nothing is valid until everything was evaluated, also if a plugin raises on the way.
-        self._node_changes.start_over()
-        self._row_changes.start_over()
+        self._read = NOTHING_READ
         self._active = [entry for entry in self._entries if entry.name not in skipped]
         self._normalizing = [entry for entry in self._active if entry.normalize is not None]
         self._by_resources = [entry for entry in self._active if entry.is_sum_of_amounts]
@@ -298,8 +300,7 @@ class ScoreColumns:
         if skipped != seed._skipped:
             return
         self._reset(skipped, seed._count)
-        self._node_changes.go_to(seed._node_changes)
-        self._row_changes.go_to(seed._row_changes)
+        self._read = seed._read
         self._epochs, self._by_amounts = dict(seed._epochs), seed._by_amounts.copy()
         self._resource_sums = list(seed._resource_sums)
         self._raw = {name: scores.copy() for name, scores in seed._raw.items()}
