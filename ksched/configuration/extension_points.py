@@ -176,6 +176,9 @@ OF_NO_POINT: Final = (
 )
 """Methods that any plugin may have."""
 
+LIFECYCLE: Final = ("start", "stop")
+"""Methods outside the extension points; words so common that others are no misspellings of them."""
+
 OPTIONAL: Final[Mapping[str, tuple[ExtensionPoint, str]]] = {
     method.name: (point, method.label) for point in EXTENSION_POINTS for method in point.optional
 }

@@ -11,7 +11,12 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final
 
-from ksched.configuration.extension_points import MAY_BE_ASYNC, NEEDED_BESIDE, ExtensionPoint
+from ksched.configuration.extension_points import (
+    LIFECYCLE,
+    MAY_BE_ASYNC,
+    NEEDED_BESIDE,
+    ExtensionPoint,
+)
 from ksched.framework.depends_on import CACHED_SCOPES, FilterDependsOn, Scope, ScoreDependsOn
 from ksched.framework.runtime.guard import DEFAULT_PERMIT_CONCURRENCY, DEFAULT_TIMEOUT_SECONDS
 from ksched.framework.untrusted_values import safe_repr
@@ -24,9 +29,6 @@ DECLARATIONS: Final[Mapping[str, type[FilterDependsOn | ScoreDependsOn]]] = {
 SECONDS: Final = ("timeout_seconds", "permit_wait_seconds")
 
 SETTINGS: Final = frozenset((*DECLARATIONS, *SECONDS, "permit_concurrency", "args_model"))
-
-LIFECYCLE: Final = ("start", "stop")
-"""Methods outside the extension points; words so common that others are no misspellings of them."""
 
 NEEDED: Final[Mapping[str, tuple[str, ...]]] = {
     "filter_depends_on": ("filter_nodes",),

@@ -15,8 +15,8 @@ from typing import Any, Final
 
 from msgspec import Struct
 
-from ksched.configuration.extension_points import MAY_BE_ASYNC
-from ksched.framework.runtime.plugin_contract import LIFECYCLE, SETTINGS
+from ksched.configuration.extension_points import LIFECYCLE, MAY_BE_ASYNC
+from ksched.framework.runtime.plugin_contract import SETTINGS
 
 MAX_WORDS: Final = 16
 _KEY: Final = re.compile(r"([a-z0-9]([a-z0-9.-]*[a-z0-9])?/)?[A-Za-z0-9]([\w.-]{0,61}[A-Za-z0-9])?")
