@@ -37,7 +37,7 @@ LAYERS: list[set[str]] = [
     {"ksched.cel", "ksched.configuration"},
     {"ksched.devices"},
     {"ksched.cache", "ksched.apiserver"},
-    {"ksched.framework"},
+    {"ksched.framework", "ksched.groups"},
     {"ksched.framework.plugins", "ksched.queue", "ksched.client"},
     {"ksched.framework.runtime", "ksched.election"},
     {"ksched.extenders"},
@@ -103,6 +103,7 @@ THIRD_PARTY = {
     "ksched.cache": {"msgspec", "numpy"},
     "ksched.apiserver": {"aiohttp", "msgspec", "yaml"},
     "ksched.framework": {"msgspec", "numpy"},
+    "ksched.groups": {"msgspec", "numpy"},
     "ksched.framework.plugins": {"msgspec", "numpy"},
     "ksched.queue": {"msgspec"},
     "ksched.client": {

@@ -167,6 +167,10 @@ class PodSchedulingGate(Object, frozen=True):
     name: str
 
 
+class PodSchedulingGroup(Object, frozen=True):
+    pod_group_name: str = ""
+
+
 class PodResourceClaim(Object, frozen=True):
     name: str
     resource_claim_name: str | None = None
@@ -271,6 +275,7 @@ class PodSpec(Object, frozen=True):
     volumes: list[Volume] = []
     scheduling_gates: list[PodSchedulingGate] = []
     resource_claims: list[PodResourceClaim] = []
+    scheduling_group: PodSchedulingGroup | None = None
     host_network: bool = False
     host_users: bool | None = None
 

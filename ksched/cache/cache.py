@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from itertools import islice
+from typing import Protocol
 
 from msgspec import Struct
 
@@ -34,6 +35,14 @@ class CacheStatistics(Struct, frozen=True):
     nodes_set_apart: int
 
 
+class PlacementListener(Protocol):
+    """Keeps account of who is placed."""
+
+    def placed(self, pod: PodInfo, *, is_assumed: bool) -> None: ...
+
+    def displaced(self, uid: str) -> None: ...
+
+
 class SchedulerCache:
     """Nodes with their assigned and assumed pods; publishes them to one snapshot.
 
@@ -54,6 +63,8 @@ class SchedulerCache:
         self.changed_nodes: dict[str, int] = {}
         """Nodes that ``update_snapshot`` has to publish, and what of each is stale."""
         self._apart: dict[str, Node] = {}
+        self.listener: PlacementListener | None = None
+        """Told of pods that come to count on a node, change there, or do not count any more."""
         self.snapshot = Snapshot(axis)
 
     def pod_info(self, pod: Pod) -> PodInfo:
@@ -69,6 +80,8 @@ class SchedulerCache:
         cached = CachedPod(pod, is_assumed=True)
         self._pods[pod.uid] = self._assumed[pod.uid] = cached
         self._add_to_node(pod)
+        if self.listener is not None:
+            self.listener.placed(pod, is_assumed=True)
 
     def finish_binding(self, uid: str) -> None:
         """Start the expiry of an assumed pod: its bind call succeeded, the watch must confirm.
@@ -109,6 +122,8 @@ class SchedulerCache:
 
     def add_pod(self, pod: PodInfo) -> None:
         """Add an assigned pod from the watch; confirms it if it was assumed."""
+        if self.listener is not None:
+            self.listener.placed(pod, is_assumed=False)
         cached = self._pods.get(pod.uid)
         if cached is None:
             self._pods[pod.uid] = CachedPod(pod, is_assumed=False)
@@ -165,6 +180,8 @@ class SchedulerCache:
         del self._pods[cached.info.uid]
         self._assumed.pop(cached.info.uid, None)
         self._remove_from_node(cached.info)
+        if self.listener is not None:
+            self.listener.displaced(cached.info.uid)
 
     def _add_to_node(self, pod: PodInfo) -> None:
         self._node(pod.node_name).add_pod(pod)

@@ -52,8 +52,8 @@ WantedPorts = Mapping[tuple[str, int], frozenset[str]]
 class PodSignature:
     """The part of a template that remains without inter-pod fields.
 
-    These are labels, controller, inter-pod affinity and spread constraints. Most plugins read none
-    of them.
+    These are labels, controller, inter-pod affinity, spread constraints and the pod group. Most
+    plugins read none of them.
     """
 
     __slots__ = ("__weakref__",)
@@ -303,7 +303,9 @@ class TemplateRegistry:
         affinity = spec.affinity
         if affinity is not None:
             affinity = Affinity(node_affinity=affinity.node_affinity)
-        alone = msgspec.structs.replace(spec, affinity=affinity, topology_spread_constraints=())
+        alone = msgspec.structs.replace(
+            spec, affinity=affinity, topology_spread_constraints=(), scheduling_group=None
+        )
         key = self._encode((namespace, alone))
         signature = self._signatures.get(key)
         if signature is None:

@@ -21,6 +21,7 @@ from ksched.configuration.field_errors import (
     unsupported,
 )
 from ksched.configuration.plugin_args import (
+    CoschedulingArgs,
     DefaultPreemptionArgs,
     DynamicResourcesArgs,
     InterPodAffinityArgs,
@@ -65,6 +66,20 @@ def _(args: DefaultPreemptionArgs, path: str) -> list[str]:
             invalid(absolute_path, 0, f"{at_once} minCandidateNodesPercentage"),
         ]
     return problems
+
+
+@find_args_problems.register
+def _(args: CoschedulingArgs, path: str) -> list[str]:
+    fields = {
+        "permitWaitingTimeSeconds": args.permit_waiting_time_seconds,
+        "podGroupBackoffSeconds": args.pod_group_backoff_seconds,
+        "podGroupRejectPercentage": args.pod_group_reject_percentage,
+    }
+    return [
+        invalid(f"{path}.{name}", value, "not in valid range [0, inf)")
+        for name, value in fields.items()
+        if value < 0
+    ]
 
 
 @find_args_problems.register

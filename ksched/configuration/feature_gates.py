@@ -1,7 +1,8 @@
 """The feature gates that kube-scheduler v1.36 reads.
 
-ksched behaves as with the default gates. Gates are accepted so that existing command lines keep
-working; one that requests another behaviour gets a note.
+ksched behaves as with the default gates, except for the gates in ``HONOURED``. The others are
+accepted so that existing command lines keep working; one that requests another behaviour gets a
+note.
 """
 
 from __future__ import annotations
@@ -68,6 +69,9 @@ FEATURE_GATES: Final[Mapping[str, Gate]] = {
 _ABSENT: Final = ("DRA", "DynamicResourceAllocation", "OpportunisticBatching")
 """Prefixes of gates that are on by default in kube-scheduler for what ksched does not have."""
 
+HONOURED: Final = frozenset({"GangScheduling", "GenericWorkload"})
+"""Gates that change what ksched does (``gated_plugins``)."""
+
 _TRUE: Final = frozenset({"1", "t", "T", "true", "TRUE", "True"})
 _FALSE: Final = frozenset({"0", "f", "F", "false", "FALSE", "False"})
 
@@ -102,6 +106,8 @@ def gate_notes(gates: Mapping[str, bool]) -> Iterable[str]:
     """Notes for gates that are set to a behaviour ksched does not have."""
     for name, value in sorted(gates.items()):
         default = FEATURE_GATES[name].default
+        if name in HONOURED:
+            continue
         if name.startswith(_ABSENT):
             if value:
                 yield f"feature gate {name} has no effect, ksched does not have this feature"

@@ -17,6 +17,7 @@ from typing import Any, Final, TypeVar
 
 from ksched.configuration.durations import format_duration, parse_duration
 from ksched.configuration.feature_gates import gate_notes, parse_bool, parse_feature_gates
+from ksched.configuration.gated_plugins import enable_gated_plugins
 from ksched.configuration.loading import load_config
 from ksched.configuration.model import ClientConnection, LeaderElection, SchedulerConfiguration
 from ksched.configuration.validation import validate
@@ -143,7 +144,7 @@ def run_options(flags: argparse.Namespace, available: Collection[str] | None = N
     for name, reason in (*_IGNORED_FLAGS.items(), *_IGNORED_SWITCHES.items()):
         if getattr(flags, name.replace("-", "_")) is not None:
             notes.append(f"--{name} has no effect: {reason}")
-    configuration = _configuration(flags, notes, available)
+    configuration = enable_gated_plugins(_configuration(flags, notes, available), gates)
     if bool(flags.tls_cert_file) != bool(flags.tls_private_key_file):
         raise ConfigError(["--tls-cert-file and --tls-private-key-file: give both or none"])
     return RunOptions(

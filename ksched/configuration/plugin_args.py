@@ -146,7 +146,20 @@ class DynamicResourcesArgs(PluginArgs):
     """Seconds to wait for the binding conditions of devices."""
 
 
+class CoschedulingArgs(PluginArgs):
+    """What scheduler-plugins' Coscheduling takes."""
+
+    permit_waiting_time_seconds: Int64 = 60
+    """Timeout of groups that set none. A group holds nothing while it waits, so all that it does
+    here is to tell, after a restart, a group that was placed from one that is being placed."""
+    pod_group_backoff_seconds: Int64 = 0
+    """Without effect: a group that does not fit waits for an event that may help it."""
+    pod_group_reject_percentage: Int32 = 10
+    """Without effect: a group is rejected as a whole, or placed."""
+
+
 ARGS: Final[Mapping[str, type[PluginArgs]]] = {
+    "Coscheduling": CoschedulingArgs,
     "DefaultPreemption": DefaultPreemptionArgs,
     "DynamicResources": DynamicResourcesArgs,
     "InterPodAffinity": InterPodAffinityArgs,

@@ -211,6 +211,21 @@ class HintTable:
         pending = _skipping_backoff(queued.pending_plugins, event)
         return self._evaluate(matching, queued.pod, pending, old, new, SKIP)
 
+    def most_urgent(
+        self, queued: QueuedPodInfo, events: Iterable[tuple[ClusterEvent, Any, Any, object]]
+    ) -> tuple[Requeue, str]:
+        """What events mean to a pod, oldest first, and the label of the one that decides."""
+        strategy, woken_by = SKIP, ""
+        for event, old, new, _ in events:
+            answer = self.is_pod_worth_requeuing(queued, event, old, new)
+            if answer is IMMEDIATELY:
+                return answer, event.label
+            if answer is AFTER_BACKOFF and strategy is SKIP:
+                strategy, woken_by = answer, event.label
+                if not queued.pending_plugins:
+                    break
+        return strategy, woken_by
+
     def pods_worth_requeuing(
         self,
         group: Group,

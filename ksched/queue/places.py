@@ -12,7 +12,8 @@
        └────────────── UNSCHEDULABLE ──────────┘  └─ popped early, when ACTIVE is empty
                                 event accepted by a hint
 
-Any place leads to ABSENT when the pod is deleted.
+Any place leads to ABSENT when the pod is deleted, and any in which a pod waits to IN_FLIGHT when a
+member of its group is popped.
 """
 
 from __future__ import annotations
@@ -59,8 +60,8 @@ _LEADS_TO: dict[Place, tuple[Place, ...]] = {
     ABSENT: (ACTIVE, BACKOFF, GATED),
     ACTIVE: (IN_FLIGHT, ABSENT),
     BACKOFF: (ACTIVE, IN_FLIGHT, ABSENT),
-    UNSCHEDULABLE: (ACTIVE, BACKOFF, GATED, ABSENT),
-    GATED: (ACTIVE, BACKOFF, ABSENT),
+    UNSCHEDULABLE: (ACTIVE, BACKOFF, GATED, IN_FLIGHT, ABSENT),
+    GATED: (ACTIVE, BACKOFF, IN_FLIGHT, ABSENT),
     IN_FLIGHT: (
         ACTIVE,
         BACKOFF,

@@ -34,10 +34,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import islice
-from typing import Any, Protocol
+from typing import Any
 
 from ksched.api.objects import Pod
 from ksched.cache.pod_info import PodInfo
@@ -46,29 +45,23 @@ from ksched.framework.event_derivation import pod_update_events
 from ksched.framework.queued_pod import QueuedPodInfo
 from ksched.queue import causes
 from ksched.queue.activations import Activations
-from ksched.queue.active import ActiveQueue
 from ksched.queue.backoff import BackoffQueue
+from ksched.queue.contents import QueueContents
 from ksched.queue.hints import AFTER_BACKOFF, IMMEDIATELY, SKIP, HintTable, Registration, Requeue
-from ksched.queue.in_flight import Attempt, InFlight, SeenEvent
+from ksched.queue.in_flight import Attempt, SeenEvent
 from ksched.queue.nominator import Nominator
 from ksched.queue.pending_pods import PendingPods
 from ksched.queue.places import (
     ABSENT,
     ACTIVE,
-    ALLOWED,
     BACKOFF,
     GATED,
     IN_FLIGHT,
     UNSCHEDULABLE,
-    InvalidTransition,
     Observer,
     Place,
-    Statistics,
-    Transition,
-    TransitionLog,
 )
 from ksched.queue.pre_enqueue import PreEnqueue, PreEnqueuePlugins
-from ksched.queue.unschedulable import RejectionCounts, UnschedulablePods
 from ksched.queue.wake_ups import WakeUps
 from ksched.tuning import PODS_PER_SLICE
 
@@ -78,13 +71,7 @@ BACKOFF_FLUSH_SECONDS = 1
 UNSCHEDULABLE_FLUSH_SECONDS = 30
 
 
-class _Container(Protocol):
-    def add(self, queued: QueuedPodInfo) -> None: ...
-    def remove(self, uid: str) -> object: ...
-    def __len__(self) -> int: ...
-
-
-class SchedulingQueue:
+class SchedulingQueue(QueueContents):
     """Decides which pod is tried next, and when a rejected pod is worth another attempt.
 
     ``now`` returns monotonic seconds. ``sort_key`` and ``rank`` are the QueueSort plugin's.
@@ -112,33 +99,14 @@ class SchedulingQueue:
         is_own_update: Callable[[Pod, Pod], bool] = lambda old, new: False,
         rank: Callable[[QueuedPodInfo], Any] | None = None,
     ) -> None:
-        self.nominator = nominator
-        self._now = now
+        backoff = BackoffQueue(sort_key, pod_initial_backoff_seconds, pod_max_backoff_seconds)
+        super().__init__(now, sort_key, rank, backoff, observer, nominator)
         self._pending = pending
         self._pre_enqueue = PreEnqueuePlugins(pre_enqueue)
         self._hints = HintTable(hints)
         self._max_in_unschedulable_seconds = pod_max_in_unschedulable_seconds
-        self._observer = observer
         self._is_own_update = is_own_update
-
-        self._active = ActiveQueue(sort_key, rank)
-        self._backoff = BackoffQueue(sort_key, pod_initial_backoff_seconds, pod_max_backoff_seconds)
-        self._unschedulable = UnschedulablePods()
-        self._gated = UnschedulablePods()
-        self._in_flight = InFlight()
-        self._containers: dict[Place, _Container] = {
-            ACTIVE: self._active,
-            BACKOFF: self._backoff,
-            UNSCHEDULABLE: self._unschedulable,
-            GATED: self._gated,
-            IN_FLIGHT: self._in_flight,
-        }
-        self._pods: dict[str, QueuedPodInfo] = {}
-        self._place: dict[str, Place] = {}
-        self._log = TransitionLog()
         self._wake_ups = WakeUps(self._hints, (self._unschedulable, self._gated), now)
-        self._rejections = RejectionCounts()
-        self._ready = asyncio.Event()
         self._is_closed = False
         activations.subscribe(self.activate)
 
@@ -214,6 +182,41 @@ class SchedulingQueue:
             self._ready.clear()
             await self._ready.wait()
         return None
+
+    def take(self, leader: QueuedPodInfo, uids: Iterable[str]) -> list[QueuedPodInfo]:
+        """Put the other members of a popped pod's group in flight, from wherever they wait.
+
+        One that a PreEnqueue plugin objects to stays where it is.
+
+        kube-scheduler: PopSpecificPod.
+        """
+        taken = []
+        for uid in uids:
+            place = self._place.get(uid, ABSENT)
+            if place is ABSENT or place is IN_FLIGHT:
+                continue
+            queued = self._pods[uid]
+            if self._pre_enqueue.gating_plugin(queued.pod):
+                continue
+            queued.attempts += 1
+            # The group had its early attempt, whoever of it was popped.
+            queued.owed_until = max(queued.owed_until, leader.owed_until)
+            self._move(queued, IN_FLIGHT, causes.GROUP_POPPED, leader.key)
+            queued.gating_plugin = ""
+            taken.append(queued)
+        return taken
+
+    def put_back(self, queued: QueuedPodInfo) -> None:
+        """Take back a pod that was taken with its group and not tried: it is next by itself."""
+        attempt, newest = self._in_flight.get(queued.uid), self._pending.get(queued.uid)
+        if attempt is None:
+            return
+        if newest is None or attempt.is_deleted:
+            self._move(queued, ABSENT, causes.POD_DELETED)
+            return
+        queued.pod, queued.timestamp = newest, self._now()
+        queued.attempts -= 1
+        self._requeue(queued, IMMEDIATELY, causes.GROUP_DECIDED)
 
     def done(self, uid: str) -> None:
         """End an attempt that can no longer be rejected: its events need no replay."""
@@ -341,76 +344,7 @@ class SchedulingQueue:
             self._move(attempt.queued, ABSENT, causes.QUEUE_CLOSED)
         self._ready.set()
 
-    # -- views ------------------------------------------------------------------------------------
-
-    def get(self, uid: str) -> QueuedPodInfo | None:
-        """Return the entry of a queued or in-flight pod."""
-        return self._pods.get(uid)
-
-    def place_of(self, uid: str) -> Place:
-        return self._place.get(uid, ABSENT)
-
-    def story(self, uid: str) -> list[Transition]:
-        """Return the recorded changes of place of a pod, oldest first."""
-        return self._log.story(uid)
-
-    def statistics(self) -> Statistics:
-        return Statistics(
-            active=len(self._active),
-            backoff=len(self._backoff),
-            unschedulable=len(self._unschedulable),
-            gated=len(self._gated),
-            in_flight=len(self._in_flight),
-            in_flight_events=self._in_flight.event_count,
-            nominated=len(self.nominator),
-        )
-
-    def in_flight_events(self) -> Counter[str]:
-        """Count the events recorded for pods in flight, by label."""
-        return self._in_flight.events_by_label()
-
-    def pending_pods(self) -> dict[Place, Iterator[QueuedPodInfo]]:
-        """Iterate over all pods by place, in pop order; pods may come and go meanwhile."""
-        return {
-            ACTIVE: iter(self._active),
-            BACKOFF: iter(self._backoff),
-            UNSCHEDULABLE: iter(self._unschedulable),
-            GATED: iter(self._gated),
-            IN_FLIGHT: (attempt.queued for attempt in self._in_flight.attempts()),
-        }
-
-    def rejections(self) -> Counter[tuple[str, str]]:
-        """Count waiting pods by rejecting plugin and profile."""
-        return self._rejections.by_plugin()
-
     # -- transitions ------------------------------------------------------------------------------
-
-    def _move(self, queued: QueuedPodInfo, target: Place, cause: str, detail: str = "") -> None:
-        """Move a pod; no other method does. kube-scheduler: moveToActiveQ, moveToBackoffQ."""
-        uid = queued.uid
-        source = self._place.get(uid, ABSENT)
-        if (source, target) not in ALLOWED:
-            raise InvalidTransition(queued.key, source, target, self.story(uid))
-        if source is not ABSENT:
-            self._containers[source].remove(uid)
-            if source is not IN_FLIGHT:
-                self._rejections.remove(queued)
-        now = self._now()
-        if target is ABSENT:
-            del self._pods[uid], self._place[uid]
-        else:
-            self._pods[uid] = queued
-            self._place[uid] = target
-            self._containers[target].add(queued)
-            if target is not IN_FLIGHT:
-                self._rejections.add(queued)
-            if target is ACTIVE or target is BACKOFF:
-                self._ready.set()
-                if queued.initial_attempt_timestamp is None and target is ACTIVE:
-                    queued.initial_attempt_timestamp = now
-        self._log.append(Transition(now, uid, source, target, cause, detail))
-        if self._observer is not None:
-            self._observer.moved(cause, source, target)
 
     def _enter(self, pod: PodInfo, cause: str) -> None:
         queued = QueuedPodInfo(pod, self._now())
@@ -447,17 +381,10 @@ class SchedulingQueue:
         if attempt is None:
             # The events since its pop were not recorded, so it must not wait for one.
             return AFTER_BACKOFF, detail
-        strategy, woken_by = SKIP, ""
-        is_relevant = self._hints.interests(queued)
-        for event, old, new, _ in self._in_flight.events_since(attempt, is_relevant):
-            answer = self._hints.is_pod_worth_requeuing(queued, event, old, new)
-            if answer is IMMEDIATELY:
-                return answer, f"{detail}; {event.label} meanwhile"
-            if answer is AFTER_BACKOFF and strategy is SKIP:
-                strategy, woken_by = answer, f"; {event.label} meanwhile"
-                if not queued.pending_plugins:
-                    break
-        return strategy, detail + woken_by
+        is_wanted = self._hints.interests(queued)
+        events = self._in_flight.events_since(attempt, is_wanted)
+        strategy, woken_by = self._hints.most_urgent(queued, events)
+        return strategy, f"{detail}; {woken_by} meanwhile" if woken_by else detail
 
     def _update_in_flight(self, attempt: Attempt, old: PodInfo | None, pod: PodInfo) -> None:
         """Record an update for the pod's return; the attempt continues with its own version."""

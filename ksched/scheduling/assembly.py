@@ -48,6 +48,10 @@ from ksched.scheduling.preemption_executor import PreemptionExecutor
 from ksched.scheduling.watches import Watches
 from ksched.transport import Transport
 
+SCHEDULING_GATED = "SchedulingGated"
+"""Reason of the PodScheduled condition of a pod that is not to be tried yet. Not Unschedulable: an
+autoscaler would add nodes for it."""
+
 
 def make_recorder(
     *,
@@ -128,7 +132,8 @@ def make_queue(
         rank=rank(first.queue_rank) if first.queue_rank else None,
         pre_enqueue={
             name: [
-                (hook.plugin, _pre_enqueue(hook, status)) for hook in framework.hooks[PRE_ENQUEUE]
+                (hook.plugin, _pre_enqueue(hook, framework.plugins[hook.plugin], status))
+                for hook in framework.hooks[PRE_ENQUEUE]
             ]
             for name, framework in frameworks.items()
         },
@@ -155,12 +160,19 @@ def _registrations(
     return registered + (registrations_without_hints(EXTENDER) if has_extenders else [])
 
 
-def _pre_enqueue(hook: Hook, status: PodStatusUpdater) -> Callable[[PodInfo], Status]:
-    """Wrap a PreEnqueue method: a failure gates the pod and is reported in its condition."""
+def _pre_enqueue(hook: Hook, plugin: Any, status: PodStatusUpdater) -> Callable[[PodInfo], Status]:
+    """Wrap a PreEnqueue method: a failure gates the pod and is reported in its condition.
+
+    So is the reason of a plugin with ``reports_gated_pods``.
+    """
+    is_reported = getattr(plugin, "reports_gated_pods", False)
 
     def ask(pod: PodInfo) -> Status:
         try:
-            return hook.status(hook.call(pod))
+            answer = hook.status(hook.call(pod))
+            if is_reported and not answer.is_success:
+                status.set(pod, DesiredStatus(SCHEDULING_GATED, answer.message))
+            return answer
         except PluginFailure as failed:
             status.set(pod, DesiredStatus(SCHEDULER_ERROR, failed.status.message))
             return failed.status

@@ -164,6 +164,10 @@ class BindingCycle:
                 return status
         if self._cache.get_node(placed.node_name) is None:
             return error(f'node "{placed.node_name}" was removed before the pod was bound')
+        if placed.gate is not None:
+            status = await placed.gate.passed(pod.uid)
+            if not status.is_success:
+                return status
         async with self._slots:
             status = await self._run_bind(placed)
         if status.is_success or not await self._is_bound_anyway(placed):
@@ -240,8 +244,16 @@ class BindingCycle:
         kube-scheduler: handleBindingCycleError.
         """
         pod = placed.pod
+        nominated = ""
+        if placed.gate is not None:
+            # Its group is being bound without it: the place stays its own.
+            nominated = placed.node_name if placed.gate.is_open else ""
+            placed.gate.leave(pod.uid, status)
+            if not placed.gate.is_open:
+                # The group backs off: that a member gives its place back must not wake it.
+                diagnosis = None
         self._give_back(placed)
-        rejected = Rejected(placed.queued, placed.profile, status, diagnosis)
+        rejected = Rejected(placed.queued, placed.profile, status, diagnosis, nominated)
         if diagnosis is None:
             self._queue.move_all_to_active_or_backoff_queue(ASSUMED_POD_FORGOTTEN, pod.pod, None)
             self._failures.handle_scheduling_failure(rejected)

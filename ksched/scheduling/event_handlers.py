@@ -30,6 +30,7 @@ from ksched.framework.cluster_events import (
 )
 from ksched.framework.event_derivation import node_update_events, pod_update_events
 from ksched.framework.runtime.waiting_pods import WaitingPods
+from ksched.groups.registry import Groups
 from ksched.queue.pending_pods import PendingPods
 from ksched.queue.places import IN_FLIGHT
 from ksched.queue.scheduling_queue import SchedulingQueue
@@ -60,6 +61,7 @@ class PodHandler:
         status: PodStatusUpdater,
         scheduler_names: Collection[str],
         clock: Clock,
+        groups: Groups | None = None,
     ) -> None:
         self._cache = cache
         self._pending = pending
@@ -68,6 +70,8 @@ class PodHandler:
         self._status = status
         self._scheduler_names = frozenset(scheduler_names)
         self._clock = clock
+        self._groups = groups
+        """Only if there may be any."""
         self.quarantine_ends: dict[str, float] = {}
         """Pending pods that are withheld from the queue, by UID, with the end of the quarantine;
         read-only for others."""
@@ -83,7 +87,11 @@ class PodHandler:
             return
         if info.node_name:
             self._assigned(info)
-        elif self._is_ours(info):
+            return
+        is_ours = self._is_ours(info)
+        if self._groups is not None:
+            self._groups.pending(info, is_ours=is_ours)
+        if is_ours:
             self._pending.put(info)
             if not self._is_quarantined(info):
                 self._queue.add(info)
@@ -113,6 +121,8 @@ class PodHandler:
         kube-scheduler: deletePodFromSchedulingQueue, deleteAssignedPodFromCache.
         """
         uid = pod.metadata.uid
+        if self._groups is not None:
+            self._groups.gone(uid)
         was_pending = self._forget_pending(uid)
         known = self._cache.get_pod(uid)
         if known is None:
@@ -166,7 +176,11 @@ class PodHandler:
         if not self._is_ours(info):
             # schedulerName changed: another scheduler is responsible now.
             self.deleted(old)
+            if self._groups is not None:
+                self._groups.pending(info, is_ours=False)
             return
+        if self._groups is not None:
+            self._groups.pending(info, is_ours=True)
         known = self._pending.put(info)
         if self._cache.is_assumed(info.uid):
             if self._queue.place_of(info.uid) is IN_FLIGHT:

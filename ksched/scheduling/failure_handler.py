@@ -37,8 +37,11 @@ class FailureHandler:
         self._status = status
         self._unexpected_errors = unexpected_errors
 
-    def handle_scheduling_failure(self, rejected: Rejected) -> None:
-        """Requeue the pod unless it is gone or bound, and publish the reason."""
+    def handle_scheduling_failure(self, rejected: Rejected, *, is_news: bool = True) -> None:
+        """Requeue the pod unless it is gone or bound, and publish the reason.
+
+        A reason that is no news is not written as an Event again.
+        """
         queued, diagnosis = rejected.queued, rejected.diagnosis
         reason = UNSCHEDULABLE if rejected.status.is_rejected else SCHEDULER_ERROR
         level = logging.INFO if rejected.status.is_rejected else logging.ERROR
@@ -57,8 +60,10 @@ class FailureHandler:
         nominated = rejected.nominated_node_name
         if nominated is not None:
             self._queue.nominator.add(pod, nominated)
-        with self._unexpected_errors.contain("event", pod):
-            self._recorder.event(pod, "Warning", "FailedScheduling", "Scheduling", rejected.message)
+        if is_news:
+            with self._unexpected_errors.contain("event", pod):
+                note = rejected.message
+                self._recorder.event(pod, "Warning", "FailedScheduling", "Scheduling", note)
         self._status.set(pod, DesiredStatus(reason, rejected.message, nominated))
 
     def put_back(

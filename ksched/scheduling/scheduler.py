@@ -26,14 +26,13 @@ from ksched.cache.listers import Listers
 from ksched.client.rate_limit import RateLimiter
 from ksched.client.recorder import ProfileRecorder
 from ksched.client.rest import ApiClient, Selection
-from ksched.clock import Clock, LoopClock, stopwatch
+from ksched.clock import Clock, LoopClock
 from ksched.configuration.expansion import ignore_extender_resources
 from ksched.configuration.model import SchedulerConfiguration
 from ksched.election.fence import WriteFence
 from ksched.extenders.chain import build_extenders
 from ksched.extenders.http_client import Guard
 from ksched.framework.plugins.in_tree import IN_TREE
-from ksched.framework.queued_pod import QueuedPodInfo
 from ksched.framework.runtime import registry as registries
 from ksched.framework.runtime.permit_calls import PermitCalls
 from ksched.framework.runtime.pipeline import Pipeline
@@ -46,6 +45,7 @@ from ksched.framework.runtime.profiles import (
     build_profiles,
 )
 from ksched.framework.runtime.waiting_pods import WaitingPods
+from ksched.groups.registry import Groups
 from ksched.metrics import Metrics
 from ksched.queue.activations import Activations
 from ksched.queue.nominator import Nominator
@@ -62,15 +62,17 @@ from ksched.scheduling.assembly import (
     read_pod,
     watch_listers,
 )
+from ksched.scheduling.attempts import Attempts
 from ksched.scheduling.binding_cycle import MAX_CONCURRENT_BINDS, BindingCycle
 from ksched.scheduling.binding_tasks import BindingTasks
-from ksched.scheduling.decisions import Decision, DecisionLog, Result
-from ksched.scheduling.event_handlers import REMOVED, NodeHandler, PodHandler
+from ksched.scheduling.decisions import DecisionLog
+from ksched.scheduling.event_handlers import NodeHandler, PodHandler
 from ksched.scheduling.failure_handler import FailureHandler
 from ksched.scheduling.flushing import Flusher
+from ksched.scheduling.group_cycle import GroupCycle
 from ksched.scheduling.pod_status import PodStatusUpdater
 from ksched.scheduling.preemption_executor import PreemptionExecutor, Preemptors
-from ksched.scheduling.scheduling_cycle import Placed, Rejected, SchedulingCycle
+from ksched.scheduling.scheduling_cycle import SchedulingCycle
 from ksched.scheduling.sweeping import Sweeper
 from ksched.scheduling.watches import Watches
 from ksched.transport import Transport
@@ -137,6 +139,7 @@ class Scheduler:
         self.extenders = build_extenders(configuration.extenders, self.clock, guard)
         self.pod_status = PodStatusUpdater(self.client, self.clock, self.unexpected_errors)
         self.permit_calls = PermitCalls(activations.activate)
+        self.groups = self._make_groups(activations)
         self.preemption = self._make_preemption(pre_binding, activations, metrics)
         self.profiles = self._make_profiles(
             registry or {}, choices, activations, metrics, make_pipeline
@@ -147,15 +150,9 @@ class Scheduler:
         self.pods = self._make_pod_handler()
         self.watches = self._make_watches(network)
         self._profile_recorder = ProfileRecorder(self.recorder)
-        self._failures = FailureHandler(
-            queue=self.queue,
-            pending=self.pending,
-            recorder=self._profile_recorder,
-            status=self.pod_status,
-            unexpected_errors=self.unexpected_errors,
-        )
+        self._failures = self._make_failure_handler()
         self._cycle = self._make_cycle(choices)
-        self._binding = self._make_binding(pre_binding, bind_slots)
+        self._attempts = self._make_attempts(self._make_binding(pre_binding, bind_slots))
         self._expires_assumed = assume_ttl_seconds > 0
         self._drain = anyio.CancelScope()
         self._is_draining = False
@@ -245,7 +242,15 @@ class Scheduler:
             observer=observer,
         )
 
+    def _make_groups(self, activations: Activations) -> Groups:
+        groups = self.listers.view(Groups)
+        groups.wake, groups.wall = activations.activate, self.clock.wall
+        return groups
+
     def _make_pod_handler(self) -> PodHandler:
+        # Plugins have said by now whether there are groups at all.
+        groups = self.groups if self.groups.is_on else None
+        self.cache.listener = groups
         return PodHandler(
             cache=self.cache,
             pending=self.pending,
@@ -254,6 +259,7 @@ class Scheduler:
             status=self.pod_status,
             scheduler_names=self.profiles,
             clock=self.clock,
+            groups=groups,
         )
 
     def _make_watches(self, rng: random.Random) -> Watches:
@@ -306,6 +312,41 @@ class Scheduler:
             extenders=self.extenders,
         )
 
+    def _make_failure_handler(self) -> FailureHandler:
+        return FailureHandler(
+            queue=self.queue,
+            pending=self.pending,
+            recorder=self._profile_recorder,
+            status=self.pod_status,
+            unexpected_errors=self.unexpected_errors,
+        )
+
+    def _make_attempts(self, binding: BindingCycle) -> Attempts:
+        group_cycle = GroupCycle(
+            cache=self.cache,
+            cycle=self._cycle,
+            groups=self.groups,
+            pending=self.pending,
+            nominator=self.nominator,
+            waiting=self.waiting,
+            now=self.clock.now,
+            unexpected_errors=self.unexpected_errors,
+        )
+        return Attempts(
+            cache=self.cache,
+            queue=self.queue,
+            pending=self.pending,
+            waiting=self.waiting,
+            groups=self.groups,
+            cycle=self._cycle,
+            group_cycle=group_cycle,
+            binding=binding,
+            failures=self._failures,
+            decisions=self.decisions,
+            recorder=self._profile_recorder,
+            clock=self.clock,
+        )
+
     # -- running --------------------------------------------------------------------------------
 
     async def watch(self) -> None:
@@ -351,7 +392,7 @@ class Scheduler:
                     await self.plugin_lives.start()
                     async with BindingTasks() as bindings:
                         while (queued := await self.queue.pop()) is not None:
-                            await self._schedule_one(queued, bindings)
+                            await self._attempts.schedule_one(queued, bindings)
                 tasks.cancel_scope.cancel()
         finally:
             with anyio.CancelScope(shield=True):
@@ -414,71 +455,3 @@ class Scheduler:
         else:
             self._tasks.cancel_scope.cancel()
             await self._tasks.__aexit__(None, None, None)
-
-    # -- one pod --------------------------------------------------------------------------------
-
-    async def _schedule_one(self, queued: QueuedPodInfo, bindings: asyncio.TaskGroup) -> None:
-        """kube-scheduler: ScheduleOne, scheduleOnePod, frameworkForPod, skipPodSchedule."""
-        pod = queued.pod
-        if pod.is_terminating:
-            note = f"skip schedule deleting pod: {pod.key}"
-            self._profile_recorder.event(pod, "Warning", "FailedScheduling", "Scheduling", note)
-            self.queue.done(pod.uid)
-            return
-        if self.cache.is_assumed(pod.uid):
-            self.queue.done(pod.uid)
-            return
-        started, began = self.clock.now(), stopwatch()
-        try:
-            outcome = await self._cycle.run(queued)
-        except asyncio.CancelledError:
-            self._failures.put_back(queued)
-            raise
-        algorithm_seconds = stopwatch() - began
-        if isinstance(outcome, Rejected):
-            self._decided(outcome, started, algorithm_seconds)
-            self._failures.handle_scheduling_failure(outcome)
-            return
-        waiting, latest = self.waiting.get(pod.uid), self.pending.get(pod.uid)
-        if waiting is not None and (latest is None or latest.is_terminating):
-            # Deleted while an async plugin ran, before there was a waiting pod to reject.
-            waiting.reject("", REMOVED)
-        if outcome.state.pods_to_activate:
-            self.queue.activate(outcome.state.pods_to_activate.values())
-            outcome.state.pods_to_activate.clear()
-        bindings.create_task(self._bind(outcome, started, algorithm_seconds), name="bind")
-
-    async def _bind(self, placed: Placed, started: float, algorithm_seconds: float) -> None:
-        rejected = await self._binding.run(placed)
-        self._decided(rejected or placed, started, algorithm_seconds)
-
-    def _decided(
-        self, outcome: Placed | Rejected, started: float, algorithm_seconds: float
-    ) -> None:
-        queued, now = outcome.queued, self.clock.now()
-        first = queued.initial_attempt_timestamp
-        if isinstance(outcome, Placed):
-            result, node_name, message = Result.SCHEDULED, outcome.node_name, ""
-            evaluated, feasible = outcome.evaluated_nodes, outcome.feasible_nodes
-        else:
-            rejected = outcome.status.is_rejected
-            result = Result.UNSCHEDULABLE if rejected else Result.ERROR
-            node_name, message = "", outcome.message
-            evaluated, feasible = len(self.cache.snapshot), 0
-        self.decisions.record(
-            Decision(
-                at=self.clock.wall(),
-                pod=queued.key,
-                uid=queued.uid,
-                profile=outcome.profile.name,
-                result=result,
-                node_name=node_name,
-                message=message,
-                attempts=queued.attempts,
-                evaluated_nodes=evaluated,
-                feasible_nodes=feasible,
-                duration_seconds=max(now - started, algorithm_seconds),
-                algorithm_seconds=algorithm_seconds,
-                waited_seconds=now - (started if first is None else first),
-            )
-        )

@@ -49,6 +49,7 @@ from ksched.framework.status import (
 )
 from ksched.framework.untrusted_values import is_text
 from ksched.queue.nominator import ExpectedPods, Nominator
+from ksched.scheduling.quorum_gate import QuorumGate
 from ksched.unexpected_errors import UnexpectedErrors
 
 log = logging.getLogger(__name__)
@@ -75,6 +76,8 @@ class Placed(Struct, frozen=True):
     state: CycleState
     evaluated_nodes: int
     feasible_nodes: int
+    gate: QuorumGate | None = None
+    """Where the pod waits for the others of its group before it is bound."""
 
 
 class Rejected(Struct, frozen=True):
@@ -88,9 +91,13 @@ class Rejected(Struct, frozen=True):
     status: Status
     diagnosis: Diagnosis | None = None
     nominated_node_name: str | None = ""
+    text: str = ""
+    """What is told instead of the diagnosis."""
 
     @property
     def message(self) -> str:
+        if self.text:
+            return self.text
         return self.diagnosis.message if self.diagnosis else self.status.message
 
 
@@ -126,17 +133,14 @@ class SchedulingCycle:
         kube-scheduler: schedulingCycle, schedulingAlgorithm, schedulePod.
         """
         self.is_running = True
-        profile = self._profiles[queued.pod.template.spec.scheduler_name]
+        profile = self.profile_of(queued)
         try:
-            while len(self._cache.changed_nodes) > SNAPSHOT_SLICE:
-                self._cache.update_snapshot(SNAPSHOT_SLICE)
-                await asyncio.sleep(0)
-            self._cache.update_snapshot()
+            await self.update_snapshot()
             state = CycleState()
             fit = await self.find_nodes(profile, state, queued.pod)
             if isinstance(fit, Diagnosis):
                 return await self.run_post_filter(profile, state, queued, fit)
-            node_name = await self._choose(profile, state, queued.pod, fit)
+            node_name = await self.choose(profile, state, queued.pod, fit)
             return await self._assume(profile, state, queued, node_name, fit)
         except PluginFailure as failed:
             profile.metrics.end(failed.status.code)
@@ -149,6 +153,17 @@ class SchedulingCycle:
             return Rejected(queued, profile, error(text))
         finally:
             self.is_running = False
+
+    def profile_of(self, queued: QueuedPodInfo) -> Profile:
+        """kube-scheduler: frameworkForPod."""
+        return self._profiles[queued.pod.template.spec.scheduler_name]
+
+    async def update_snapshot(self) -> None:
+        """Bring what decisions are made on up to date; long work lets the event loop run."""
+        while len(self._cache.changed_nodes) > SNAPSHOT_SLICE:
+            self._cache.update_snapshot(SNAPSHOT_SLICE)
+            await asyncio.sleep(0)
+        self._cache.update_snapshot()
 
     # -- filter ---------------------------------------------------------------------------------
 
@@ -260,9 +275,10 @@ class SchedulingCycle:
 
     # -- score and select -----------------------------------------------------------------------
 
-    async def _choose(
+    async def choose(
         self, profile: Profile, state: CycleState, pod: PodInfo, fit: Feasibility
     ) -> str:
+        """The name of one of the nodes that scored best (prioritizeNodes, selectHost)."""
         infos = self._cache.snapshot.table.infos
         has_scoring = profile.framework.scores or self._extenders.have_scores
         if len(fit.rows) == 1 or not has_scoring:
@@ -339,7 +355,7 @@ class SchedulingCycle:
                 status = await run_reserve(profile.framework, state, pod, node_name)
                 profile.metrics.end(status.code)
             if status.is_success and profile.framework.hooks[PERMIT]:
-                status = self._permit(placed)
+                status = self.permit(placed)
         except PluginFailure as failed:
             status = failed.status
             profile.metrics.end(status.code)
@@ -351,7 +367,7 @@ class SchedulingCycle:
             return Rejected(queued, profile, status, one_node_diagnosis(status))
         return placed
 
-    def _permit(self, placed: Placed) -> Status:
+    def permit(self, placed: Placed) -> Status:
         """Run Permit plugins; on WAIT the pod is held while async ones are still running.
 
         kube-scheduler: prepareForBindingCycle.

@@ -143,16 +143,21 @@ def test_the_command_line_of_a_static_pod_works() -> None:
 def test_known_feature_gates_are_accepted_and_those_without_effect_noted() -> None:
     options = run(
         "--feature-gates=SchedulerQueueingHints=true,OpportunisticBatching=true",
-        "--feature-gates=GangScheduling=true",
+        "--feature-gates=WorkloadAwarePreemption=true,GenericWorkload=true,GangScheduling=true",
     )
     assert options.feature_gates == {
         "SchedulerQueueingHints": True,
         "OpportunisticBatching": True,
+        "WorkloadAwarePreemption": True,
+        "GenericWorkload": True,
         "GangScheduling": True,
     }
+    [profile] = options.configuration.profiles
+    assert profile.plugins.multi_point.enabled[-1].name == "GangScheduling"
     assert options.notes == (
-        "feature gate GangScheduling=true has no effect, ksched behaves as GangScheduling=false",
         "feature gate OpportunisticBatching has no effect, ksched does not have this feature",
+        "feature gate WorkloadAwarePreemption=true has no effect, "
+        "ksched behaves as WorkloadAwarePreemption=false",
     )
 
 

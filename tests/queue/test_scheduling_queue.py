@@ -1,4 +1,4 @@
-"""Covers ``ksched.queue.pre_enqueue``."""
+"""Covers ``ksched.queue.pre_enqueue`` and ``ksched.queue.contents``."""
 
 from __future__ import annotations
 
@@ -354,10 +354,10 @@ async def test_impossible_move_stops_with_the_story_and_changes_nothing() -> Non
     queued = await pop(queue)
     queue.add_unschedulable_if_not_present(queued, FIT)
     with pytest.raises(InvalidTransition) as raised:
-        queue._move(queued, Place.IN_FLIGHT, "test")
+        queue._move(queued, Place.UNSCHEDULABLE, "test")
     assert isinstance(raised.value, InvariantBroken)
     assert str(raised.value).splitlines() == [
-        "pod default/web-0: no transition from unschedulable to in flight; its story:",
+        "pod default/web-0: no transition from unschedulable to unschedulable; its story:",
         "      0.000  absent -> active  (UnschedulablePodAdd)",
         "      0.000  active -> in flight  (PodPopped)",
         "      0.000  in flight -> unschedulable  (ScheduleAttemptFailure: Fit)",
@@ -412,3 +412,68 @@ async def test_flushes_move_a_slice_at_a_time(flush: str) -> None:
         is_more = getattr(queue, flush)()
         left.append(2 * SLICE + 1 - queue.statistics().active)
     assert left == [SLICE + 1, 1, 0]
+
+
+# -- groups ---------------------------------------------------------------------------------------
+
+
+async def test_siblings_are_taken_from_wherever_they_wait() -> None:
+    is_gated = {"gated"}
+    queue = make_queue(
+        pre_enqueue=lambda pod: unschedulable("gate") if pod.name in is_gated else SUCCESS
+    )
+    for name in ("rejected", "failed", "gated", "leader", "ready"):
+        queue.pod_added(info(name))
+    for _ in range(2):
+        queued = await pop(queue)
+        plugins = FIT if queued.pod.name == "rejected" else frozenset[str]()
+        queue.add_unschedulable_if_not_present(queued, plugins)
+    leader = await pop(queue)
+    siblings = [make_pod(name).obj().metadata.uid for name in ("rejected", "failed", "ready")]
+    gated = make_pod("gated").obj().metadata.uid
+    taken = queue.take(leader, [leader.uid, *siblings, gated, "unknown"])
+    assert [queued.pod.name for queued in taken] == ["rejected", "failed", "ready"]
+    assert [queued.attempts for queued in taken] == [2, 2, 1]
+    assert queue.place_of(gated) is Place.GATED
+    assert [queue.story(uid)[-1].cause for uid in siblings] == ["PodGroupPopped"] * 3
+    is_gated.clear()
+    assert [queued.pod.name for queued in queue.take(leader, [gated])] == ["gated"]
+    assert not taken[0].is_gated
+
+
+async def test_a_group_has_one_early_attempt_whoever_was_popped() -> None:
+    time = Time()
+    queue = make_queue(time)
+    for name in ("a", "b"):
+        queue.pod_added(info(name))
+    group = [await pop(queue), await pop(queue)]
+    for queued in group:
+        queue.add_unschedulable_if_not_present(queued, FIT)
+    queue.move_all_to_active_or_backoff_queue(NODE_ADD)
+    leader = await pop(queue)
+    [sibling] = queue.take(leader, [one.uid for one in group])
+    for queued in (leader, sibling):
+        queue.add_unschedulable_if_not_present(queued, FIT)
+    queue.move_all_to_active_or_backoff_queue(NODE_ADD)
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(0.1):
+            await queue.pop()
+
+
+async def test_a_pod_that_was_taken_and_not_tried_is_next_by_itself() -> None:
+    time = Time()
+    queue = make_queue(time)
+    for name in ("leader", "extra", "deleted"):
+        queue.pod_added(info(name))
+    leader = await pop(queue)
+    extra, deleted = queue.take(
+        leader, [make_pod(name).obj().metadata.uid for name in ("extra", "deleted")]
+    )
+    time.now = 5.0
+    queue.pod_deleted(deleted.uid)
+    queue.put_back(extra)
+    queue.put_back(deleted)
+    assert (extra.attempts, extra.timestamp) == (0, 5.0)
+    assert queue.place_of(extra.uid) is Place.ACTIVE
+    assert queue.place_of(deleted.uid) is Place.ABSENT
+    queue.put_back(deleted)

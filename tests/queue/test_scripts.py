@@ -206,6 +206,13 @@ class QueueScript:
         self.popped[queued.pod.name] = queued
         return None
 
+    def do_take(self, leader: str, *names: str) -> None:
+        for queued in self.queue.take(self.popped[leader], [self.uid(name) for name in names]):
+            self.popped[queued.pod.name] = queued
+
+    def do_put_back(self, name: str) -> None:
+        self.queue.put_back(self.popped[name])
+
     def do_done(self, name: str) -> None:
         self.queue.done(self.uid(name))
 

@@ -8,9 +8,11 @@ from typing import Any, Final
 
 from ksched.framework import Handle, Listers, PluginFactory
 from ksched.framework.plugins import names
+from ksched.framework.plugins.coscheduling import Coscheduling
 from ksched.framework.plugins.default_binder import DefaultBinder
 from ksched.framework.plugins.default_preemption.plugin import DefaultPreemption
 from ksched.framework.plugins.dynamic_resources import DynamicResources
+from ksched.framework.plugins.gang_scheduling import GangScheduling
 from ksched.framework.plugins.image_locality import ImageLocality
 from ksched.framework.plugins.inter_pod_affinity.plugin import InterPodAffinity
 from ksched.framework.plugins.node_affinity import NodeAffinity
@@ -81,6 +83,8 @@ IN_TREE: Final[Mapping[str, PluginFactory]] = MappingProxyType(
         names.IMAGE_LOCALITY: _plain(ImageLocality),
         names.NODE_DECLARED_FEATURES: _plain(NodeDeclaredFeatures),
         names.DYNAMIC_RESOURCES: _plain(DynamicResources),
+        names.GANG_SCHEDULING: _with_handle(GangScheduling),
+        names.COSCHEDULING: Coscheduling,
         names.EBS_LIMITS: _with_only_listings(EBSLimits),
         names.GCE_PD_LIMITS: _with_only_listings(GCEPDLimits),
         names.AZURE_DISK_LIMITS: _with_only_listings(AzureDiskLimits),

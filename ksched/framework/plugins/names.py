@@ -5,9 +5,11 @@ from __future__ import annotations
 from typing import Final
 
 AZURE_DISK_LIMITS: Final = "AzureDiskLimits"
+COSCHEDULING: Final = "Coscheduling"
 DEFAULT_BINDER: Final = "DefaultBinder"
 DYNAMIC_RESOURCES: Final = "DynamicResources"
 EBS_LIMITS: Final = "EBSLimits"
+GANG_SCHEDULING: Final = "GangScheduling"
 GCE_PD_LIMITS: Final = "GCEPDLimits"
 DEFAULT_PREEMPTION: Final = "DefaultPreemption"
 IMAGE_LOCALITY: Final = "ImageLocality"

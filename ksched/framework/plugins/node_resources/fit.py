@@ -128,6 +128,11 @@ class NodeResourcesFit:
         capacities = stacked(nodes.allocatable, scored.resources, len(nodes))
         return self._scorer(totals, capacities, scored.weights)
 
+    def checked_requests(self, template: PodTemplate) -> dict[str, int]:
+        """What the filter compares with what nodes have, by resource."""
+        checked = self._checked(template).request
+        return dict(zip(checked.resources, checked.amounts[:, 0].tolist(), strict=True))
+
     def events_to_register(self) -> Sequence[ClusterEventWithHint]:
         # Deletions and resizes are one registration in kube-scheduler. They are two here because
         # only the second hint is per pod: the first is called once per template.

@@ -1,0 +1,41 @@
+"""Coscheduling: the groups of scheduler-plugins, placed together or not at all."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import ClassVar
+
+from ksched.configuration.plugin_args import CoschedulingArgs
+from ksched.framework import SUCCESS, ClusterEventWithHint, Handle, PodInfo, Status, unresolvable
+from ksched.framework.plugins import names
+from ksched.groups.dialects.annotations import Annotations
+from ksched.groups.dialects.scheduler_plugins import SchedulerPlugins
+from ksched.groups.registry import Groups
+
+
+class Coscheduling:
+    """Places the pods of a group together or not at all, as scheduler-plugins' Coscheduling.
+
+    Reads the PodGroup of ``scheduling.x-k8s.io/v1alpha1`` that a pod names by the label
+    ``scheduling.x-k8s.io/pod-group``, and the annotations ``ksched.dev/group`` and
+    ``ksched.dev/group-min``. A pod whose PodGroup does not exist waits, and a group that does not
+    fit holds nothing while it waits, so it needs no timeout. Arguments as there;
+    ``podGroupBackoffSeconds`` and ``podGroupRejectPercentage`` have no effect.
+    """
+
+    name: ClassVar[str] = names.COSCHEDULING
+    reports_gated_pods: ClassVar[bool] = True
+
+    def __init__(self, args: CoschedulingArgs | None, handle: Handle) -> None:
+        args = args or CoschedulingArgs()
+        self._groups = handle.listers.view(Groups)
+        self._groups.read(SchedulerPlugins(handle.listers, args.permit_waiting_time_seconds))
+        self._groups.read(Annotations(self.name))
+
+    def pre_enqueue(self, pod: PodInfo) -> Status:
+        reason = self._groups.why_gated(pod.uid)
+        return unresolvable(reason) if reason else SUCCESS
+
+    def events_to_register(self) -> Sequence[ClusterEventWithHint]:
+        """None: the registry of groups wakes the members of a group that is complete."""
+        return ()

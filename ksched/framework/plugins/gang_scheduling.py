@@ -1,0 +1,40 @@
+"""GangScheduling: pods of a group are placed together or not at all."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import ClassVar
+
+from ksched.framework import SUCCESS, ClusterEventWithHint, Handle, PodInfo, Status, unresolvable
+from ksched.framework.plugins import names
+from ksched.groups.dialects.annotations import Annotations
+from ksched.groups.dialects.in_tree import InTree
+from ksched.groups.registry import Groups
+
+
+class GangScheduling:
+    """Places the pods of a group together or not at all, at least the minimum of the group.
+
+    Reads the PodGroup that a pod names in ``spec.schedulingGroup``, and the annotations
+    ``ksched.dev/group`` and ``ksched.dev/group-min`` for clusters without such objects. While there
+    is no PodGroup a pod waits with the reason ``waiting for pods's pod group "NAME" to appear in
+    scheduling queue``, while the group has too few pods with ``waiting for minCount pods from a
+    gang to appear in scheduling queue``. Enabled by the feature gates GenericWorkload and
+    GangScheduling together, or by name. No arguments.
+    """
+
+    name: ClassVar[str] = names.GANG_SCHEDULING
+    reports_gated_pods: ClassVar[bool] = True
+
+    def __init__(self, handle: Handle) -> None:
+        self._groups = handle.listers.view(Groups)
+        self._groups.read(InTree(handle.listers))
+        self._groups.read(Annotations(self.name))
+
+    def pre_enqueue(self, pod: PodInfo) -> Status:
+        reason = self._groups.why_gated(pod.uid)
+        return unresolvable(reason) if reason else SUCCESS
+
+    def events_to_register(self) -> Sequence[ClusterEventWithHint]:
+        """None: the registry of groups wakes the members of a group that is complete."""
+        return ()

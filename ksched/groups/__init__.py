@@ -1,0 +1,6 @@
+"""Pod groups: which pods belong together, and how many of them must be placed at once.
+
+``dialects`` read the marks that users and controllers put on pods and the objects beside them;
+``registry`` counts the members; ``slots`` proves that a group does not fit. Does not belong here:
+how members are placed (``ksched.scheduling.group_cycle``) and what is written about a group.
+"""

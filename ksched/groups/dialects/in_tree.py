@@ -1,0 +1,107 @@
+"""Kubernetes' own groups: ``spec.schedulingGroup.podGroupName`` and ``scheduling.k8s.io`` PodGroup.
+
+Alpha in v1.36. The versions are those of v1.36 and its successors; what the API server does not
+serve has no objects, and of an object that is served in several the newest is read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from msgspec import field
+
+from ksched.api.objects import Int32, Object, ObjectMeta, Pod, PodCondition
+from ksched.api.watched_kinds import WatchedKind
+from ksched.cache.listers import Listers
+from ksched.groups.group import GroupKey, Mark, Terms, TopologyLevel
+from ksched.groups.registry import IN_TREE
+
+GROUP = "scheduling.k8s.io"
+VERSIONS = ("v1beta1", "v1alpha3", "v1alpha2")
+PLUGIN = "GangScheduling"
+
+_SCHEDULED = frozenset({"PodGroupScheduled", "PodGroupInitiallyScheduled"})
+
+
+class GangPolicy(Object, frozen=True):
+    min_count: Int32 = 1
+
+
+class SchedulingPolicy(Object, frozen=True):
+    gang: GangPolicy | None = None
+    """Absent in a group of the policy ``basic``."""
+
+
+class TopologyConstraint(Object, frozen=True):
+    key: str = ""
+
+
+class SchedulingConstraints(Object, frozen=True):
+    topology: list[TopologyConstraint] = field(default_factory=list)
+
+
+class PodGroupSpec(Object, frozen=True):
+    scheduling_policy: SchedulingPolicy = SchedulingPolicy()
+    scheduling_constraints: SchedulingConstraints | None = None
+    disruption_mode: str | None = None
+    priority: Int32 | None = None
+
+
+class PodGroupStatus(Object, frozen=True):
+    conditions: list[PodCondition] = field(default_factory=list)
+
+
+class PodGroup(Object, frozen=True):
+    metadata: ObjectMeta
+    spec: PodGroupSpec = PodGroupSpec()
+    status: PodGroupStatus = PodGroupStatus()
+
+
+KINDS = tuple(
+    WatchedKind.custom(PodGroup, group=GROUP, version=version, plural="podgroups", kind="PodGroup")
+    for version in VERSIONS
+)
+
+
+class InTree:
+    """Reads the groups that the API server itself knows."""
+
+    name = IN_TREE
+    plugin = PLUGIN
+
+    def __init__(self, listers: Listers) -> None:
+        self._listers = [listers.require(kind) for kind in KINDS]
+
+    def mark_of(self, pod: Pod) -> Mark | None:
+        group = pod.spec.scheduling_group
+        if group is None or not group.pod_group_name:
+            return None
+        return Mark(GroupKey(IN_TREE, pod.metadata.namespace, group.pod_group_name))
+
+    def terms_of(self, key: GroupKey) -> Terms | None:
+        for lister in self._listers:
+            found = lister.get(key.name, key.namespace)
+            if found is not None:
+                return terms_of(found)
+        return None
+
+    def follow(self, changed: Callable[[GroupKey], None]) -> None:
+        for lister in self._listers:
+            lister.follow(lambda key: changed(GroupKey(IN_TREE, *key.split("/", 1))))
+
+
+def terms_of(group: PodGroup) -> Terms:
+    """The terms of a PodGroup; one of the policy ``basic`` has a minimum of 1."""
+    spec, gang = group.spec, group.spec.scheduling_policy.gang
+    constraints = spec.scheduling_constraints or SchedulingConstraints()
+    return Terms(
+        minimum=1 if gang is None else gang.min_count,
+        uid=group.metadata.uid,
+        priority=spec.priority,
+        topology=tuple(TopologyLevel(one.key) for one in constraints.topology),
+        is_evicted_whole=spec.disruption_mode == "PodGroup",
+        was_satisfied=any(
+            one.type in _SCHEDULED and one.status == "True" for one in group.status.conditions
+        ),
+        created=group.metadata.creation_timestamp,
+    )

@@ -1,0 +1,261 @@
+"""All pod groups and their members: the single writer of what is known about them.
+
+Fed by the pod watch (pods that wait), by the cache (pods that are placed, assumed or bound) and by
+the listers of the group objects. Nothing is ever recounted: every change of a member moves it from
+one count to another. A group is there as long as it has members.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from datetime import datetime
+from typing import Protocol
+
+from ksched.api.objects import Pod
+from ksched.cache.listers import Listers
+from ksched.cache.pod_info import PodInfo
+from ksched.groups.group import BOUND, Group, GroupKey, Mark, Member, Terms
+
+
+class Dialect(Protocol):
+    """A reader of one kind of group marks and objects."""
+
+    name: str
+    plugin: str
+    """The plugin that stands for the dialect in configurations and messages."""
+
+    def mark_of(self, pod: Pod) -> Mark | None:
+        """The group mark of a pod."""
+        ...
+
+    def terms_of(self, key: GroupKey) -> Terms | None:
+        """The terms in the group's object; ``None`` if there is none."""
+        ...
+
+    def follow(self, changed: Callable[[GroupKey], None]) -> None:
+        """Call ``changed`` after every change of a group's object."""
+        ...
+
+
+class Groups:
+    """Groups by key, members by UID.
+
+    One for all profiles: plugins get it by ``handle.listers.view(Groups)``.
+    """
+
+    def __init__(self, listers: Listers) -> None:
+        self.listers = listers
+        self.is_on = False
+        """Whether any dialect is read. Without one a pod costs nothing here."""
+        self.wake: Callable[[Iterable[PodInfo]], None] = lambda pods: None
+        """Called with members that may be tried now."""
+        self.wall: Callable[[], float] = lambda: 0.0
+        """Seconds since the epoch."""
+        self._dialects: dict[str, Dialect] = {}
+        self._order: Sequence[Dialect] = ()
+        self._groups: dict[GroupKey, Group] = {}
+        self._group_of: dict[str, Group] = {}
+
+    def read(self, dialect: Dialect) -> None:
+        """Read a dialect from now on; its plugin's constructor calls this.
+
+        Of the marks of several dialects on a pod, that of the dialect that was read first counts.
+        """
+        if dialect.name in self._dialects:
+            return
+        self.is_on = True
+        self._dialects[dialect.name] = dialect
+        self._order = sorted(self._dialects.values(), key=lambda one: PRECEDENCE[one.name])
+        dialect.follow(self._object_changed)
+
+    # -- looking --------------------------------------------------------------------------------
+
+    def of(self, uid: str) -> Group | None:
+        """The group of a pod."""
+        return self._group_of.get(uid)
+
+    def to_decide(self, uid: str) -> Group | None:
+        """The group that must be decided with a pod; ``None`` if the pod may go by itself."""
+        group = self._group_of.get(uid)
+        return group if group is not None and group.must_be_decided else None
+
+    def why_gated(self, uid: str) -> str:
+        """Why a pod may not be tried yet; empty if it may."""
+        group = self._group_of.get(uid)
+        if group is None:
+            return ""
+        reason = group.why_gated()
+        if reason and group.counts[BOUND] and self._is_old(group):
+            # A scheduler before this one placed it, and the others have finished or are gone.
+            group.is_satisfied = True
+            reason = group.why_gated()
+        return reason
+
+    def _is_old(self, group: Group) -> bool:
+        """Whether a group has existed for longer than its members may take to be placed."""
+        terms = group.terms
+        if terms is None:
+            return False
+        created = [member.pod.pod.metadata.creation_timestamp for member in group.members.values()]
+        times = [
+            datetime.fromisoformat(text).timestamp() for text in (terms.created, *created) if text
+        ]
+        return bool(times) and self.wall() - min(times) > terms.timeout_seconds
+
+    def __iter__(self) -> Iterator[Group]:
+        return iter(list(self._groups.values()))
+
+    def __len__(self) -> int:
+        return len(self._groups)
+
+    # -- what the watch and the cache say -------------------------------------------------------
+
+    def pending(self, pod: PodInfo, *, is_ours: bool) -> None:
+        """A pod waits for a node: it is new or has changed.
+
+        kube-scheduler: AddPodGroupMember, UpdatePodGroupMember.
+        """
+        member = self._member(pod)
+        if member is not None:
+            self._set(member, pod, is_pending=is_ours, is_assumed=member.is_assumed)
+
+    def placed(self, pod: PodInfo, *, is_assumed: bool) -> None:
+        """A pod counts on a node from now on, or has changed there."""
+        member = self._member(pod)
+        if member is not None:
+            is_pending = is_assumed and member.is_pending
+            self._set(
+                member, pod, is_pending=is_pending, is_assumed=is_assumed, is_bound=not is_assumed
+            )
+
+    def displaced(self, uid: str) -> None:
+        """A pod lost its place; if it still waits, it may be tried again."""
+        group = self._group_of.get(uid)
+        if group is not None:
+            member = group.members[uid]
+            self._set(member, member.pod, is_pending=member.is_pending)
+
+    def gone(self, uid: str) -> None:
+        """A pod was deleted or has ended. kube-scheduler: RemovePodGroupMember."""
+        group = self._group_of.pop(uid, None)
+        if group is None:
+            return
+        member = group.members.pop(uid)
+        group.count(member, member.state, -1)
+        if not group.members:
+            del self._groups[group.key]
+        else:
+            self._changed(group)
+
+    def satisfied(self, group: Group) -> None:
+        """The minimum of a group is placed, and no member is held back any more."""
+        group.is_satisfied = True
+        self._changed(group)
+
+    # -- counting -------------------------------------------------------------------------------
+
+    def _member(self, pod: PodInfo) -> Member | None:
+        """The member that a pod is, made if need be; it may have changed its group."""
+        mark = next((found for one in self._order if (found := one.mark_of(pod.pod))), None)
+        group = self._group_of.get(pod.uid)
+        if group is not None:
+            member = group.members[pod.uid]
+            if mark is not None and member.mark.key == mark.key:
+                return member
+            self.gone(pod.uid)
+        if mark is None:
+            return None
+        member = Member(pod, mark)
+        group = self._group(mark.key)
+        group.members[pod.uid] = member
+        self._group_of[pod.uid] = group
+        group.count(member, member.state, 1)
+        return member
+
+    def _group(self, key: GroupKey) -> Group:
+        group = self._groups.get(key)
+        if group is None:
+            dialect = self._dialects[key.dialect]
+            group = self._groups[key] = Group(key, dialect.plugin)
+            self._describe(group, dialect.terms_of(key))
+        return group
+
+    def _set(
+        self,
+        member: Member,
+        pod: PodInfo,
+        *,
+        is_pending: bool,
+        is_assumed: bool = False,
+        is_bound: bool = False,
+    ) -> None:
+        group = self._group_of[pod.uid]
+        group.count(member, member.state, -1)
+        member.pod = pod
+        member.is_pending, member.is_assumed, member.is_bound = is_pending, is_assumed, is_bound
+        mark = self._dialects[group.key.dialect].mark_of(pod.pod)
+        if mark is not None:
+            member.mark = mark
+        group.count(member, member.state, 1)
+        self._changed(group)
+
+    def _changed(self, group: Group) -> None:
+        """Wake the members if there are enough of them now."""
+        if not group.is_satisfied and group.is_bound:
+            group.is_satisfied = True
+        was_ready, group.is_ready = group.is_ready, not group.why_gated()
+        if group.is_ready and not was_ready:
+            self._wake(group)
+
+    def _wake(self, group: Group) -> None:
+        self.wake([member.pod for member in group.available()])
+
+    # -- what the listers say -------------------------------------------------------------------
+
+    def _object_changed(self, key: GroupKey) -> None:
+        group = self._groups.get(key)
+        if group is None:
+            return
+        before = group.terms
+        self._describe(group, self._dialects[key.dialect].terms_of(key))
+        group.is_ready = not group.why_gated()
+        if group.is_ready and _is_easier(before, group.terms):
+            self._wake(group)
+
+    def _describe(self, group: Group, terms: Terms | None) -> None:
+        before, group.object_terms = group.object_terms, terms
+        if terms is None:
+            return
+        if before is not None and before.uid != terms.uid:
+            group.is_satisfied = False
+        if terms.was_satisfied:
+            group.is_satisfied = True
+
+
+def _is_easier(before: Terms | None, now: Terms | None) -> bool:
+    """Whether a group may fit that did not fit before."""
+    if now is None:
+        return False
+    return (
+        before is None
+        or bool(before.problem)
+        or now.minimum < before.minimum
+        or now.expected < before.expected
+        or now.min_by_role != before.min_by_role
+        or now.min_resources != before.min_resources
+        or now.topology != before.topology
+        or (now.was_satisfied and not before.was_satisfied)
+        or now.uid != before.uid
+    )
+
+
+IN_TREE, SCHEDULER_PLUGINS, ANNOTATIONS = "in-tree", "scheduler-plugins", "annotations"
+KOORDINATOR, VOLCANO = "koordinator", "volcano"
+PRECEDENCE: Mapping[str, int] = {
+    IN_TREE: 0,
+    SCHEDULER_PLUGINS: 1,
+    ANNOTATIONS: 2,
+    KOORDINATOR: 3,
+    VOLCANO: 4,
+}
+"""Which mark counts on a pod that has several."""

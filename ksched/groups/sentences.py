@@ -1,0 +1,25 @@
+"""What a group waits for, in one sentence."""
+
+from __future__ import annotations
+
+from ksched.groups.slots import PODS
+
+_BINARY = ("", "Ki", "Mi", "Gi", "Ti", "Pi")
+
+
+def short_of(fitting: int, need: int, resource: str, amount: int) -> str:
+    """``5 of 8 fit; short of 3 × 4 cpu``."""
+    what = "1 pod" if resource == PODS else f"{quantity(resource, amount)} {resource}"
+    return f"{fitting} of {need} fit; short of {need - fitting} × {what}"
+
+
+def quantity(resource: str, amount: int) -> str:
+    """An amount as users write it."""
+    if resource == "cpu":
+        return str(amount // 1000) if amount % 1000 == 0 else f"{amount}m"
+    if resource in ("memory", "ephemeral-storage") or resource.startswith("hugepages-"):
+        exponent = 0
+        while amount and amount % 1024 == 0 and exponent < len(_BINARY) - 1:
+            amount, exponent = amount // 1024, exponent + 1
+        return f"{amount}{_BINARY[exponent]}"
+    return str(amount)

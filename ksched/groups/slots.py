@@ -1,0 +1,82 @@
+"""How many pods of a kind fit on each node: a bound that proves a group impossible in one pass.
+
+Only amounts and what the node objects say are counted. Neither can improve while members of the
+group are placed, so where the slots of all nodes are too few no order of placing helps, whatever
+the other filters think. What was counted is remembered for the state of the table it was counted
+on: a thousand groups of one kind that do not fit cost one pass between them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ksched.cache.node_table import NodeTable
+from ksched.cache.recently_used import RecentlyUsed
+
+Ints = NDArray[np.int64]
+Bools = NDArray[np.bool_]
+
+KINDS_REMEMBERED = 1024
+PODS = "pods"
+
+
+class Slots(NamedTuple):
+    """Where pods of a kind could go."""
+
+    by_row: Ints
+    total: int
+    scarcest: str
+    """The resource of which there is least; ``pods`` if it is the number of pods on a node."""
+    rejectors: frozenset[str] = frozenset()
+    """The filters that rule nodes out."""
+
+
+def count_slots(
+    table: NodeTable,
+    requests: Mapping[str, int],
+    open_rows: Bools,
+    rejectors: frozenset[str] = frozenset(),
+) -> Slots:
+    """Count for each open row how many pods with these requests it can take."""
+    nodes = len(table)
+    room = np.maximum(table.allowed_pods[:nodes] - table.pod_count[:nodes], 0)
+    by_row: Ints = np.where(open_rows, room, 0)
+    scarcest, least = PODS, int(by_row.sum())
+    for resource, amount in requests.items():
+        if amount <= 0:
+            continue
+        position = table.axis.find(resource)
+        if position < 0:
+            return Slots(np.zeros(nodes, np.int64), 0, resource, rejectors)
+        free = table.allocatable[position][:nodes] - table.requested[position][:nodes]
+        fitting = np.where(open_rows, np.maximum(free, 0) // amount, 0)
+        # More than a node may have pods is as good as any number; sums stay far from the limit.
+        alone = int(np.minimum(fitting, room).sum())
+        if alone < least:
+            scarcest, least = resource, alone
+        by_row = np.minimum(by_row, fitting)
+    return Slots(by_row, int(by_row.sum()), scarcest, rejectors)
+
+
+class CountedSlots:
+    """Slots by kind of pod, as long as the table does not change."""
+
+    def __init__(self, table: NodeTable) -> None:
+        self._table = table
+        self._generation = -1
+        self._slots: RecentlyUsed[Hashable, Slots] = RecentlyUsed()
+
+    def get(self, kind: Hashable) -> Slots | None:
+        """What was counted for a kind on the table as it is now."""
+        if self._table.row_log.generation != self._generation:
+            self._slots = RecentlyUsed()
+            self._generation = self._table.row_log.generation
+        return self._slots.get(kind)
+
+    def put(self, kind: Hashable, slots: Slots) -> None:
+        assert self._table.row_log.generation == self._generation, "get comes first"
+        self._slots.put(kind, slots, KINDS_REMEMBERED)

@@ -1,0 +1,165 @@
+"""One attempt: a popped pod, or the group it belongs to, is decided and its binding begun."""
+
+from __future__ import annotations
+
+import asyncio
+
+from ksched.cache.cache import SchedulerCache
+from ksched.clock import Clock, stopwatch
+from ksched.framework.handle import EventRecorder
+from ksched.framework.queued_pod import QueuedPodInfo
+from ksched.framework.runtime.waiting_pods import WaitingPods
+from ksched.groups.group import Group
+from ksched.groups.registry import Groups
+from ksched.queue.pending_pods import PendingPods
+from ksched.queue.scheduling_queue import SchedulingQueue
+from ksched.scheduling.binding_cycle import BindingCycle
+from ksched.scheduling.decisions import Decision, DecisionLog, Result
+from ksched.scheduling.event_handlers import REMOVED
+from ksched.scheduling.failure_handler import FailureHandler
+from ksched.scheduling.group_cycle import GroupCycle
+from ksched.scheduling.scheduling_cycle import Placed, Rejected, SchedulingCycle
+
+
+class Attempts:
+    """Takes popped pods through their cycles; the binding cycles are the caller's tasks."""
+
+    def __init__(
+        self,
+        *,
+        cache: SchedulerCache,
+        queue: SchedulingQueue,
+        pending: PendingPods,
+        waiting: WaitingPods,
+        groups: Groups,
+        cycle: SchedulingCycle,
+        group_cycle: GroupCycle,
+        binding: BindingCycle,
+        failures: FailureHandler,
+        decisions: DecisionLog,
+        recorder: EventRecorder,
+        clock: Clock,
+    ) -> None:
+        self._cache = cache
+        self._queue = queue
+        self._pending = pending
+        self._waiting = waiting
+        self._groups = groups
+        self._cycle = cycle
+        self._group_cycle = group_cycle
+        self._binding = binding
+        self._failures = failures
+        self._decisions = decisions
+        self._recorder = recorder
+        self._clock = clock
+
+    async def schedule_one(self, queued: QueuedPodInfo, bindings: asyncio.TaskGroup) -> None:
+        """kube-scheduler: ScheduleOne, scheduleOnePod."""
+        if self._is_skipped(queued):
+            return
+        if self._groups.is_on:
+            group = self._groups.to_decide(queued.uid)
+            if group is not None:
+                await self._schedule_group(group, queued, bindings)
+                return
+        started, began = self._clock.now(), stopwatch()
+        try:
+            outcome = await self._cycle.run(queued)
+        except asyncio.CancelledError:
+            self._failures.put_back(queued)
+            raise
+        algorithm_seconds = stopwatch() - began
+        if isinstance(outcome, Rejected):
+            self._decided(outcome, started, algorithm_seconds)
+            self._failures.handle_scheduling_failure(outcome)
+            return
+        self._begin_binding(outcome, started, algorithm_seconds, bindings)
+
+    async def _schedule_group(
+        self, group: Group, leader: QueuedPodInfo, bindings: asyncio.TaskGroup
+    ) -> None:
+        """Decide the members of a group together.
+
+        kube-scheduler: schedulePodGroup.
+        """
+        siblings = [member.pod.uid for member in group.available()]
+        members = [leader, *self._queue.take(leader, siblings)]
+        members = [queued for queued in members if not self._is_skipped(queued)]
+        started, began = self._clock.now(), stopwatch()
+        try:
+            decision = await self._group_cycle.run(group, members)
+        except asyncio.CancelledError:
+            for queued in members:
+                self._failures.put_back(queued)
+            raise
+        seconds = stopwatch() - began
+        for rejected in decision.rejected:
+            self._decided(rejected, started, seconds)
+            self._failures.handle_scheduling_failure(rejected, is_news=decision.is_news)
+        for placed in decision.placed:
+            self._begin_binding(placed, started, seconds, bindings)
+        for queued in decision.untried:
+            self._queue.put_back(queued)
+
+    def _is_skipped(self, queued: QueuedPodInfo) -> bool:
+        """Whether there is nothing to decide about a pod any more (skipPodSchedule)."""
+        pod = queued.pod
+        if pod.is_terminating:
+            note = f"skip schedule deleting pod: {pod.key}"
+            self._recorder.event(pod, "Warning", "FailedScheduling", "Scheduling", note)
+        elif not self._cache.is_assumed(pod.uid):
+            return False
+        self._queue.done(pod.uid)
+        return True
+
+    def _begin_binding(
+        self,
+        placed: Placed,
+        started: float,
+        algorithm_seconds: float,
+        bindings: asyncio.TaskGroup,
+    ) -> None:
+        uid = placed.pod.uid
+        waiting, latest = self._waiting.get(uid), self._pending.get(uid)
+        if waiting is not None and (latest is None or latest.is_terminating):
+            # Deleted while an async plugin was asked, before there was a waiting pod to reject.
+            waiting.reject("", REMOVED)
+        if placed.state.pods_to_activate:
+            self._queue.activate(placed.state.pods_to_activate.values())
+            placed.state.pods_to_activate.clear()
+        bindings.create_task(self._bind(placed, started, algorithm_seconds), name="bind")
+
+    async def _bind(self, placed: Placed, started: float, algorithm_seconds: float) -> None:
+        rejected = await self._binding.run(placed)
+        self._decided(rejected or placed, started, algorithm_seconds)
+
+    def _decided(
+        self, outcome: Placed | Rejected, started: float, algorithm_seconds: float
+    ) -> None:
+        queued, now = outcome.queued, self._clock.now()
+        first = queued.initial_attempt_timestamp
+        if isinstance(outcome, Placed):
+            result, node_name, message = Result.SCHEDULED, outcome.node_name, ""
+            evaluated, feasible = outcome.evaluated_nodes, outcome.feasible_nodes
+        else:
+            rejected = outcome.status.is_rejected
+            result = Result.UNSCHEDULABLE if rejected else Result.ERROR
+            node_name, message = "", outcome.message
+            evaluated, feasible = len(self._cache.snapshot), 0
+        self._decisions.record(
+            Decision(
+                at=self._clock.wall(),
+                pod=queued.key,
+                uid=queued.uid,
+                profile=outcome.profile.name,
+                result=result,
+                node_name=node_name,
+                message=message,
+                attempts=queued.attempts,
+                evaluated_nodes=evaluated,
+                feasible_nodes=feasible,
+                duration_seconds=max(now - started, algorithm_seconds),
+                algorithm_seconds=algorithm_seconds,
+                waited_seconds=now - (started if first is None else first),
+            )
+        )

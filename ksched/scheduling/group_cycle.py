@@ -1,0 +1,397 @@
+"""The group cycle: members of a group are placed on one snapshot, all that it needs or none.
+
+A group that does not fit holds nothing: what was placed for it is undone before the cycle ends, so
+two groups that each lack half cannot wait for each other. Members go through the ordinary filters
+and scores; each sees those before it as if they were bound. When the need is met, all are assumed
+without a pause in between. Members past the need are ordinary pods afterwards.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+from msgspec import Struct
+from msgspec.structs import replace
+
+from ksched.cache.cache import SchedulerCache
+from ksched.configuration.extension_points import PERMIT, RESERVE
+from ksched.errors import ExtenderError
+from ksched.extenders.chain import failed_extender
+from ksched.framework.cycle_state import CycleState
+from ksched.framework.diagnosis import Diagnosis
+from ksched.framework.plugins import names
+from ksched.framework.queued_pod import QueuedPodInfo
+from ksched.framework.runtime.guard import PluginFailure
+from ksched.framework.runtime.lifecycle import run_reserve
+from ksched.framework.runtime.waiting_pods import WaitingPods
+from ksched.framework.status import SUCCESS, Code, Status, error, unschedulable
+from ksched.framework.time_slices import TimeSlice
+from ksched.groups.group import Group
+from ksched.groups.registry import Groups
+from ksched.groups.sentences import short_of
+from ksched.groups.slots import CountedSlots, Slots, count_slots
+from ksched.queue.nominator import Nominator
+from ksched.queue.pending_pods import PendingPods
+from ksched.scheduling.group_trial import Need, Trial
+from ksched.scheduling.quorum_gate import GROUP_UNSCHEDULABLE, QuorumGate
+from ksched.scheduling.scheduling_cycle import (
+    Placed,
+    Rejected,
+    SchedulingCycle,
+    one_node_diagnosis,
+    unreserve_and_forget,
+)
+from ksched.unexpected_errors import UnexpectedErrors
+
+NODE_FILTERS = frozenset(
+    {
+        names.NODE_UNSCHEDULABLE,
+        names.NODE_NAME,
+        names.TAINT_TOLERATION,
+        names.NODE_AFFINITY,
+        names.NODE_PORTS,
+    }
+)
+"""Filters that reject a node for good as long as pods are only added. What amounts decide is
+counted."""
+
+TRIES = 3
+"""How often a group is decided again because members or nodes vanished meanwhile."""
+
+
+class GroupDecision(Struct, frozen=True):
+    """What became of the members of a group."""
+
+    placed: Sequence[Placed] = ()
+    rejected: Sequence[Rejected] = ()
+    untried: Sequence[QueuedPodInfo] = ()
+    """Members past the need."""
+    is_news: bool = True
+    """Whether the reason is another than at the last attempt."""
+
+
+class GroupCycle:
+    """Decides for the members of one group at a time."""
+
+    def __init__(
+        self,
+        *,
+        cache: SchedulerCache,
+        cycle: SchedulingCycle,
+        groups: Groups,
+        pending: PendingPods,
+        nominator: Nominator,
+        waiting: WaitingPods,
+        now: Callable[[], float],
+        unexpected_errors: UnexpectedErrors,
+    ) -> None:
+        self._cache = cache
+        self._cycle = cycle
+        self._groups = groups
+        self._pending = pending
+        self._nominator = nominator
+        self._waiting = waiting
+        self._now = now
+        self._unexpected_errors = unexpected_errors
+        self._slots = CountedSlots(cache.snapshot.table)
+
+    async def run(self, group: Group, members: Sequence[QueuedPodInfo]) -> GroupDecision:
+        """Place as many members as the group needs, or say why not; nothing is left half done.
+
+        kube-scheduler: podGroupCycle, submitPodGroupAlgorithmResult.
+        """
+        self._cycle.is_running = True
+        try:
+            for _ in range(TRIES):
+                decision = await self._decide(group, members)
+                if decision is not None:
+                    return decision
+                members = [queued for queued in members if self._is_alive(queued)]
+            return self._refuse(group, members, unschedulable("members or nodes keep vanishing"))
+        except PluginFailure as failed:
+            return self._failed(group, members, failed.status)
+        except ExtenderError as problem:
+            return self._failed(group, members, failed_extender(problem))
+        except Exception as problem:  # noqa: BLE001 - reported
+            text = self._unexpected_errors.report("attempt", str(group.key), problem)
+            return self._failed(group, members, error(text))
+        finally:
+            self._cycle.is_running = False
+
+    async def _decide(self, group: Group, members: Sequence[QueuedPodInfo]) -> GroupDecision | None:
+        """One try; ``None`` if it must be repeated because the members changed meanwhile."""
+        reason = group.why_gated()
+        need = Need(group)
+        if not reason and len(members) < need.total:
+            reason = f"{len(members)} of {need.total} members can be tried"
+        if reason:
+            return self._refuse(group, members, unschedulable(reason))
+        await self._cycle.update_snapshot()
+        if not len(self._cache.snapshot):
+            members = members[: need.total]
+        elif need.total > 1:
+            shortage = await self._prove_impossible(members, need)
+            if shortage is not None:
+                text, rejectors = shortage
+                return self._refuse(group, members, unschedulable(text), rejectors)
+        order = in_order(members, need)
+        trial = Trial(self._cache.snapshot, self._nominator)
+        try:
+            await self._place_all(trial, order, need)
+            fitting, misfits = len(trial), trial.rejected
+            if not need.is_met_by(trial.placed) and _has_kinds(order):
+                order = _failed_first(misfits, order)
+                trial.undo()
+                trial.rejected = []
+                await self._place_all(trial, order, need)
+            if need.is_met_by(trial.placed):
+                return self._commit(group, trial, order, need)
+        except BaseException:
+            trial.undo()
+            raise
+        trial.undo()
+        return self._refuse_misfits(group, misfits, members, fitting, need)
+
+    # -- slots ----------------------------------------------------------------------------------
+
+    async def _prove_impossible(
+        self, members: Sequence[QueuedPodInfo], need: Need
+    ) -> tuple[str, frozenset[str]] | None:
+        """Why the need cannot be met whatever is tried, and what waiting members wait for."""
+        kinds: dict[object, list[QueuedPodInfo]] = {}
+        for queued in members:
+            template = queued.pod.template
+            kinds.setdefault((template.spec.scheduler_name, template.signature), []).append(queued)
+        fitting, rejectors, worst = 0, frozenset[str](), None
+        for kind, alike in kinds.items():
+            slots = self._slots.get(kind)
+            if slots is None:
+                slots = await self._count(alike[0])
+                if slots is None:
+                    return None
+                self._slots.put(kind, slots)
+            fitting += min(slots.total, len(alike))
+            rejectors |= slots.rejectors
+            if slots.total < len(alike) and (worst is None or slots.total < worst[0].total):
+                worst = (slots, alike[0])
+        if fitting >= need.total or worst is None:
+            return None
+        slots, queued = worst
+        amount = queued.pod.template.requests.get(slots.scarcest, 1)
+        text = short_of(fitting, need.total, slots.scarcest, amount)
+        return text, rejectors | {names.NODE_RESOURCES_FIT}
+
+    async def _count(self, queued: QueuedPodInfo) -> Slots | None:
+        """Slots for pods like this one; ``None`` where amounts do not decide."""
+        profile = self._cycle.profile_of(queued)
+        fit_plugin = profile.framework.plugins.get(names.NODE_RESOURCES_FIT)
+        checked = getattr(fit_plugin, "checked_requests", None)
+        if checked is None:
+            return None
+        fit = await self._cycle.find_nodes(profile, CycleState(), queued.pod)
+        if isinstance(fit, Diagnosis):
+            if fit.node_statuses is None or fit.pre_filter_message:
+                return None
+            codes, statuses = fit.node_statuses.codes, fit.node_statuses.statuses
+        else:
+            codes, statuses = fit.codes, fit.book.statuses
+        closed = [number for number, one in enumerate(statuses, 1) if one.plugin in NODE_FILTERS]
+        open_rows = ~np.isin(codes, closed)
+        rejectors = frozenset(one.plugin for one in statuses if one.plugin)
+        requests = checked(queued.pod.template)
+        return count_slots(self._cache.snapshot.table, requests, open_rows, rejectors)
+
+    # -- placing --------------------------------------------------------------------------------
+
+    async def _place_all(self, trial: Trial, order: Sequence[QueuedPodInfo], need: Need) -> None:
+        """Place members until the need is met or cannot be met any more."""
+        turn = TimeSlice(self._now)
+        for number, queued in enumerate(order):
+            if need.is_met_by(trial.placed):
+                return
+            rest = len(order) - number
+            if len(trial) + rest < need.total:
+                return
+            await self._place(trial, queued)
+            if turn.is_over:
+                await turn.give_way()
+
+    async def _place(self, trial: Trial, queued: QueuedPodInfo) -> None:
+        profile, state = self._cycle.profile_of(queued), CycleState()
+        fit = await self._cycle.find_nodes(profile, state, queued.pod)
+        if isinstance(fit, Diagnosis):
+            status = unschedulable(fit.message)
+            trial.rejected.append(Rejected(queued, profile, status, fit))
+            return
+        node_name = await self._cycle.choose(profile, state, queued.pod, fit)
+        pod = queued.pod.on_node(node_name)
+        placed = Placed(queued, pod, node_name, profile, state, fit.evaluated, len(fit.rows))
+        trial.add(placed)
+        status = await _reserve(placed)
+        if status.is_success:
+            return
+        trial.drop(pod.uid)
+        if not status.is_rejected:
+            raise PluginFailure(status)
+        trial.rejected.append(Rejected(queued, profile, status, one_node_diagnosis(status)))
+
+    # -- committing -----------------------------------------------------------------------------
+
+    def _commit(
+        self, group: Group, trial: Trial, order: Sequence[QueuedPodInfo], need: Need
+    ) -> GroupDecision | None:
+        """Assume everything that was placed; nothing else runs meanwhile."""
+        for one in trial.placed:
+            has_node = self._cache.get_node(one.node_name) is not None
+            if not (has_node and self._is_alive(one.queued)):
+                trial.drop(one.pod.uid)
+        if not need.is_met_by(trial.placed):
+            trial.undo()
+            return None
+        uids = [one.pod.uid for one in trial.placed]
+        gate = QuorumGate(need.total, uids, self._waiting, lambda: self._groups.satisfied(group))
+        placed = [replace(one, gate=gate) for one in trial.placed]
+        for one in placed:
+            self._cache.assume_pod(one.pod)
+        status = self._permit(placed)
+        if not status.is_success:
+            for one in reversed(placed):
+                self._waiting.discard(one.pod.uid)
+                unreserve_and_forget(self._cache, one)
+            return self._refuse(group, order, status, frozenset({status.plugin} - {""}))
+        tried = {*uids, *(one.queued.uid for one in trial.rejected)}
+        group.last_reason = ""
+        return GroupDecision(
+            placed=placed,
+            rejected=trial.rejected,
+            untried=[queued for queued in order if queued.uid not in tried],
+        )
+
+    def _permit(self, placed: Sequence[Placed]) -> Status:
+        """Ask the Permit plugins about every member; the first objection is that of the group."""
+        for one in placed:
+            if not one.profile.framework.hooks[PERMIT]:
+                continue
+            try:
+                status = self._cycle.permit(one)
+            except PluginFailure as failed:
+                one.profile.metrics.end(failed.status.code)
+                return failed.status
+            if not (status.is_success or status.is_wait):
+                return status
+        return SUCCESS
+
+    def _is_alive(self, queued: QueuedPodInfo) -> bool:
+        """Whether a member still waits for a node."""
+        latest = self._pending.get(queued.uid)
+        return (
+            latest is not None
+            and not latest.is_terminating
+            and self._cache.get_pod(queued.uid) is None
+        )
+
+    # -- refusing -------------------------------------------------------------------------------
+
+    def _refuse_misfits(
+        self,
+        group: Group,
+        misfits: Sequence[Rejected],
+        members: Sequence[QueuedPodInfo],
+        fitting: int,
+        need: Need,
+    ) -> GroupDecision:
+        """Reject all members with the reason of the first one that did not fit."""
+        rejectors = frozenset[str]()
+        for one in misfits:
+            if one.diagnosis is not None:
+                rejectors |= one.diagnosis.unschedulable_plugins
+        text = f"{fitting} of {need.total} fit"
+        if misfits:
+            text += f"; {misfits[0].queued.key}: {misfits[0].message}"
+        return self._refuse(group, members, unschedulable(text), rejectors)
+
+    def _refuse(
+        self,
+        group: Group,
+        members: Sequence[QueuedPodInfo],
+        status: Status,
+        rejectors: frozenset[str] = frozenset(),
+    ) -> GroupDecision:
+        """Reject all members for one reason; any event that may help one of them wakes it."""
+        text = f"{GROUP_UNSCHEDULABLE}, {status.message}"
+        is_news, group.last_reason = group.last_reason != text, text
+        if not status.is_rejected:
+            return self._failed(group, members, status)
+        diagnosis = Diagnosis(
+            num_all_nodes=len(self._cache.snapshot),
+            unschedulable_plugins=rejectors | {group.plugin},
+        )
+        rejected = [
+            Rejected(
+                queued, self._cycle.profile_of(queued), unschedulable(text), diagnosis, text=text
+            )
+            for queued in members
+        ]
+        return GroupDecision(rejected=rejected, is_news=is_news)
+
+    def _failed(
+        self, group: Group, members: Sequence[QueuedPodInfo], status: Status
+    ) -> GroupDecision:
+        """Something went wrong with one member: all try again after a pause."""
+        text = f"failed to schedule other pod from a pod group: {status.message}"
+        group.last_reason = text
+        return GroupDecision(
+            rejected=[
+                Rejected(
+                    queued,
+                    self._cycle.profile_of(queued),
+                    Status(Code.ERROR, (text,), status.plugin),
+                )
+                for queued in members
+            ]
+        )
+
+
+async def _reserve(placed: Placed) -> Status:
+    """Run the Reserve plugins; after an objection the caller undoes all of them."""
+    profile = placed.profile
+    if not profile.framework.hooks[RESERVE]:
+        return SUCCESS
+    profile.metrics.begin(RESERVE)
+    status = await run_reserve(profile.framework, placed.state, placed.pod, placed.node_name)
+    profile.metrics.end(status.code)
+    return status
+
+
+def in_order(members: Sequence[QueuedPodInfo], need: Need) -> list[QueuedPodInfo]:
+    """The order of placing: those of roles that are short first, large ones before small ones.
+
+    Among equals as in kube-scheduler: by priority, then by who came first.
+    """
+
+    def key(queued: QueuedPodInfo) -> tuple[object, ...]:
+        requests = queued.pod.template.requests
+        first = queued.initial_attempt_timestamp
+        return (
+            need.role_of(queued.uid) not in need.by_role if need.by_role else False,
+            -requests.get("cpu", 0) - requests.get("memory", 0) / 2**32,
+            -queued.pod.priority,
+            queued.timestamp if first is None else first,
+            queued.key,
+        )
+
+    return sorted(members, key=key)
+
+
+def _has_kinds(members: Sequence[QueuedPodInfo]) -> bool:
+    first = members[0].pod.template if members else None
+    return any(queued.pod.template is not first for queued in members)
+
+
+def _failed_first(
+    misfits: Sequence[Rejected], order: Sequence[QueuedPodInfo]
+) -> list[QueuedPodInfo]:
+    """The members of the templates that did not fit, then the others: another order may do."""
+    failed = {one.queued.pod.template for one in misfits}
+    return sorted(order, key=lambda queued: queued.pod.template not in failed)

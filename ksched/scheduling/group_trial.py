@@ -1,0 +1,85 @@
+"""Members of a group placed one after the other in the snapshot, and all of it undone again."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import NamedTuple
+
+from ksched.cache.snapshot import Snapshot
+from ksched.framework.runtime.lifecycle import run_unreserve
+from ksched.groups.group import Group
+from ksched.queue.nominator import Nominator
+from ksched.scheduling.scheduling_cycle import Placed, Rejected
+
+
+class _Step(NamedTuple):
+    placed: Placed
+    row: int
+    nominated: str | None
+    """The node that the pod was nominated to."""
+
+
+class Need:
+    """How many members must be placed in one decision, in all and by role."""
+
+    def __init__(self, group: Group) -> None:
+        self.total = group.need
+        self.by_role = group.role_needs()
+        self._roles = (
+            {uid: member.mark.role for uid, member in group.members.items()} if self.by_role else {}
+        )
+
+    def is_met_by(self, placed: list[Placed]) -> bool:
+        if len(placed) < self.total:
+            return False
+        if not self.by_role:
+            return True
+        roles = Counter(self.role_of(one.pod.uid) for one in placed)
+        return all(roles[role] >= need for role, need in self.by_role.items())
+
+    def role_of(self, uid: str) -> str:
+        return self._roles.get(uid, "")
+
+
+class Trial:
+    """What was placed so far, known only to the snapshot and the plugins' books."""
+
+    def __init__(self, snapshot: Snapshot, nominator: Nominator) -> None:
+        self._snapshot = snapshot
+        self._nominator = nominator
+        self._steps: list[_Step] = []
+        self.rejected: list[Rejected] = []
+
+    @property
+    def placed(self) -> list[Placed]:
+        return [step.placed for step in self._steps]
+
+    def __len__(self) -> int:
+        return len(self._steps)
+
+    def add(self, placed: Placed) -> None:
+        """Count a member on its node, for the members after it."""
+        row = self._snapshot.table.rows[placed.node_name]
+        nominated = self._nominator.node_of(placed.pod.uid)
+        self._steps.append(_Step(placed, row, nominated))
+        # Its room would count twice.
+        self._nominator.delete(placed.pod.uid)
+        self._snapshot.assume(placed.pod, row)
+
+    def drop(self, uid: str) -> None:
+        """Undo one member's part wherever it stands: the others stay as they are."""
+        step = next(step for step in self._steps if step.placed.pod.uid == uid)
+        self._steps.remove(step)
+        self._undo(step)
+
+    def undo(self) -> None:
+        """Leave everything as it was before the first step."""
+        while self._steps:
+            self._undo(self._steps.pop())
+
+    def _undo(self, step: _Step) -> None:
+        placed = step.placed
+        run_unreserve(placed.profile.framework, placed.state, placed.pod, placed.node_name)
+        self._snapshot.forget(placed.pod, step.row)
+        if step.nominated is not None:
+            self._nominator.add(placed.queued.pod, step.nominated)
