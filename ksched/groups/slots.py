@@ -62,6 +62,24 @@ def count_slots(
     return Slots(by_row, int(by_row.sum()), scarcest, rejectors)
 
 
+def lacking(table: NodeTable, wanted: Mapping[str, int]) -> tuple[str, int] | None:
+    """The first resource of which less than ``wanted`` is free on all nodes, and how much is."""
+    nodes = len(table)
+    is_open = ~table.unschedulable[:nodes]
+    for resource, amount in wanted.items():
+        position = table.axis.find(resource)
+        free = 0
+        if resource == PODS:
+            room = table.allowed_pods[:nodes] - table.pod_count[:nodes]
+            free = int(np.maximum(room, 0)[is_open].sum())
+        elif position >= 0:
+            left = table.allocatable[position][:nodes] - table.requested[position][:nodes]
+            free = sum(np.maximum(left, 0)[is_open].tolist())
+        if free < amount:
+            return resource, free
+    return None
+
+
 class CountedSlots:
     """Slots by kind of pod, as long as the table does not change."""
 

@@ -29,8 +29,8 @@ from ksched.framework.status import SUCCESS, Code, Status, error, unschedulable
 from ksched.framework.time_slices import TimeSlice
 from ksched.groups.group import Group
 from ksched.groups.registry import Groups
-from ksched.groups.sentences import short_of
-from ksched.groups.slots import CountedSlots, Slots, count_slots
+from ksched.groups.sentences import quantity, short_of
+from ksched.groups.slots import CountedSlots, Slots, count_slots, lacking
 from ksched.queue.nominator import Nominator
 from ksched.queue.pending_pods import PendingPods
 from ksched.scheduling.group_trial import Need, Trial
@@ -128,9 +128,12 @@ class GroupCycle:
         if reason:
             return self._refuse(group, members, unschedulable(reason))
         await self._cycle.update_snapshot()
-        if not len(self._cache.snapshot):
-            members = members[: need.total]
-        elif need.total > 1:
+        lack = self._lack_of_resources(group)
+        if lack:
+            return self._refuse(
+                group, members, unschedulable(lack), frozenset({names.NODE_RESOURCES_FIT})
+            )
+        if need.total > 1 and len(self._cache.snapshot):
             shortage = await self._prove_impossible(members, need)
             if shortage is not None:
                 text, rejectors = shortage
@@ -152,6 +155,18 @@ class GroupCycle:
             raise
         trial.undo()
         return self._refuse_misfits(group, misfits, members, fitting, need)
+
+    def _lack_of_resources(self, group: Group) -> str:
+        """What of the group's minimum resources is not free, if it has none placed yet."""
+        terms = group.terms
+        if terms is None or not terms.min_resources or group.is_satisfied:
+            return ""
+        found = lacking(self._cache.snapshot.table, terms.min_resources)
+        if found is None:
+            return ""
+        resource, free = found
+        wanted = quantity(resource, terms.min_resources[resource])
+        return f"minResources: {quantity(resource, free)} of {wanted} {resource} is free"
 
     # -- slots ----------------------------------------------------------------------------------
 
@@ -208,7 +223,7 @@ class GroupCycle:
         """Place members until the need is met or cannot be met any more."""
         turn = TimeSlice(self._now)
         for number, queued in enumerate(order):
-            if need.is_met_by(trial.placed):
+            if len(trial) >= need.total and need.is_met_by(trial.placed):
                 return
             rest = len(order) - number
             if len(trial) + rest < need.total:

@@ -8,6 +8,7 @@ Covers ``ksched.scheduling.group_cycle``, ``ksched.scheduling.group_trial``,
 from __future__ import annotations
 
 import random
+from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -307,3 +308,63 @@ async def test_three_dialects_at_once_do_not_meet() -> None:
         await c.settle()
         assert len(c.scheduler.groups) == 3
         assert all(c.bound(f"same-{dialect}") is None for dialect in DIALECTS)
+
+
+async def test_31_minimum_resources_are_named_and_wake_the_group() -> None:
+    dialect = "scheduler-plugins"
+    async with gang_cluster(dialect, nodes=3) as c:
+        await c.create(*[make_pod(f"s{number}").req(cpu="3") for number in range(1)])
+        await c.settle()
+        gang = Gang(dialect, "g", 2, more={"minResources": {"cpu": "10"}})
+        await gang.create(c)
+        await c.settle()
+        assert gang.bound(c) == 0
+        assert "minResources: 9 of 10 cpu is free" in c.message("g-0")
+        await c.delete("s0", grace_seconds=0)
+        await c.advance(2)
+        assert gang.bound(c) == 2
+
+
+async def test_36_a_driver_starts_only_when_its_executors_would_fit() -> None:
+    dialect = "scheduler-plugins"
+    async with gang_cluster(dialect, nodes=1) as c:
+        app = Gang(dialect, "app", 5, minimum=1, more={"minResources": {"cpu": "5"}})
+        await c.create(*app.objects(), app.pod(0))
+        await c.settle()
+        assert app.bound(c) == 0
+        await c.add_nodes(1)
+        await c.advance(2)
+        assert app.bound(c) == 1
+        await c.create(*app.pods()[1:])
+        await c.settle()
+        assert app.bound(c) == 5
+
+
+async def test_38_hopeless_gangs_of_one_kind_cost_one_pass_and_hold_up_no_single_pod() -> None:
+    dialect = "annotations"
+    async with gang_cluster(dialect, nodes=4, check_declarations=False) as c:
+        await c.create(make_pod("first").req(cpu="1"))
+        gangs = [Gang(dialect, f"g{number}", 5, cpu="4") for number in range(40)]
+        for gang in gangs:
+            await gang.create(c)
+        await c.advance(60)
+        work = c.scheduler.profiles["default-scheduler"].pipeline.work
+        before = work.cycles
+        await c.delete("first", grace_seconds=0)
+        await c.create(make_pod("single").req(cpu="1"))
+        await c.advance(0.5)
+        assert c.bound("single") is not None
+        assert work.cycles - before <= 10, "200 pods that wait were filtered again one by one"
+        assert all(gang.bound(c) == 0 for gang in gangs)
+
+
+async def test_40_a_large_gang_is_decided_in_one_pass() -> None:
+    dialect = "annotations"
+    nodes = [make_node(f"n{n}").capacity(cpu="64", pods="110") for n in range(10)]
+    async with cluster(nodes, config=configured(dialect), check_declarations=False) as c:
+        gang = Gang(dialect, "g", 600)
+        await gang.create(c)
+        await c.settle()
+        assert gang.bound(c) == 600
+        causes = Counter(one.cause for name in gang.names for one in c.story(name))
+        assert (causes["PodPopped"], causes["PodGroupPopped"]) == (1, 599)

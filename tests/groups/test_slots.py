@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from ksched.cache.cache import SchedulerCache
 from ksched.cache.node_table import NodeTable
 from ksched.groups.sentences import quantity, short_of
-from ksched.groups.slots import CountedSlots, Slots, count_slots
+from ksched.groups.slots import CountedSlots, Slots, count_slots, lacking
 from ksched.testing import make_node, make_pod
 
 
@@ -112,3 +112,11 @@ def test_amounts_read_as_users_write_them(resource: str, amount: int, text: str)
 def test_a_shortage_is_one_sentence() -> None:
     assert short_of(5, 8, "cpu", 4000) == "5 of 8 fit; short of 3 × 4 cpu"
     assert short_of(0, 2, "pods", 1) == "0 of 2 fit; short of 2 × 1 pod"
+
+
+def test_what_is_lacking_of_a_total_is_named() -> None:
+    nodes = table((4, 8, 10), (4, 8, 10))
+    assert lacking(nodes, {"cpu": 8000, "pods": 20}) is None
+    assert lacking(nodes, {"memory": 2**30, "cpu": 9000}) == ("cpu", 8000)
+    assert lacking(nodes, {"pods": 21}) == ("pods", 20)
+    assert lacking(nodes, {"example.com/gpu": 1}) == ("example.com/gpu", 0)

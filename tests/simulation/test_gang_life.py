@@ -1,0 +1,65 @@
+"""Random histories of gangs, checked from outside; and the proof that the checks find a deadlock.
+
+Covers ``ksched.scheduling.group_cycle`` and ``ksched.groups.registry``.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from ksched.framework import SUCCESS, Handle, PermitResult, PodInfo, wait
+from ksched.testing import cluster
+from lab.gang_simulation import GangSimulation
+from lab.gangs import DIALECTS, Gang, configured, install
+
+
+@pytest.mark.parametrize("dialect", DIALECTS)
+@pytest.mark.parametrize("seed", range(6))
+async def test_gangs_are_whole_at_every_instant(dialect: str, seed: int) -> None:
+    async with cluster(
+        3, config=configured(dialect), seed=seed, start=False, check_declarations=False
+    ) as c:
+        await install(c, dialect)
+        async with c.scheduler:
+            await GangSimulation(c, dialect, seed).run(steps=40)
+
+
+class PermitOnly:
+    """A gang by Permit alone: members hold their places until all have one."""
+
+    name = "PermitOnly"
+
+    def __init__(self, args: Any, handle: Handle) -> None:
+        self._handle = handle
+
+    def permit(self, state: Any, pod: PodInfo, node_name: str) -> Any:
+        group = pod.pod.metadata.annotations.get("ksched.dev/group")
+        if group is None:
+            return SUCCESS
+        minimum = int(pod.pod.metadata.annotations["ksched.dev/group-min"])
+        held = [
+            waiting
+            for waiting in self._handle.waiting_pods()
+            if waiting.pod.pod.metadata.annotations.get("ksched.dev/group") == group
+        ]
+        if len(held) + 1 < minimum:
+            return PermitResult(wait(), 600.0)
+        for waiting in held:
+            waiting.allow(self.name)
+        return SUCCESS
+
+
+async def test_without_the_decision_on_one_snapshot_two_gangs_deadlock() -> None:
+    """Scenario 1: what the group cycle is there for, and that the simulation's check sees it."""
+    async with cluster(2, plugins={"PermitOnly": PermitOnly}) as c:
+        simulation = GangSimulation(c, "annotations", 0)
+        gangs = [Gang("annotations", name, 8) for name in ("a", "b")]
+        simulation.gangs = {gang.name: gang for gang in gangs}
+        for one, other in zip(gangs[0].pods(), gangs[1].pods(), strict=True):
+            await c.create(one, other)
+        await c.advance(300)
+        assert [gang.bound(c) for gang in gangs] == [0, 0]
+        with pytest.raises(AssertionError, match="I1: a holds 4 of 8"):
+            simulation.check()
