@@ -11,6 +11,7 @@ from ksched.cache.pod_info import PodInfo
 from ksched.clock import rfc3339_micro
 from ksched.framework.queued_pod import QueuedPodInfo
 from ksched.framework.runtime.waiting_pods import WaitingPod
+from ksched.groups.group import Group
 from ksched.queue.places import ABSENT
 from ksched.scheduling.decisions import Decision
 from ksched.scheduling.scheduler import Scheduler
@@ -43,6 +44,26 @@ def queue_view(scheduler: Scheduler, limit: int) -> View:
                 partial(_quarantined, scheduler), list(islice(scheduler.pods.quarantined(), limit))
             ),
         },
+    }
+
+
+def groups_view(scheduler: Scheduler, limit: int) -> View:
+    """Return the number of pod groups, and the first ``limit`` with counts and what each lacks."""
+    return {
+        "count": len(scheduler.groups),
+        "groups": map(_group, islice(scheduler.groups, limit)),
+    }
+
+
+def _group(group: Group) -> View:
+    terms = group.terms
+    return {
+        "group": str(group.key),
+        "dialect": group.key.dialect,
+        "minimum": None if terms is None else terms.minimum,
+        "members": {state: count for state, count in group.counts.items() if count},
+        "wasComplete": group.is_satisfied,
+        "waitsFor": group.why_gated() or (group.last_reason if group.must_be_decided else ""),
     }
 
 

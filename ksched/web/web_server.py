@@ -27,7 +27,7 @@ from ksched.scheduling.scheduler import Scheduler
 from ksched.web.health import Check, Health, Report
 from ksched.web.listener import IDLE_SECONDS, Listener
 from ksched.web.rendering import Renderer, json_pieces
-from ksched.web.views import decisions_view, queue_view, story_view
+from ksched.web.views import decisions_view, groups_view, queue_view, story_view
 
 log = logging.getLogger(__name__)
 _protocol_log = logging.getLogger(f"{__name__}.protocol")
@@ -48,6 +48,7 @@ _PATHS: Final = (
     "/configz",
     "/debug/queue",
     "/debug/decisions",
+    "/debug/groups",
     "/debug/story/{namespace}/{name}",
 )
 
@@ -113,6 +114,7 @@ class WebServer:
                 web.get("/configz", self._configz),
                 web.get("/debug/queue", self._queue),
                 web.get("/debug/decisions", self._decisions),
+                web.get("/debug/groups", self._groups),
                 web.get("/debug/story/{namespace}/{name}", self._story),
             ]
         )
@@ -187,6 +189,10 @@ class WebServer:
     async def _decisions(self, request: web.Request) -> web.Response:
         limit = _limit(request)
         return await self._page(request, lambda: decisions_view(self.scheduler, limit), limit)
+
+    async def _groups(self, request: web.Request) -> web.Response:
+        limit = _limit(request)
+        return await self._page(request, lambda: groups_view(self.scheduler, limit), limit)
 
     async def _story(self, request: web.Request) -> web.Response:
         pod = f"{request.match_info['namespace']}/{request.match_info['name']}"

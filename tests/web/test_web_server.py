@@ -20,6 +20,7 @@ from ksched.metrics import Metrics
 from ksched.testing.builders import make_pod
 from ksched.testing.harness import cluster
 from ksched.web.web_server import WebServer
+from lab.gangs import Gang, configured
 
 pytestmark = pytest.mark.real_time
 
@@ -256,3 +257,29 @@ async def test_https_with_a_certificate():
     async with serving(ssl_context=server_context) as site:
         assert site.url.startswith("https://")
         assert await site.get("/healthz", ssl=client_context) == (200, "ok")
+
+
+async def test_groups_are_listed_with_what_they_lack():
+    config = configured("annotations")
+    async with serving(nodes=1, config=config) as site:
+        whole, wide, late = (
+            Gang("annotations", "whole", 2),
+            Gang("annotations", "wide", 3, cpu="4"),
+            Gang("annotations", "late", 2),
+        )
+        await site.cluster.create(*whole.pods(), *wide.pods(), late.pod(0))
+        await site.cluster.settle()
+        view = await site.json("/debug/groups")
+        assert view["count"] == 3
+        found = {one.pop("group"): one for one in view["groups"]}
+        assert found["default/whole"] == {
+            "dialect": "annotations",
+            "minimum": 2,
+            "members": {"bound": 2},
+            "wasComplete": True,
+            "waitsFor": "",
+        }
+        assert found["default/wide"]["members"] == {"available": 3}
+        assert "0 of 3 fit; short of 3 × 4 cpu" in found["default/wide"]["waitsFor"]
+        assert "minCount" in found["default/late"]["waitsFor"]
+        assert len((await site.json("/debug/groups?limit=1"))["groups"]) == 1
