@@ -38,9 +38,16 @@ class ApiError(KschedError):
     """The API server returned a failure."""
 
     def __init__(
-        self, code: int, reason: str, message: str, retry_after: float | None = None
+        self,
+        code: int,
+        reason: str,
+        message: str,
+        retry_after: float | None = None,
+        said: str = "",
     ) -> None:
         self.code, self.reason, self.message, self.retry_after = code, reason, message, retry_after
+        self.said = said or message
+        """The server's own words, without the request."""
         super().__init__(f"{code} {reason}: {message}" if reason else f"{code}: {message}")
 
     @property

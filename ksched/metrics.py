@@ -171,6 +171,7 @@ class Metrics(Collector):
             "Failures of checking, assuming or binding volumes.",
             ("operation",),
         )
+        self._define_devices()
         self._define_process()
         self._define_rest_client()
 
@@ -194,6 +195,25 @@ class Metrics(Collector):
             "a slot.",
             _ASYNC_PLUGIN,
             ("plugin", "status", "profile"),
+        )
+
+    def _define_devices(self) -> None:
+        labels = ("profile", "driver", "status")
+        self.resourceclaim_creates = Counter(
+            "scheduler_resourceclaim_creates_total",
+            "Claims created for extended resources.",
+            ("status",),
+        )
+        self.dra_bindingconditions_allocations = Counter(
+            "scheduler_dra_bindingconditions_allocations_total",
+            "Allocated devices with binding conditions that were waited for.",
+            labels,
+        )
+        self.dra_bindingconditions_wait_duration = Histogram(
+            "scheduler_dra_bindingconditions_wait_duration_seconds",
+            "Time that pods waited for the binding conditions of devices.",
+            exponential_buckets(0.1, 2, 14),
+            labels,
         )
 
     def _define_process(self) -> None:

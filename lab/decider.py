@@ -21,7 +21,7 @@ from ksched.clock import Clock
 from ksched.configuration.model import SchedulerConfiguration
 from ksched.framework.cycle_state import CycleState
 from ksched.framework.diagnosis import Diagnosis
-from ksched.framework.handle import EventRecorder
+from ksched.framework.handle import EventRecorder, PodClient
 from ksched.framework.plugins.in_tree import IN_TREE
 from ksched.framework.queued_pod import QueuedPodInfo
 from ksched.framework.runtime.guard import PluginFailure
@@ -86,9 +86,11 @@ class Decider:
         registry: Registry | None = None,
         clock: Clock | None = None,
         seed: int = 0,
+        client: PodClient | None = None,
         make_pipeline: MakePipeline = Pipeline,
     ) -> None:
         self.clock = clock or VirtualClock()
+        self.client = client or _NoClient()
         self.cache = SchedulerCache(lambda: 0.0)
         self.listers = Listers()
         self.nominator = Nominator()
@@ -102,7 +104,7 @@ class Decider:
                 profiles=profiles,
                 recorder=_NoRecorder(),
                 clock=self.clock,
-                client=_NoClient(),
+                client=self.client,
                 listers=self.listers,
                 cache=self.cache,
                 waiting=waiting,
@@ -151,11 +153,15 @@ class Decider:
 
 
 async def judge(
-    cycle: SchedulingCycle, cache: SchedulerCache, profile: Profile, pod: PodInfo
+    cycle: SchedulingCycle,
+    cache: SchedulerCache,
+    profile: Profile,
+    pod: PodInfo,
+    state: CycleState | None = None,
 ) -> Verdict:
     """Judge a pod on the cluster of a cache, without placing it."""
     cache.update_snapshot()
-    state = CycleState()
+    state = CycleState() if state is None else state
     try:
         fit = await cycle.find_nodes(profile, state, pod)
     except PluginFailure as failed:
@@ -215,6 +221,26 @@ class _NoClient:
         raise NotImplementedError("a decider does not bind")
 
     async def update_claim(self, namespace: str, name: str, body: bytes) -> NoReturn:
+        raise NotImplementedError("a decider does not bind")
+
+    async def patch_pod_status(self, namespace: str, name: str, body: bytes) -> NoReturn:
+        raise NotImplementedError("a decider does not bind")
+
+    async def read_resource_claim(self, namespace: str, name: str) -> NoReturn:
+        raise NotImplementedError("a decider does not bind")
+
+    async def create_resource_claim(self, namespace: str, body: bytes) -> NoReturn:
+        raise NotImplementedError("a decider does not bind")
+
+    async def update_resource_claim(
+        self, namespace: str, name: str, body: bytes, *, subresource: str = ""
+    ) -> NoReturn:
+        raise NotImplementedError("a decider does not bind")
+
+    async def patch_resource_claim_status(self, namespace: str, name: str, body: bytes) -> NoReturn:
+        raise NotImplementedError("a decider does not bind")
+
+    async def delete_resource_claim(self, namespace: str, name: str) -> NoReturn:
         raise NotImplementedError("a decider does not bind")
 
 

@@ -1,7 +1,7 @@
 """Decisions that a real kube-scheduler made, read back to be made again.
 
 A line of a recording is one cluster and the decisions made on it, each alone. ``disagreements``
-says what ksched does differently, leaving out what plugins add that ksched has not.
+says what ksched does differently.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from ksched.api.storage import (
 )
 from lab.decider import Decider, Verdict
 
-NOT_SCORED_HERE = frozenset({"DynamicResources"})
-"""Plugins of the recorded profile that do not score in ksched (docs/deviations.md)."""
+NOTHING_TO_SCORE = {"DynamicResources": 0}
+"""kube-scheduler's score of a pod without claims, which ksched leaves out."""
 
 _LISTED: dict[str, type[Any]] = {
     "namespaces": Namespace,
@@ -90,10 +90,7 @@ def _disagreements(wanted: Any, got: Verdict) -> list[str]:
     verdict = wanted["verdict"]
     message = got.message
     if "node" not in verdict:
-        text = verdict["message"].replace(" no new claims to deallocate,", "")
-        if text.endswith(". not found"):
-            # DynamicResources' answer to a pod rejected at PreFilter: preemption was not asked.
-            text, message = text.removesuffix(" not found"), message.split(" preemption: ")[0]
+        text = verdict["message"]
         if got.feasible:
             return [f"wanted: {text}", f"got:    feasible {sorted(got.feasible)}"]
         return [] if message == text else [f"wanted: {text}", f"got:    {message}"]
@@ -101,13 +98,20 @@ def _disagreements(wanted: Any, got: Verdict) -> list[str]:
         if got.feasible == {verdict["node"]}:
             return []
         return [f"wanted: only {verdict['node']}", f"got:    {sorted(got.feasible)} {message}"]
+    return score_disagreements(wanted, got)
+
+
+def score_disagreements(wanted: Any, got: Verdict) -> list[str]:
+    """Compare the scores of a decision, plugin by plugin, and the node that was chosen."""
     found = []
     for node in sorted(wanted["scores"].keys() | got.feasible):
         scores = wanted["scores"].get(node)
         if scores is not None:
-            scores = {k: v for k, v in scores.items() if k not in {"total", *NOT_SCORED_HERE}}
-        if scores != got.scores.get(node):
-            found += [f"{node} wanted: {scores}", f"{node} got:    {got.scores.get(node)}"]
-    if not found and verdict["node"] not in got.best:
-        found = [f"wanted: {verdict['node']}", f"got:    {sorted(got.best)}"]
+            scores = {plugin: score for plugin, score in scores.items() if plugin != "total"}
+        mine = NOTHING_TO_SCORE | got.scores[node] if node in got.scores else None
+        if scores != mine:
+            found += [f"{node} wanted: {scores}", f"{node} got:    {mine}"]
+    chosen = wanted["verdict"]["node"]
+    if not found and chosen not in got.best:
+        found = [f"wanted: {chosen}", f"got:    {sorted(got.best)}"]
     return found

@@ -35,8 +35,8 @@ LAYERS: list[set[str]] = [
     {"ksched.unexpected_errors"},
     {"ksched.api"},
     {"ksched.cel", "ksched.configuration"},
-    {"ksched.devices"},
     {"ksched.cache", "ksched.apiserver"},
+    {"ksched.devices"},
     {"ksched.framework", "ksched.groups"},
     {"ksched.framework.plugins", "ksched.queue", "ksched.client"},
     {"ksched.framework.runtime", "ksched.election"},
@@ -91,6 +91,7 @@ OWNS_TASKS = {
 SYNCHRONOUS = {
     "ksched.api": set[str](),
     "ksched.cache": set[str](),
+    "ksched.devices": set[str](),
     "ksched.scheduling.event_handlers": set[str](),
     "ksched.queue": {"pop"},
 }
@@ -101,6 +102,7 @@ THIRD_PARTY = {
     "ksched.api": {"msgspec", "numpy"},
     "ksched.configuration": {"msgspec", "pydantic", "pydantic_core", "yaml"},
     "ksched.cache": {"msgspec", "numpy"},
+    "ksched.devices": {"msgspec", "numpy"},
     "ksched.apiserver": {"aiohttp", "msgspec", "yaml"},
     "ksched.framework": {"msgspec", "numpy"},
     "ksched.groups": {"msgspec", "numpy"},

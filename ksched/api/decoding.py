@@ -18,6 +18,7 @@ import numpy as np
 from msgspec import Raw, Struct, field
 from numpy.typing import NDArray
 
+from ksched.api.devices import DeviceClass, ResourceClaim, whole_claim
 from ksched.api.objects import Node, Object, ObjectMeta, Pod
 from ksched.api.watched_kinds import Unstructured, WatchedKind
 from ksched.errors import InvalidObject
@@ -106,7 +107,9 @@ def decoder_of(kind: WatchedKind[Any]) -> Callable[[bytes | Raw], Any]:
 
     An exception of a plugin's struct affects only the object, not the watch.
     """
-    decode = _decode_unstructured if kind.struct is Unstructured else decoder(kind.struct)
+    decode = _WITH_RAW_PARTS.get(kind.struct) or (
+        _decode_unstructured if kind.struct is Unstructured else decoder(kind.struct)
+    )
 
     def decode_custom(data: bytes | Raw) -> Any:
         try:
@@ -129,6 +132,16 @@ def _decode_unstructured(data: bytes | Raw) -> Unstructured:
     return Unstructured(metadata, content)
 
 
+def _decode_claim(data: bytes | Raw) -> ResourceClaim:
+    whole = trim(data)
+    return whole_claim(_decode_parsed_claim(whole), whole)
+
+
+def _decode_class(data: bytes | Raw) -> DeviceClass:
+    # A copy: its raw parts would otherwise keep the whole list that it came in.
+    return _decode_parsed_class(bytes(data))
+
+
 decode_pod = decoder(Pod)
 decode_node = decoder(Node)
 decode_status = decoder(ApiStatus)
@@ -136,6 +149,13 @@ decode_metadata = decoder(PartialObjectMetadata)
 decode_watch_event = decoder(WatchEvent)
 
 _decode_page = decoder(_Page)
+_decode_parsed_claim = decoder(ResourceClaim)
+_decode_parsed_class = decoder(DeviceClass)
+
+_WITH_RAW_PARTS: dict[type, Callable[[bytes | Raw], Any]] = {
+    ResourceClaim: _decode_claim,
+    DeviceClass: _decode_class,
+}
 
 
 def decode_list(data: bytes) -> ListPage:
@@ -156,6 +176,29 @@ def decode_items(
         except InvalidObject as problem:
             problems.append(problem)
     return objects, problems
+
+
+_decode_fields = msgspec.json.Decoder(dict[str, Raw]).decode
+_encode = msgspec.json.Encoder().encode
+
+
+def trim(data: bytes | Raw) -> bytes:
+    """Copy an object without what its receiver knows or nobody reads.
+
+    Its kind follows from where it stands in the message, as in a list. ``managedFields`` are the
+    API server's own books and often half of the object.
+    """
+    try:
+        fields = _decode_fields(data)
+    except RecursionError:
+        fields = _decode_fields(without_managed_fields(data))
+    fields.pop("kind", None)
+    fields.pop("apiVersion", None)
+    metadata = _decode_fields(fields["metadata"])
+    if metadata.pop("managedFields", None) is not None:
+        fields["metadata"] = Raw(_encode(metadata))
+    # An encoder's bytes own up to half as much again as they need; these are kept for long.
+    return bytes(memoryview(_encode(fields)))
 
 
 _MANAGED_FIELDS = re.compile(rb'"managedFields"\s*:\s*(?=\[)')
@@ -206,7 +249,9 @@ def _decode_leniently(kind: type[T], data: bytes | Raw, error: msgspec.DecodeErr
         raise InvalidObject(kind.__name__, "(unreadable)", str(error)) from error
     try:
         # Quoted numbers are accepted: old API servers and hand-written objects have them.
-        return msgspec.convert(_without_nulls(value), kind, strict=False)
+        # Encoded and decoded again, because only bytes have raw parts.
+        text = msgspec.json.encode(_without_nulls(value))
+        return msgspec.json.decode(text, type=kind, strict=False)
     except msgspec.ValidationError as still:
         raise InvalidObject(kind.__name__, _key_of(value), str(still)) from still
 

@@ -298,6 +298,17 @@ class PodResourceClaimStatus(Object, frozen=True):
     resource_claim_name: str | None = None
 
 
+class ContainerExtendedResourceRequest(Object, frozen=True):
+    container_name: str = ""
+    resource_name: str = ""
+    request_name: str = ""
+
+
+class PodExtendedResourceClaimStatus(Object, frozen=True):
+    resource_claim_name: str = ""
+    request_mappings: list[ContainerExtendedResourceRequest] = []
+
+
 class PodStatus(Object, frozen=True):
     phase: str = ""
     nominated_node_name: str = ""
@@ -308,6 +319,7 @@ class PodStatus(Object, frozen=True):
     resources: ResourceRequirements | None = None
     allocated_resources: Quantities = {}
     resource_claim_statuses: list[PodResourceClaimStatus] = []
+    extended_resource_claim_status: PodExtendedResourceClaimStatus | None = None
 
 
 class Pod(Object, frozen=True):

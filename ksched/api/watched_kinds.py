@@ -16,6 +16,7 @@ import msgspec
 from msgspec import Struct
 
 from ksched.api import resources
+from ksched.api.devices import DeviceClass, ResourceClaim, ResourceSlice
 from ksched.api.objects import (
     Namespace,
     Node,
@@ -129,6 +130,25 @@ WATCHED_KINDS: tuple[WatchedKind[Any], ...] = (
         resources.CSI_STORAGE_CAPACITIES, CSIStorageCapacity, "storage.k8s.io/CSIStorageCapacity"
     ),
     WatchedKind(resources.VOLUME_ATTACHMENTS, VolumeAttachment, "storage.k8s.io/VolumeAttachment"),
+    WatchedKind(
+        resources.RESOURCE_CLAIMS,
+        ResourceClaim,
+        "resource.k8s.io/ResourceClaim",
+        (*READ, "create", "update", "delete"),
+        must_be_served=False,
+    ),
+    WatchedKind(
+        resources.RESOURCE_SLICES,
+        ResourceSlice,
+        "resource.k8s.io/ResourceSlice",
+        must_be_served=False,
+    ),
+    WatchedKind(
+        resources.DEVICE_CLASSES,
+        DeviceClass,
+        "resource.k8s.io/DeviceClass",
+        must_be_served=False,
+    ),
 )
 
 _BY_STRUCT: Mapping[type, WatchedKind[Any]] = {row.struct: row for row in WATCHED_KINDS}

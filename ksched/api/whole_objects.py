@@ -12,7 +12,7 @@ from collections.abc import Callable
 import msgspec
 from msgspec import Raw
 
-from ksched.api.decoding import decode_node, decode_pod, without_managed_fields
+from ksched.api.decoding import decode_node, decode_pod, trim
 from ksched.api.objects import Node, Pod
 
 
@@ -56,25 +56,6 @@ def _whole_pod(pod: Pod, data: bytes | Raw) -> WholePod:
 
 _decode_fields = msgspec.json.Decoder(dict[str, Raw]).decode
 _encode = msgspec.json.Encoder().encode
-
-
-def trim(data: bytes | Raw) -> bytes:
-    """Copy an object without redundant and unused fields.
-
-    Its kind follows from its position in the message, as in a list. ``managedFields`` are internal
-    to the API server and often half of the object.
-    """
-    try:
-        fields = _decode_fields(data)
-    except RecursionError:
-        fields = _decode_fields(without_managed_fields(data))
-    fields.pop("kind", None)
-    fields.pop("apiVersion", None)
-    metadata = _decode_fields(fields["metadata"])
-    if metadata.pop("managedFields", None) is not None:
-        fields["metadata"] = Raw(_encode(metadata))
-    # An encoder's buffer is up to half as large again as needed; these bytes live long.
-    return bytes(memoryview(_encode(fields)))
 
 
 class _Spec(msgspec.Struct, frozen=True):

@@ -125,6 +125,10 @@ class Listers:
         shared: V = self._views[build]
         return shared
 
+    def known_view(self, build: Callable[[Listers], V]) -> V | None:
+        """The view if somebody asked for it already; asks for nothing itself."""
+        return self._views.get(build)
+
     def required(self) -> dict[WatchedKind[Any], Lister[Any]]:
         return dict(self._listers)
 

@@ -222,6 +222,11 @@ class NodeTable:
             *chain.from_iterable(pairs),
         ]
 
+    def forget_changes(self) -> None:
+        """Send every reader to look at all rows: something changed that no column holds."""
+        self.node_log.forget()
+        self.row_log.forget()
+
     def sweep(self) -> None:
         """Drop unused columns and counters; called periodically, between cycles."""
         self.labels.sweep()

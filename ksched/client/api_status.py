@@ -39,7 +39,7 @@ def error_from_response(method: str, path: str, response: Response, wall: float)
     if retry_after is None and status.details and status.details.retry_after_seconds > 0:
         retry_after = float(status.details.retry_after_seconds)
     message = f"{method} {_bare(path)}: {status.message[:_MESSAGE_LIMIT]}"
-    return _error(response.status, status.reason, message, retry_after)
+    return _error(response.status, status.reason, message, retry_after, status.message)
 
 
 def error_from_status(method: str, path: str, body: bytes | msgspec.Raw) -> ApiError:
@@ -61,7 +61,9 @@ def _status(body: bytes | msgspec.Raw) -> ApiStatus | None:
     return status if status.code or status.message else None
 
 
-def _error(code: int, reason: str, message: str, retry_after: float | None) -> ApiError:
+def _error(
+    code: int, reason: str, message: str, retry_after: float | None, said: str = ""
+) -> ApiError:
     kind: type[ApiError] = ApiError
     if code == 404:
         kind = NotFound
@@ -73,7 +75,7 @@ def _error(code: int, reason: str, message: str, retry_after: float | None) -> A
         kind = TooManyRequests
     elif code >= 500:
         kind = Unavailable
-    return kind(code, reason, message, retry_after)
+    return kind(code, reason, message, retry_after, said[:_MESSAGE_LIMIT])
 
 
 def _bare(path: str) -> str:

@@ -17,6 +17,7 @@ from ksched.api.resources import (
     PERSISTENT_VOLUME_CLAIMS,
     PERSISTENT_VOLUMES,
     PODS,
+    RESOURCE_CLAIMS,
     ApiResource,
 )
 from ksched.client.api_status import error_from_response
@@ -339,6 +340,29 @@ class ApiClient:
     async def update_claim(self, namespace: str, name: str, body: bytes) -> bytes:
         """Replace a PersistentVolumeClaim and return it as stored."""
         return await self.update(PERSISTENT_VOLUME_CLAIMS, namespace, name, body)
+
+    async def read_resource_claim(self, namespace: str, name: str) -> bytes:
+        """Read a ResourceClaim."""
+        return await self.get(RESOURCE_CLAIMS, namespace, name)
+
+    async def create_resource_claim(self, namespace: str, body: bytes) -> bytes:
+        """Create a ResourceClaim and return it as stored."""
+        return await self.create(RESOURCE_CLAIMS, namespace, body)
+
+    async def update_resource_claim(
+        self, namespace: str, name: str, body: bytes, *, subresource: str = ""
+    ) -> bytes:
+        """Replace a ResourceClaim, or its status, and return it as stored."""
+        return await self.update(RESOURCE_CLAIMS, namespace, name, body, subresource=subresource)
+
+    async def patch_resource_claim_status(self, namespace: str, name: str, body: bytes) -> bytes:
+        """Merge ``body`` strategically into a ResourceClaim's status and return it as stored."""
+        return await self.patch(RESOURCE_CLAIMS, namespace, name, body, subresource="status")
+
+    async def delete_resource_claim(self, namespace: str, name: str) -> None:
+        """Delete a ResourceClaim."""
+        path = RESOURCE_CLAIMS.path(namespace, name)
+        await self.request("DELETE", path, retry=REPEATABLE)
 
     async def create_event(self, namespace: str, body: bytes) -> None:
         """Create an ``events.k8s.io/v1`` Event."""

@@ -66,7 +66,7 @@ FEATURE_GATES: Final[Mapping[str, Gate]] = {
     "WorkloadAwarePreemption": _OFF,
 }
 
-_ABSENT: Final = ("DRA", "DynamicResourceAllocation", "OpportunisticBatching")
+_ABSENT: Final = ("OpportunisticBatching",)
 """Prefixes of gates that are on by default in kube-scheduler for what ksched does not have."""
 
 HONOURED: Final = frozenset({"GangScheduling", "GenericWorkload"})

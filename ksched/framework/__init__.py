@@ -32,7 +32,7 @@ from ksched.framework.cluster_events import (
 from ksched.framework.cycle_state import CycleState
 from ksched.framework.depends_on import FilterDependsOn, Scope, ScoreDependsOn
 from ksched.framework.diagnosis import Diagnosis
-from ksched.framework.handle import Handle, PluginFactory
+from ksched.framework.handle import Handle, PluginFactory, PluginTasks
 from ksched.framework.interface import (
     MAX_NODE_SCORE,
     MIN_NODE_SCORE,
@@ -83,6 +83,7 @@ __all__ = [
     "ObjectMeta",
     "PermitResult",
     "PluginFactory",
+    "PluginTasks",
     "PodInfo",
     "PodTemplate",
     "PostFilterResult",

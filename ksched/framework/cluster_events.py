@@ -14,6 +14,7 @@ from typing import Any
 
 from msgspec import Struct
 
+from ksched.api.devices import DeviceClass, ResourceClaim, ResourceSlice
 from ksched.api.objects import Node, Pod
 from ksched.api.storage import (
     CSIDriver,
@@ -45,9 +46,9 @@ class Resource(StrEnum):
     VOLUME_ATTACHMENT = event_resource(VolumeAttachment)
     CSI_STORAGE_CAPACITY = event_resource(CSIStorageCapacity)
     STORAGE_CLASS = event_resource(StorageClass)
-    RESOURCE_CLAIM = "resource.k8s.io/ResourceClaim"
-    RESOURCE_SLICE = "resource.k8s.io/ResourceSlice"
-    DEVICE_CLASS = "resource.k8s.io/DeviceClass"
+    RESOURCE_CLAIM = event_resource(ResourceClaim)
+    RESOURCE_SLICE = event_resource(ResourceSlice)
+    DEVICE_CLASS = event_resource(DeviceClass)
     POD_GROUP = "scheduling.k8s.io/PodGroup"
     WILDCARD = "*"
 

@@ -25,11 +25,20 @@ class CycleState:
     copied for dry runs, all others are shared and must not be modified after PreFilter.
     """
 
-    __slots__ = ("_data", "_pods_to_activate", "skip_filter", "skip_pre_bind", "skip_score")
+    __slots__ = (
+        "_data",
+        "_pods_to_activate",
+        "not_asked",
+        "skip_filter",
+        "skip_pre_bind",
+        "skip_score",
+    )
 
     def __init__(self) -> None:
         self._data: dict[str, Any] = {}
         self.skip_filter: set[str] = set()
+        self.not_asked: frozenset[str] = frozenset()
+        """PreFilter plugins behind the one that rejected the pod for good."""
         self.skip_score: set[str] = set()
         self.skip_pre_bind: set[str] = set()
         self._pods_to_activate: dict[str, Any] = {}

@@ -30,7 +30,7 @@ def pod_update_events(old: Pod, new: Pod) -> list[ClusterEvent]:
     # Tolerations of an existing pod can only be added, so comparing the number suffices.
     if len(old.spec.tolerations) != len(new.spec.tolerations):
         actions.append(Action.UPDATE_POD_TOLERATION)
-    if old.status.resource_claim_statuses != new.status.resource_claim_statuses:
+    if _generated_claims(old) != _generated_claims(new):
         actions.append(Action.UPDATE_POD_GENERATED_RESOURCE_CLAIM)
     return [ClusterEvent(resource, action) for action in actions or [Action.UPDATE]]
 
@@ -56,6 +56,10 @@ def node_update_events(old: Node, new: Node) -> list[ClusterEvent]:
     if old.status.declared_features != new.status.declared_features:
         actions.append(Action.UPDATE_NODE_DECLARED_FEATURE)
     return [ClusterEvent(Resource.NODE, action) for action in actions]
+
+
+def _generated_claims(pod: Pod) -> tuple[Any, ...]:
+    return pod.status.resource_claim_statuses, pod.status.extended_resource_claim_status
 
 
 def _is_scaled_down(old: Pod, new: Pod) -> bool:

@@ -48,6 +48,32 @@ class PodClient(Protocol):
         """Replace a PersistentVolumeClaim, like ``update_volume``."""
         ...
 
+    async def patch_pod_status(self, namespace: str, name: str, body: bytes) -> None:
+        """Merge ``body`` strategically into a pod's status."""
+        ...
+
+    async def read_resource_claim(self, namespace: str, name: str) -> bytes:
+        """Read a ResourceClaim; the answer is its JSON, whole."""
+        ...
+
+    async def create_resource_claim(self, namespace: str, body: bytes) -> bytes:
+        """Create a ResourceClaim and return what is stored."""
+        ...
+
+    async def update_resource_claim(
+        self, namespace: str, name: str, body: bytes, *, subresource: str = ""
+    ) -> bytes:
+        """Replace a ResourceClaim, or its status, like ``update_volume``."""
+        ...
+
+    async def patch_resource_claim_status(self, namespace: str, name: str, body: bytes) -> bytes:
+        """Merge ``body`` strategically into a ResourceClaim's status."""
+        ...
+
+    async def delete_resource_claim(self, namespace: str, name: str) -> None:
+        """Delete a ResourceClaim."""
+        ...
+
 
 class WaitingPod(Protocol):
     """A pod held at Permit by at least one plugin that returned WAIT.

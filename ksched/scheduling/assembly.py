@@ -16,9 +16,10 @@ from typing import Any
 from msgspec import Raw
 
 from ksched.api.decoding import decode_pod, decoder_of
+from ksched.api.devices import ResourceClaim
 from ksched.api.objects import Pod
 from ksched.api.resources import PODS
-from ksched.api.watched_kinds import WATCHED_KINDS
+from ksched.api.watched_kinds import WATCHED_KINDS, watched_kind
 from ksched.cache.cache import SchedulerCache
 from ksched.cache.listers import Listers
 from ksched.cache.pod_info import PodInfo
@@ -29,6 +30,7 @@ from ksched.client.rest import ApiClient
 from ksched.clock import Clock
 from ksched.configuration.extension_points import PRE_ENQUEUE
 from ksched.configuration.model import ClientConnection, SchedulerConfiguration
+from ksched.devices.claim_store import ClaimStore
 from ksched.extenders.extender import EXTENDER
 from ksched.framework.runtime.framework import Framework
 from ksched.framework.runtime.guard import Hook, PluginFailure
@@ -197,6 +199,8 @@ def forget_answers(status: PodStatusUpdater, listers: Listers) -> None:
     """Drop state derived from responses of an API server whose history was lost."""
     status.forget_sent()
     listers.view(Volumes).forget_assumed()
+    if watched_kind(ResourceClaim) in listers.required():
+        listers.view(ClaimStore).forget_assumed()
 
 
 def pods_are_listed(

@@ -6,12 +6,11 @@ from typing import Any
 import msgspec
 import pytest
 
-from ksched.api.decoding import decode_pod
+from ksched.api.decoding import decode_pod, trim
 from ksched.api.whole_objects import (
     WholePod,
     decode_whole_node,
     decode_whole_pod,
-    trim,
     whole_pod_decoder,
     with_node_name,
 )

@@ -16,6 +16,9 @@ CONFIG = Path(__file__).resolve().parents[2] / "config"
 EXAMPLES = sorted((CONFIG / "examples").glob("*.yaml"))
 
 
+DEVICES = "resource.k8s.io"
+
+
 def objects(file: str) -> dict[str, Any]:
     """The objects of a file by kind; each kind occurs once."""
     found = list(yaml.safe_load_all((CONFIG / file).read_text()))
@@ -68,6 +71,9 @@ def test_the_roles_name_what_they_grant_and_grant_no_more() -> None:
         ("", "pods/status", "patch"),
         ("", "persistentvolumes", "update"),
         ("", "persistentvolumeclaims", "update"),
+        *((DEVICES, "resourceclaims", verb) for verb in ("create", "update", "delete")),
+        *((DEVICES, "resourceclaims/status", verb) for verb in ("update", "patch")),
+        *((DEVICES, "resourceclaims/binding", verb) for verb in ("update", "patch")),
         ("events.k8s.io", "events", "create"),
         ("events.k8s.io", "events", "patch"),
         ("", "events", "create"),

@@ -167,8 +167,7 @@ def test_every_gate_may_be_given_its_default_and_absent_features_are_noted() -> 
     assert absent == {
         name
         for name, gate in FEATURE_GATES.items()
-        if gate.default
-        and name.startswith(("DRA", "DynamicResourceAllocation", "OpportunisticBatching"))
+        if gate.default and name.startswith("OpportunisticBatching")
     }
 
 

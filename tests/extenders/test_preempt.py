@@ -144,7 +144,11 @@ async def test_each_extender_is_offered_what_the_one_before_left(extenders) -> N
             "got '{\"NodeNameToMetaVictims\": []}'",
             id="wrong type",
         ),
-        pytest.param({}, "preemption: no candidate node for preemption", id="nothing left"),
+        pytest.param(
+            {},
+            "no new claims to deallocate, preemption: no candidate node for preemption",
+            id="nothing left",
+        ),
     ],
 )
 async def test_nothing_is_preempted_without_the_extenders_consent(
@@ -214,7 +218,8 @@ async def test_preemption_passes_by_nodes_that_filter_calls_unresolvable(
         await create(c, make_pod("vip"), 100)
         await c.settle()
 
-        assert c.message("vip") == f"0/1 nodes are available: 1 no. preemption: {outcome}"
+        said = f"no new claims to deallocate, preemption: {outcome}"
+        assert c.message("vip") == f"0/1 nodes are available: 1 no. {said}"
 
 
 async def test_filter_is_asked_about_the_nominated_node_alone(extenders) -> None:

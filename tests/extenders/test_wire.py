@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ksched.api.whole_objects import trim
+from ksched.api.decoding import trim
 from ksched.extenders.wire import (
     FilterResult,
     MetaVictims,

@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from ksched.api.objects import Namespace, Node, Pod, Service
-from lab.recordings import NOT_SCORED_HERE, read_recordings
+from lab.recordings import NOTHING_TO_SCORE, read_recordings
 from lab.reference import DEFAULT_PROFILE, Decision, OtherObjects, decide
 
 RECORDINGS = read_recordings(Path(__file__).parent / "data" / "filter-and-score.jsonl.gz")
@@ -30,7 +30,7 @@ def _decide(cluster: Any, pod: Any) -> Decision:
 # A quarter of the clusters, 300 decisions: the reference is slow, and changes rarely.
 @pytest.mark.parametrize("recording", RECORDINGS[::4], ids=lambda one: f"seed {one['seed']}")
 def test_the_reference_decides_as_kube_scheduler_did(recording: Any) -> None:
-    left_out = {"total", *NOT_SCORED_HERE}
+    left_out = {"total", *NOTHING_TO_SCORE}
     for decision in recording["decisions"]:
         got = _decide(recording["cluster"], decision["pod"])
         wanted, name = decision["verdict"], decision["pod"]["metadata"]["name"]

@@ -129,7 +129,9 @@ async def test_while_victims_shut_down_no_further_ones_are_chosen() -> None:
         await c.advance(5)
 
         text = "preemption: not eligible due to a terminating pod on the nominated node."
-        assert c.message("high") == f"0/2 nodes are available: 2 Insufficient cpu. {text}"
+        assert c.message("high") == (
+            f"0/2 nodes are available: 2 Insufficient cpu. no new claims to deallocate, {text}"
+        )
         assert c.pod("high")["status"]["nominatedNodeName"]
         assert left(c) == 7
         await c.delete(going[1], grace_seconds=0)

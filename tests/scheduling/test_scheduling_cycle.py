@@ -31,7 +31,15 @@ from ksched.testing.harness import Cluster
 
 # Preemption would add its own sentence to every message.
 ONLY_MINE = {
-    "profiles": [{"plugins": {"postFilter": {"disabled": [{"name": "DefaultPreemption"}]}}}]
+    "profiles": [
+        {
+            "plugins": {
+                "postFilter": {
+                    "disabled": [{"name": "DefaultPreemption"}, {"name": "DynamicResources"}]
+                }
+            }
+        }
+    ]
 }
 
 

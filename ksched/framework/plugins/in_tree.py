@@ -11,7 +11,7 @@ from ksched.framework.plugins import names
 from ksched.framework.plugins.coscheduling import Coscheduling
 from ksched.framework.plugins.default_binder import DefaultBinder
 from ksched.framework.plugins.default_preemption.plugin import DefaultPreemption
-from ksched.framework.plugins.dynamic_resources import DynamicResources
+from ksched.framework.plugins.dynamic_resources.plugin import DynamicResources
 from ksched.framework.plugins.gang_scheduling import GangScheduling
 from ksched.framework.plugins.image_locality import ImageLocality
 from ksched.framework.plugins.inter_pod_affinity.plugin import InterPodAffinity
@@ -69,7 +69,7 @@ IN_TREE: Final[Mapping[str, PluginFactory]] = MappingProxyType(
         names.TAINT_TOLERATION: _plain(TaintToleration),
         names.NODE_AFFINITY: lambda args, handle: NodeAffinity(args, handle.clock.now),
         names.NODE_PORTS: _plain(NodePorts),
-        names.NODE_RESOURCES_FIT: _with_args(NodeResourcesFit),
+        names.NODE_RESOURCES_FIT: _with_listings(NodeResourcesFit),
         names.NODE_RESOURCES_BALANCED_ALLOCATION: _with_args(NodeResourcesBalancedAllocation),
         names.VOLUME_RESTRICTIONS: _with_only_listings(VolumeRestrictions),
         names.NODE_VOLUME_LIMITS: _with_only_listings(NodeVolumeLimits),
@@ -82,7 +82,7 @@ IN_TREE: Final[Mapping[str, PluginFactory]] = MappingProxyType(
         names.DEFAULT_PREEMPTION: DefaultPreemption,
         names.IMAGE_LOCALITY: _plain(ImageLocality),
         names.NODE_DECLARED_FEATURES: _plain(NodeDeclaredFeatures),
-        names.DYNAMIC_RESOURCES: _plain(DynamicResources),
+        names.DYNAMIC_RESOURCES: DynamicResources,
         names.GANG_SCHEDULING: _with_handle(GangScheduling),
         names.COSCHEDULING: Coscheduling,
         names.EBS_LIMITS: _with_only_listings(EBSLimits),

@@ -11,12 +11,14 @@ from ksched.configuration.extension_points import (
     EXTENSION_POINTS,
     FILTER,
     OPTIONAL,
+    PRE_FILTER,
     QUEUE_SORT,
     SCORE,
     ExtensionPoint,
 )
 from ksched.configuration.model import Profile
 from ksched.errors import ConfigError
+from ksched.framework.cycle_state import CycleState
 from ksched.framework.depends_on import FilterDependsOn, ScoreDependsOn
 from ksched.framework.handle import Handle, PluginFactory
 from ksched.framework.runtime.filter_columns import FilterEntry
@@ -25,6 +27,7 @@ from ksched.framework.runtime.installed_plugins import InstalledPlugin
 from ksched.framework.runtime.plugin_contract import find_problems, implementation
 from ksched.framework.runtime.registry import Registry
 from ksched.framework.runtime.score_columns import ScoreEntry
+from ksched.framework.status import Status
 from ksched.framework.untrusted_values import safe_error_text, safe_repr
 
 log = logging.getLogger(__name__)
@@ -65,6 +68,12 @@ class Framework:
         ]
         self.add_pod = self._optional("add_pod")
         self.remove_pod = self._optional("remove_pod")
+
+    def stopped_by(self, rejecting: Hook, state: CycleState, status: Status) -> Status:
+        """Note which PreFilter plugins are not called after a rejection, and return its status."""
+        names = [hook.plugin for hook in self.hooks[PRE_FILTER]]
+        state.not_asked = frozenset(names[names.index(rejecting.plugin) + 1 :])
+        return status
 
     def _groups(self) -> list[Hook] | None:
         """How plugins with cached results group pods; ``None``: by template."""

@@ -148,13 +148,13 @@ class Pipeline:
             if status.is_skip:
                 state.skip_filter.add(hook.plugin)
             elif status.code is Code.UNSCHEDULABLE_AND_UNRESOLVABLE:
-                return status, None, []
+                return self.framework.stopped_by(hook, state, status), None, []
             elif status.is_rejected:
                 rejected = status
             elif not status.is_success:
                 raise disallowed(hook, status)
             if nodes is not None and not nodes:
-                return _conflict(narrowing), None, narrowing
+                return self.framework.stopped_by(hook, state, _conflict(narrowing)), None, narrowing
         return SUCCESS if rejected is None else rejected, nodes, narrowing
 
     # -- filter ---------------------------------------------------------------------------------

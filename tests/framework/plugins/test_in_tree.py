@@ -10,6 +10,7 @@ from typing import cast
 
 import pytest
 
+from ksched.api.devices import DeviceClass
 from ksched.api.objects import ObjectMeta
 from ksched.api.storage import (
     CSIDriver,
@@ -63,6 +64,7 @@ def test_a_hint_shared_by_a_template_looks_at_nothing_else_of_the_pod(name: str)
     csi_node = CSINode(metadata=ObjectMeta(name="n"))
     driver = CSIDriver(metadata=ObjectMeta(name="d"))
     capacity = CSIStorageCapacity(metadata=ObjectMeta(name="c", namespace="default"))
+    device_class = DeviceClass(metadata=ObjectMeta(name="c"))
     attachment = VolumeAttachment(metadata=ObjectMeta(name="a"))
     changes = {
         Resource.PERSISTENT_VOLUME_CLAIM: ((None, claim), (claim, claim)),
@@ -72,6 +74,7 @@ def test_a_hint_shared_by_a_template_looks_at_nothing_else_of_the_pod(name: str)
         Resource.CSI_DRIVER: ((driver, driver),),
         Resource.CSI_STORAGE_CAPACITY: ((None, capacity), (capacity, capacity)),
         Resource.VOLUME_ATTACHMENT: ((attachment, None),),
+        Resource.DEVICE_CLASS: ((None, device_class), (device_class, device_class)),
         Resource.NODE: ((None, node), (make_node("n").capacity(cpu="1").obj(), node)),
         Resource.POD: ((make_pod("gone").node("n").host_port(80).obj(), None),),
         Resource.ASSIGNED_POD: ((make_pod("x").node("n").obj(), make_pod("y").node("n").obj()),),

@@ -10,6 +10,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from ksched.api.devices import DeviceClass
 from ksched.api.objects import Node, Pod
 from ksched.api.pod_resources import (
     CPU,
@@ -24,6 +25,11 @@ from ksched.api.pod_resources import (
     scalar_resource_names,
 )
 from ksched.configuration.plugin_args import NodeResourcesFitArgs
+from ksched.devices.extended_resource_classes import (
+    ExtendedResourceClasses,
+    implicit_name,
+    is_device_resource_name,
+)
 from ksched.framework import (
     PASS_TEMPLATE,
     Action,
@@ -31,6 +37,7 @@ from ksched.framework import (
     ClusterEventWithHint,
     CycleState,
     FilterDependsOn,
+    Listers,
     NodeRows,
     PodInfo,
     PodTemplate,
@@ -53,6 +60,7 @@ from ksched.framework.plugins.node_resources.scorers import scorer_of
 
 TOO_MANY_PODS = "Too many pods"
 DEFAULTS = NodeResourcesFitArgs()
+NO_RESOURCES: frozenset[str] = frozenset()
 
 
 class NodeResourcesFit:
@@ -76,8 +84,11 @@ class NodeResourcesFit:
     filter_depends_on: ClassVar = FilterDependsOn(Scope.RESOURCES, reads_inter_pod_fields=False)
     score_depends_on: ClassVar = ScoreDependsOn(Scope.RESOURCES, reads_inter_pod_fields=False)
 
-    def __init__(self, args: NodeResourcesFitArgs | None = None) -> None:
+    def __init__(
+        self, args: NodeResourcesFitArgs | None = None, listers: Listers | None = None
+    ) -> None:
         args = args or DEFAULTS
+        self._listers = listers or Listers()
         self._ignored = frozenset(args.ignored_resources)
         self._ignored_groups = frozenset(args.ignored_resource_groups)
         strategy = args.scoring_strategy
@@ -99,6 +110,7 @@ class NodeResourcesFit:
 
     def filter_nodes(self, state: CycleState, pod: PodInfo, nodes: NodeRows) -> Verdicts:
         checked = self._checked(pod.template)
+        backed = self._backed_by_devices(checked) if checked.may_be_devices else NO_RESOURCES
         request = checked.offered_on(nodes.table.axis)
         full = nodes.pod_count >= nodes.allowed_pods
         allocatable = stacked(nodes.allocatable, request.resources, len(nodes))
@@ -106,11 +118,26 @@ class NodeResourcesFit:
         # node where the free amount is negative: such resources are not among these.
         free = allocatable - stacked(nodes.requested, request.resources, len(nodes))
         short = request.amounts > free
-        is_offered = request is checked.request
+        for line, resource in enumerate(request.resources) if backed else ():
+            # On nodes that do not offer the resource, DynamicResources allocates devices for it.
+            if resource in backed:
+                short[line] &= allocatable[line] > 0
+        is_offered = request is checked.request or backed.issuperset(checked.absent(request))
         if is_offered and not np.count_nonzero(full) and not np.count_nonzero(short):
             return Verdicts.passing(len(nodes))
-        beyond = (request.amounts > allocatable).any(axis=0)
-        return _verdicts(np.vstack((beyond, full, short)), request.resources, checked)
+        beyond = ((request.amounts > allocatable) & short).any(axis=0)
+        absent = checked.absent(request) - backed
+        return _verdicts(np.vstack((beyond, full, short)), request.resources, checked, absent)
+
+    def _backed_by_devices(self, checked: _Checked) -> frozenset[str]:
+        """Resources backed by a DeviceClass, if DynamicResources is enabled to allocate them.
+
+        kube-scheduler: shouldDelegateResourceToDRA.
+        """
+        classes = self._listers.known_view(ExtendedResourceClasses)
+        if classes is None:
+            return NO_RESOURCES
+        return frozenset(one for one in checked.may_be_devices if classes.get(one) is not None)
 
     def pre_score(self, state: CycleState, pod: PodInfo, nodes: NodeRows) -> Status:
         """Never skips: a pod without requests is scored with defaults."""
@@ -143,7 +170,22 @@ class NodeResourcesFit:
             ClusterEventWithHint(deleted, self._is_schedulable_after_pod_event, per_pod=False),
             ClusterEventWithHint(scaled_down, self._is_schedulable_after_pod_scale_down),
             ClusterEventWithHint(node, self._is_schedulable_after_node_change, per_pod=False),
+            ClusterEventWithHint(
+                ClusterEvent(Resource.DEVICE_CLASS, Action.ADD | Action.UPDATE),
+                self._is_schedulable_after_device_class_event,
+                per_pod=False,
+            ),
         )
+
+    def _is_schedulable_after_device_class_event(
+        self, pod: PodInfo, old: DeviceClass | None, new: DeviceClass
+    ) -> QueueingHint:
+        name = new.spec.extended_resource_name
+        if old is not None and old.spec.extended_resource_name == name:
+            return QueueingHint.SKIP
+        wanted = self._checked(pod.template).may_be_devices
+        is_requested = name in wanted or (old is None and implicit_name(new) in wanted)
+        return QueueingHint.QUEUE if is_requested else QueueingHint.SKIP
 
     def _is_schedulable_after_pod_event(self, pod: PodInfo, old: Pod, new: None) -> QueueingHint:
         held_room = old.spec.node_name or old.status.nominated_node_name
@@ -166,14 +208,17 @@ class NodeResourcesFit:
         self, pod: PodInfo, old: Node | None, new: Node
     ) -> QueueingHint:
         """kube-scheduler: haveAnyRequestedResourcesIncreased."""
-        checked = self._checked(pod.template).request
+        known = self._checked(pod.template)
+        checked = known.request
+        backed = self._backed_by_devices(known) if known.may_be_devices else NO_RESOURCES
         offered = _offered_by(new)
+        by_devices = {one for one in backed if not offered.get(one, 0)}
         if offered.get(PODS, 0) < 1:
             return QueueingHint.SKIP
         for resource, amount in zip(checked.resources, checked.amounts[:, 0], strict=True):
-            if amount > offered.get(resource, 0):
+            if amount > offered.get(resource, 0) and resource not in by_devices:
                 return QueueingHint.SKIP
-        if old is None:
+        if old is None or by_devices:
             return QueueingHint.QUEUE
         offered_before = _offered_by(old)
         for resource in (PODS, *checked.resources):
@@ -196,10 +241,12 @@ class NodeResourcesFit:
 class _Checked:
     """The requests of a pod; only resources that some node offers have to be compared."""
 
-    __slots__ = ("_offered", "_seen", "request")
+    __slots__ = ("_offered", "_seen", "may_be_devices", "request")
 
     def __init__(self, requests: Iterable[tuple[str, int]]) -> None:
         self.request = Requests.of(requests)
+        self.may_be_devices = frozenset(filter(is_device_resource_name, self.request.resources))
+        """Resources that a DeviceClass may back."""
         self._offered = self.request
         self._seen: tuple[ResourceAxis, int] | None = None
 
@@ -212,6 +259,12 @@ class _Checked:
             found = [pair for pair in pairs if axis.find(pair[0]) >= 0]
             self._offered = request if len(found) == len(request.resources) else Requests.of(found)
         return self._offered
+
+    def absent(self, offered: Requests) -> frozenset[str]:
+        """Requested resources that no node offers."""
+        if offered is self.request:
+            return NO_RESOURCES
+        return frozenset(self.request.resources).difference(offered.resources)
 
 
 def _resource_requests(template: PodTemplate) -> Iterator[tuple[str, int]]:
@@ -232,11 +285,16 @@ def _scored_requests(template: PodTemplate) -> Mapping[str, int]:
     return {**pod_requests(spec), CPU: cpu_millis, MEMORY: memory_bytes}
 
 
-def _verdicts(marks: NDArray[np.bool_], resources: Sequence[str], checked: _Checked) -> Verdicts:
+def _verdicts(
+    marks: NDArray[np.bool_],
+    resources: Sequence[str],
+    checked: _Checked,
+    absent: frozenset[str],
+) -> Verdicts:
     """Build the statuses of the nodes; there are many nodes and few combinations of reasons.
 
     The first line marks nodes where evicting pods does not help, the second those with too many
-    pods, the others those that are short of a resource. All nodes lack what none offers.
+    pods, the others those that are short of a resource. All nodes lack what is ``absent``.
 
     kube-scheduler: fitsRequest.
     """
@@ -255,21 +313,23 @@ def _verdicts(marks: NDArray[np.bool_], resources: Sequence[str], checked: _Chec
     statuses: list[Status] = []
     codes = []
     for column in columns:
-        status = _status(column, resources, checked)
+        status = _status(column, resources, checked, absent)
         if status is not None:
             statuses.append(status)
         codes.append(0 if status is None else len(statuses))
     return Verdicts(np.array(codes, np.int16)[inverse.ravel()], statuses)
 
 
-def _status(marked: Sequence[int], resources: Sequence[str], checked: _Checked) -> Status | None:
+def _status(
+    marked: Sequence[int], resources: Sequence[str], checked: _Checked, absent: frozenset[str]
+) -> Status | None:
     """kube-scheduler: InsufficientResource."""
     beyond, full, *short = marked
     missing = {one for one, is_short in zip(resources, short, strict=True) if is_short}
     request = checked.request.resources
-    if len(resources) < len(request):
+    if absent:
         beyond = 1
-        missing.update(set(request).difference(resources))
+        missing.update(absent)
     if not full and not missing:
         return None
     reasons = [f"Insufficient {resource}" for resource in request if resource in missing]

@@ -387,6 +387,7 @@ async def test_two_profiles_do_not_promise_the_same_volume() -> None:
 
         assert c.message("p2") == (
             "0/1 nodes are available: 1 node(s) didn't find available persistent volumes to bind. "
-            "preemption: 0/1 nodes are available: 1 Preemption is not helpful for scheduling."
+            "no new claims to deallocate, preemption: 0/1 nodes are available: "
+            "1 Preemption is not helpful for scheduling."
         )
         assert len(writes(c)) == 1

@@ -1,0 +1,130 @@
+"""Which devices are in use, by claims that are stored and by those on their way to the API server.
+
+Follows dynamicresources/allocateddevices.go (v1.36); unlike there a device that two claims were
+given stays in use until both release it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+
+from ksched.api.devices import AllocationResult, DeviceRequestAllocationResult
+from ksched.api.quantity import to_nanos
+from ksched.cache.change_log import ChangeLog
+from ksched.devices.slices import PoolKey
+
+
+class SharedDevice:
+    """The shares of a device that allows several allocations."""
+
+    __slots__ = ("consumed", "shares", "with_capacity")
+
+    def __init__(self) -> None:
+        self.shares = 0
+        self.with_capacity = 0
+        """Shares that say how much they consume, if only nothing."""
+        self.consumed: dict[str, int] = {}
+        """By capacity, in nano units."""
+
+
+class PoolUse:
+    """What of one pool is in use."""
+
+    __slots__ = ("dedicated", "shared", "version")
+
+    def __init__(self) -> None:
+        self.version = 0
+        self.dedicated: dict[str, int] = {}
+        """By device, how many claims have it for themselves."""
+        self.shared: dict[str, SharedDevice] = {}
+
+    def is_in_use(self, device: str) -> bool:
+        return device in self.dedicated or device in self.shared
+
+    def has_capacity_entry(self, device: str) -> bool:
+        shared = self.shared.get(device)
+        return shared is not None and shared.with_capacity > 0
+
+    def signature(self, positions: dict[str, int]) -> Hashable:
+        """The same for pools of one layout in which the same is in use."""
+        mask = 0
+        for name in self.dedicated:
+            position = positions.get(name)
+            if position is not None:
+                mask |= 1 << position
+        if not self.shared:
+            return mask
+        shares = sorted(
+            (positions[name], one.with_capacity > 0, tuple(sorted(one.consumed.items())))
+            for name, one in self.shared.items()
+            if name in positions
+        )
+        return mask, tuple(shares)
+
+
+NOTHING_IN_USE = PoolUse()
+
+
+class AllocatedDevices:
+    """Devices in use, by pool."""
+
+    def __init__(self) -> None:
+        self._pools: dict[PoolKey, PoolUse] = {}
+        self.changed_pools: ChangeLog[PoolKey] = ChangeLog()
+
+    def of(self, pool: PoolKey) -> PoolUse:
+        return self._pools.get(pool, NOTHING_IN_USE)
+
+    def add(self, allocation: AllocationResult) -> None:
+        for result in allocation.devices.results:
+            if not result.admin_access:
+                use = self._pools.setdefault((result.driver, result.pool), PoolUse())
+                _add(use, result)
+                self._note(result, use)
+
+    def remove(self, allocation: AllocationResult) -> None:
+        for result in allocation.devices.results:
+            if not result.admin_access:
+                key = (result.driver, result.pool)
+                use = self._pools.get(key)
+                assert use is not None, f"devices of {key} are in use"
+                _remove(use, result)
+                self._note(result, use)
+                if not use.dedicated and not use.shared:
+                    del self._pools[key]
+
+    def _note(self, result: DeviceRequestAllocationResult, use: PoolUse) -> None:
+        use.version += 1
+        self.changed_pools.append((result.driver, result.pool))
+
+
+def _add(use: PoolUse, result: DeviceRequestAllocationResult) -> None:
+    name = result.device
+    if result.share_id is None:
+        use.dedicated[name] = use.dedicated.get(name, 0) + 1
+        return
+    shared = use.shared.setdefault(name, SharedDevice())
+    shared.shares += 1
+    if result.consumed_capacity is not None:
+        shared.with_capacity += 1
+        for capacity, amount in result.consumed_capacity.items():
+            shared.consumed[capacity] = shared.consumed.get(capacity, 0) + to_nanos(amount)
+
+
+def _remove(use: PoolUse, result: DeviceRequestAllocationResult) -> None:
+    name = result.device
+    if result.share_id is None:
+        use.dedicated[name] -= 1
+        if not use.dedicated[name]:
+            del use.dedicated[name]
+        return
+    shared = use.shared[name]
+    shared.shares -= 1
+    if not shared.shares:
+        del use.shared[name]
+    elif result.consumed_capacity is not None:
+        shared.with_capacity -= 1
+        for capacity, amount in result.consumed_capacity.items():
+            shared.consumed[capacity] -= to_nanos(amount)
+            if not shared.consumed[capacity]:
+                del shared.consumed[capacity]

@@ -1,0 +1,143 @@
+"""What every node of the table sees of the devices, as a column of few numbers.
+
+Nodes with the same view have the same number. Two logs tell what to look at again: views of which a
+pool is used otherwise, and, by starting over, everything after many changes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ksched.api.devices import ResourceSlice
+from ksched.cache.change_log import ChangeLog
+from ksched.cache.listers import Listers
+from ksched.cache.node_info import NodeInfo
+from ksched.cache.node_table import NodeTable
+from ksched.devices.claim_store import ClaimStore
+from ksched.devices.pools import NodeView, Pool, Slices
+from ksched.devices.slices import PoolKey
+
+Ids = NDArray[np.int32]
+
+
+class PublishedDevices:
+    """All devices and what is in use of them; shared by all profiles (``listers.view``)."""
+
+    def __init__(self, listers: Listers) -> None:
+        self.claims = listers.view(ClaimStore)
+        self.slices = Slices()
+        self._lister = listers.require(ResourceSlice)
+        self._lister.follow(self._listed)
+
+    def _listed(self, name: str) -> None:
+        published = self._lister.get(name)
+        if published is None:
+            self.slices.remove(name)
+        else:
+            self.slices.put(published)
+
+    @property
+    def generation(self) -> tuple[int, int]:
+        """Stays the same while no devices come, go, or change hands."""
+        in_use = self.claims.devices.changed_pools.generation
+        return self.slices.changed_nodes.generation, in_use
+
+
+class NodeViews:
+    """The views of the nodes of one table."""
+
+    def __init__(self, devices: PublishedDevices, table: NodeTable) -> None:
+        self._devices = devices
+        self.table = table
+        self._changed_rows = table.node_log.cursor()
+        self._changed_nodes = devices.slices.changed_nodes.cursor()
+        self._changed_pools = devices.claims.devices.changed_pools.cursor()
+        self._ids: Ids = np.zeros(0, np.int32)
+        self.views: list[NodeView] = []
+        """By number."""
+        self._numbers: dict[NodeView, int] = {}
+        self._by_pool: dict[PoolKey, set[int]] = {}
+        self.epoch = 0
+        """Changes when all numbers are given anew."""
+        self.stale: ChangeLog[int] = ChangeLog()
+        """Numbers of views of which something is used otherwise."""
+        self._keys: dict[int, Hashable] = {}
+
+    def catch_up(self) -> None:
+        """Take over what changed; call before anything else in a cycle."""
+        self._use_changed()
+        rows, names = self._changed_rows.changes(), self._changed_nodes.changes()
+        count = len(self.table)
+        if rows is None or names is None:
+            self._start_over(count)
+        else:
+            known = self.table.rows
+            todo = {row for row in rows if row < count}
+            todo.update(known[name] for name in names if name in known)
+            if len(self._ids) < count:
+                grown = np.zeros(count + count // 4 + 16, np.int32)
+                grown[: len(self._ids)] = self._ids
+                self._ids = grown
+            for row in todo:
+                self._ids[row] = self._number(self.table.infos[row])
+            if len(self.views) > 2 * count + 64:
+                self._start_over(count)
+        self._changed_rows.advance()
+        self._changed_nodes.advance()
+
+    def _use_changed(self) -> None:
+        pools = self._changed_pools.changes()
+        if pools is None:
+            self._keys.clear()
+            self.stale.forget()
+        elif pools:
+            for key in set(pools):
+                for number in self._by_pool.get(key, ()):
+                    self._keys.pop(number, None)
+                    self.stale.append(number)
+        self._changed_pools.advance()
+
+    def _start_over(self, count: int) -> None:
+        self.epoch += 1
+        self.views.clear()
+        self._numbers.clear()
+        self._by_pool.clear()
+        self._keys.clear()
+        self.stale.forget()
+        self._ids = np.zeros(count + count // 4 + 16, np.int32)
+        for row, info in enumerate(self.table.infos):
+            self._ids[row] = self._number(info)
+
+    def _number(self, info: NodeInfo) -> int:
+        view = self.view(info)
+        number = self._numbers.get(view)
+        if number is None:
+            number = self._numbers[view] = len(self.views)
+            self.views.append(view)
+            for pool in view.pools:
+                self._by_pool.setdefault(pool.key, set()).add(number)
+        return number
+
+    def view(self, info: NodeInfo) -> NodeView:
+        """What a node sees, also one of another table."""
+        return self._devices.slices.view(info.name, info.labels)
+
+    def ids(self, index: NDArray[np.intp] | slice) -> Ids:
+        """By node, the number of its view."""
+        return self._ids[: len(self.table)][index]
+
+    def key(self, number: int) -> Hashable:
+        """Views with equal keys get the same answers to the same requests."""
+        key = self._keys.get(number)
+        if key is None:
+            key = self._keys[number] = self.key_of(self.views[number].pools)
+        return key
+
+    def key_of(self, pools: Sequence[Pool]) -> Hashable:
+        devices = self._devices.claims.devices
+        return tuple(
+            (pool.layout, devices.of(pool.key).signature(pool.positions)) for pool in pools
+        )

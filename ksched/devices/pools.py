@@ -1,0 +1,254 @@
+"""Pools of devices as a node sees them (structured/internal/incubating/pools_incubating.go, v1.36).
+
+A node sees a view: the pools of which some slice is meant for it, in the order in which devices are
+tried. Nodes that see the very same slices share their view; pools that look alike but for names
+have the same layout.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from weakref import WeakValueDictionary
+
+from ksched.api.devices import ResourceSlice
+from ksched.cache.change_log import ChangeLog
+from ksched.devices.slices import CounterAmounts, PoolDevice, PoolKey, PublishedSlice
+
+
+class Layout:
+    """Shared by pools from which the same requests get devices at the same positions."""
+
+    __slots__ = ("__weakref__",)
+
+
+_layouts: WeakValueDictionary[Hashable, Layout] = WeakValueDictionary()
+
+
+class Pool:
+    """A pool, seen from nodes for which the same of its slices are meant."""
+
+    __slots__ = (
+        "counters",
+        "devices",
+        "has_binding_conditions",
+        "is_complete",
+        "is_invalid",
+        "key",
+        "layout",
+        "members",
+        "on_node",
+        "positions",
+    )
+
+    def __init__(
+        self,
+        key: PoolKey,
+        slices: Sequence[PublishedSlice],
+        others: Sequence[PublishedSlice],
+        matches: Callable[[PoolDevice], bool],
+        *,
+        is_complete: bool,
+    ) -> None:
+        self.key = key
+        self.is_complete = is_complete
+        by_name = sorted(slices, key=lambda one: one.name.encode()) if is_complete else ()
+        self.devices: tuple[PoolDevice, ...] = tuple(
+            device for one in by_name if not one.has_counters for device in one.devices
+        )
+        self.on_node: tuple[bool, ...] = tuple(
+            not one.published_by.is_per_device or matches(one) for one in self.devices
+        )
+        """By device, whether the node may use it."""
+        self.members = (*self.devices, *(device for one in others for device in one.devices))
+        """All devices of the pool, also those of slices that are not meant for the node."""
+        self.counters: CounterAmounts = {}
+        self.is_invalid = is_complete and not self._is_valid([*by_name, *others])
+        self.has_binding_conditions = self.is_usable and any(
+            one.shape.device.binding_conditions is not None for one in self.devices
+        )
+        self.positions = {one.name: position for position, one in enumerate(self.members)}
+        self.layout = self._layout()
+
+    @property
+    def is_usable(self) -> bool:
+        return self.is_complete and not self.is_invalid
+
+    def _is_valid(self, slices: Sequence[PublishedSlice]) -> bool:
+        """kube-scheduler: poolIsInvalid."""
+        names: set[str] = set()
+        for one in slices:
+            for device in () if one.has_counters else one.devices:
+                if device.name in names:
+                    return False
+                names.add(device.name)
+            if one.duplicate_set or not self.counters.keys().isdisjoint(one.counters):
+                return False
+            self.counters.update(one.counters)
+        return all(
+            name in self.counters and counters.keys() <= self.counters[name].keys()
+            for one in slices
+            for device in one.devices
+            for name, counters in device.shape.consumes.items()
+        )
+
+    def _layout(self) -> Layout:
+        content = (
+            self.key[0],
+            self.is_complete,
+            self.is_invalid,
+            self.on_node,
+            tuple(one.shape.number for one in self.members),
+            tuple(
+                (name, tuple(sorted(counters.items())))
+                for name, counters in sorted(self.counters.items())
+            ),
+        )
+        return _layouts.setdefault(content, Layout())
+
+
+class NodeView:
+    """What a node sees of all pools, in the order in which they are tried."""
+
+    __slots__ = ("__weakref__", "candidates", "has_invalid_pools", "pools")
+
+    def __init__(self, pools: tuple[Pool, ...]) -> None:
+        self.pools = pools
+        self.has_invalid_pools = any(pool.is_invalid for pool in pools)
+        self.candidates: tuple[tuple[PoolDevice, Pool, bool], ...] = tuple(
+            (device, pool, is_on_node)
+            for pool in pools
+            if pool.is_usable
+            for device, is_on_node in zip(pool.devices, pool.on_node, strict=True)
+        )
+
+
+class _Published:
+    """All slices of a pool."""
+
+    __slots__ = ("pools", "slices")
+
+    def __init__(self) -> None:
+        self.slices: dict[str, PublishedSlice] = {}
+        self.pools: dict[Hashable, Pool] = {}
+        """As seen from nodes, by what tells them apart; true while the slices stay the same."""
+
+
+class Slices:
+    """All published slices, and what nodes see of them."""
+
+    def __init__(self) -> None:
+        self._slices: dict[str, PublishedSlice] = {}
+        self._pools: dict[PoolKey, _Published] = {}
+        self._local: dict[str, dict[str, PublishedSlice]] = {}
+        """Slices for one node, by its name."""
+        self._wide: dict[str, PublishedSlice] = {}
+        """All others: counters are looked at by every node."""
+        self._interned: WeakValueDictionary[tuple[int, ...], NodeView] = WeakValueDictionary()
+        self.changed_nodes: ChangeLog[str] = ChangeLog()
+        """Nodes that may have another view; forgets when it may be all."""
+
+    def __len__(self) -> int:
+        return len(self._slices)
+
+    def __iter__(self) -> Iterator[PublishedSlice]:
+        return iter(self._slices.values())
+
+    def put(self, published: ResourceSlice) -> None:
+        self.remove(published.metadata.name)
+        one = PublishedSlice(published)
+        self._slices[one.name] = one
+        self._pools.setdefault(one.pool, _Published()).slices[one.name] = one
+        self._home(one)[one.name] = one
+        self._note(one.pool)
+
+    def remove(self, name: str) -> None:
+        one = self._slices.pop(name, None)
+        if one is None:
+            return
+        self._note(one.pool)
+        del self._pools[one.pool].slices[name]
+        if not self._pools[one.pool].slices:
+            del self._pools[one.pool]
+        home = self._home(one)
+        del home[name]
+        if not home and one.nodes.node_name:
+            self._local.pop(one.nodes.node_name, None)
+
+    def _home(self, one: PublishedSlice) -> dict[str, PublishedSlice]:
+        if one.nodes.node_name and not one.has_counters:
+            return self._local.setdefault(one.nodes.node_name, {})
+        return self._wide
+
+    def _note(self, key: PoolKey) -> None:
+        """Tell which nodes may see the pool otherwise now."""
+        published = self._pools[key]
+        published.pools.clear()
+        if any(one.name in self._wide for one in published.slices.values()):
+            self.changed_nodes.forget()
+            return
+        for one in published.slices.values():
+            self.changed_nodes.append(one.nodes.node_name)
+
+    # -- what a node sees -----------------------------------------------------------------------
+
+    def relevant(self, node_name: str, labels: Mapping[str, str]) -> list[PublishedSlice]:
+        """The slices that a node has to look at."""
+        own = self._local.get(node_name)
+        found = list(own.values()) if own else []
+        found += [one for one in self._wide.values() if one.is_relevant(node_name, labels)]
+        return found
+
+    def view(self, node_name: str, labels: Mapping[str, str]) -> NodeView:
+        """kube-scheduler: GatherPools."""
+        by_pool: dict[PoolKey, list[PublishedSlice]] = {}
+        for one in self.relevant(node_name, labels):
+            members = by_pool.setdefault(one.pool, [])
+            if members and one.generation > members[0].generation:
+                members.clear()
+            if not members or one.generation == members[0].generation:
+                members.append(one)
+        pools = []
+        for key in sorted(by_pool, key=lambda one: (one[0].encode(), one[1].encode())):
+            pool = self._pool(key, by_pool[key], node_name, labels)
+            if pool is not None:
+                pools.append(pool)
+        plain = [one for one in pools if not one.has_binding_conditions]
+        ordered = (*plain, *(one for one in pools if one.has_binding_conditions))
+        identity = tuple(id(pool) for pool in ordered)
+        view = self._interned.get(identity)
+        if view is None:
+            view = self._interned[identity] = NodeView(ordered)
+        return view
+
+    def _pool(
+        self,
+        key: PoolKey,
+        slices: list[PublishedSlice],
+        node_name: str,
+        labels: Mapping[str, str],
+    ) -> Pool | None:
+        slices.sort(key=lambda one: one.name)
+        published, first = self._pools[key], slices[0]
+        others: list[PublishedSlice] = []
+        is_complete = len(slices) == first.declared_slices
+        if not is_complete:
+            all_slices = published.slices.values()
+            if any(one.generation > first.generation for one in all_slices):
+                return None
+            same = [one for one in all_slices if one.generation == first.generation]
+            is_complete = len(same) == first.declared_slices
+            if is_complete:
+                others = [one for one in same if one not in slices]
+
+        def matches(device: PoolDevice) -> bool:
+            return device.shape.nodes.matches(node_name, labels)
+
+        marks = tuple(
+            matches(device) for one in slices if one.is_per_device for device in one.devices
+        )
+        identity = (tuple(one.name for one in slices), marks)
+        pool = published.pools.get(identity)
+        if pool is None:
+            pool = Pool(key, slices, others, matches, is_complete=is_complete)
+            published.pools[identity] = pool
+        return pool

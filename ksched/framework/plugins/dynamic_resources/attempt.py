@@ -1,0 +1,57 @@
+"""The claims of a pod during one attempt."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ksched.api.devices import AllocationResult, ResourceClaim
+from ksched.api.node_selectors import NodeTerms, compile_node_selector
+from ksched.framework.plugins.dynamic_resources.extended_resources import ExtendedRequests
+
+
+class SpecialClaim:
+    """The claim that stands for a pod's extended resources; always the last of its claims."""
+
+    __slots__ = ("backed", "chosen", "is_stored", "others")
+
+    def __init__(self, backed: Sequence[str], others: Sequence[str], is_stored: bool) -> None:
+        self.backed = backed
+        """Resources that come from devices where a node does not offer them itself."""
+        self.others = others
+        """Other resources that a node must have."""
+        self.is_stored = is_stored
+        """Whether it is left over from an earlier attempt, or created by this one."""
+        self.chosen: ExtendedRequests | None = None
+        """What it asks for on the chosen node."""
+
+
+class Attempt:
+    """What the extension points of one attempt tell each other."""
+
+    __slots__ = ("allocations", "claims", "selectors", "special", "unallocated", "unavailable")
+
+    def __init__(self) -> None:
+        self.claims: list[ResourceClaim] = []
+        self.special: SpecialClaim | None = None
+        self.unallocated: list[int] = []
+        """Positions of the claims that have no devices yet."""
+        self.selectors: dict[int, NodeTerms] = {}
+        """By position of an allocated claim, the nodes where its devices can be used."""
+        self.unavailable: set[int] = set()
+        """Positions of claims that kept the pod from a node."""
+        self.allocations: dict[int, AllocationResult] = {}
+        """By position, what was chosen at Reserve."""
+
+    @property
+    def user_claims(self) -> list[ResourceClaim]:
+        return self.claims[:-1] if self.special is not None else self.claims
+
+    def add(self, claims: Sequence[ResourceClaim], special: SpecialClaim | None) -> None:
+        self.claims = list(claims)
+        self.special = special
+        for position, claim in enumerate(claims):
+            allocation = claim.status.allocation
+            if allocation is None:
+                self.unallocated.append(position)
+            elif allocation.node_selector is not None:
+                self.selectors[position] = compile_node_selector(allocation.node_selector)

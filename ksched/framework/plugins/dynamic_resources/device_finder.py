@@ -1,0 +1,275 @@
+"""The nodes where a pod's claims can have their devices: the filter of DynamicResources."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ksched.api.devices import AllocationResult, DeviceClass, ResourceClaim, ResourceClaimSpec
+from ksched.devices.allocator import InvalidPools
+from ksched.devices.extended_resource_classes import ExtendedResourceClasses
+from ksched.devices.node_views import NodeViews, PublishedDevices
+from ksched.devices.requests import AllocationFailed, ClaimPlan
+from ksched.devices.results import allocation_result, subrequest_score
+from ksched.devices.selector_cache import SelectorCache
+from ksched.framework import Handle, NodeInfo, NodeRows, PodTemplate, Snapshot
+from ksched.framework.freshness import RecentlyUsed
+from ksched.framework.plugins.dynamic_resources.attempt import Attempt, SpecialClaim
+from ksched.framework.plugins.dynamic_resources.binding_conditions import (
+    BindingFailed,
+    is_ready,
+    is_timed_out,
+)
+from ksched.framework.plugins.dynamic_resources.extended_resources import (
+    NOTHING,
+    ExtendedRequests,
+    extended_requests,
+)
+from ksched.framework.plugins.dynamic_resources.verdicts_by_view import (
+    KnownVerdicts,
+    NodeFailed,
+    VerdictsByView,
+)
+from ksched.framework.plugins.node_matching import matches_terms
+
+Bools = NDArray[np.bool_]
+Codes = NDArray[np.int16]
+
+PASSES, CANNOT_ALLOCATE, INVALID_POOLS, NOT_AVAILABLE, STALE_CLAIM, CANNOT_FIT = range(6)
+
+PLANS_CACHED = 1024
+
+
+class Found(NamedTuple):
+    """What became of nodes: a code each, and how much the alternatives there are preferred."""
+
+    codes: Codes
+    scores: NDArray[np.int64]
+
+
+class DeviceFinder:
+    """Answers for one profile."""
+
+    def __init__(self, handle: Handle, binding_timeout_seconds: float) -> None:
+        self.devices = handle.listers.view(PublishedDevices)
+        self.claims = self.devices.claims
+        self.classes = handle.listers.require(DeviceClass)
+        self.extended = handle.listers.view(ExtendedResourceClasses)
+        self._handle = handle
+        self._binding_timeout_seconds = binding_timeout_seconds
+        self._new_uid: Callable[[], str] = lambda: _random_uid(handle.rng.getrandbits)
+        self._views: NodeViews | None = None
+        # Whether a node has enough of a resource depends on the classes, which no column holds.
+        self.extended.on_change(self._forget_changes)
+        self._known = KnownVerdicts()
+        self._selectors = SelectorCache()
+        self._plans: RecentlyUsed[ResourceClaimSpec, ClaimPlan] = RecentlyUsed()
+        self._plans_of = -1
+        self._extended: RecentlyUsed[tuple[PodTemplate, tuple[str, ...], int], ExtendedRequests] = (
+            RecentlyUsed()
+        )
+
+    def _forget_changes(self) -> None:
+        self._handle.snapshot.table.forget_changes()
+
+    def new_uid(self) -> str:
+        return self._new_uid()
+
+    def sweep(self) -> None:
+        self._known.sweep()
+        self._selectors.sweep()
+        self._plans.sweep()
+        self._extended.sweep()
+
+    def prepare(self, snapshot: Snapshot) -> None:
+        """Take over what changed since the last pod with claims."""
+        if self._plans_of != self.classes.generation:
+            self._plans_of = self.classes.generation
+            self._plans.clear()
+        if self._views is None:
+            self._views = NodeViews(self.devices, snapshot.table)
+        self._views.catch_up()
+
+    def plan(self, spec: ResourceClaimSpec) -> ClaimPlan:
+        known = self._plans.get(spec)
+        if known is None:
+            known = ClaimPlan(spec, self.classes.get, self._selectors)
+            self._plans.put(spec, known, PLANS_CACHED)
+        return known
+
+    # -- all nodes ------------------------------------------------------------------------------
+
+    def judge(self, attempt: Attempt, template: PodTemplate, nodes: NodeRows) -> Found:
+        """Look at some nodes; raises ``NodeFailed``.
+
+        kube-scheduler: Filter.
+        """
+        count = len(nodes)
+        found = Found(np.zeros(count, np.int16), np.zeros(count, np.int64))
+        special = attempt.special
+        if special is None:
+            self._allocate(attempt, None, nodes, np.ones(count, np.bool_), found)
+        elif special.is_stored:
+            found.codes[:] = STALE_CLAIM
+            return found
+        else:
+            self._judge_extended(attempt, special, template, nodes, found)
+        self._check_allocated(attempt, nodes, found)
+        return found
+
+    def _judge_extended(
+        self,
+        attempt: Attempt,
+        special: SpecialClaim,
+        template: PodTemplate,
+        nodes: NodeRows,
+        found: Found,
+    ) -> None:
+        for resource in special.others:
+            found.codes[nodes.allocatable(resource) == 0] = CANNOT_FIT
+        is_missing = {one: nodes.allocatable(one) == 0 for one in special.backed}
+        todo = found.codes == 0
+        while todo.any():
+            first = int(todo.argmax())
+            by_devices = tuple(one for one, missing in is_missing.items() if missing[first])
+            alike = todo.copy()
+            for one, missing in is_missing.items():
+                alike &= missing == (one in by_devices)
+            todo &= ~alike
+            if by_devices or attempt.user_claims:
+                requests = self._requests(template, by_devices)
+                self._allocate(attempt, requests, nodes, alike, found)
+
+    def _requests(self, template: PodTemplate, by_devices: tuple[str, ...]) -> ExtendedRequests:
+        if not by_devices:
+            return NOTHING
+        key = (template, by_devices, self.extended.generation)
+        known = self._extended.get(key)
+        if known is None:
+            known = extended_requests(template.spec, by_devices, self.extended)
+            self._extended.put(key, known, PLANS_CACHED)
+        return known
+
+    def _allocate(
+        self,
+        attempt: Attempt,
+        requests: ExtendedRequests | None,
+        nodes: NodeRows,
+        wanted: Bools,
+        found: Found,
+    ) -> None:
+        """Look for devices on the wanted nodes."""
+        if not attempt.unallocated:
+            return
+        verdicts, keys = self._verdicts(attempt, requests)
+        assert self._views is not None
+        if nodes.table is self._views.table:
+            ids = self._views.ids(nodes.index)[wanted]
+            places = np.flatnonzero(wanted)
+
+            def name_of(place: int) -> str:
+                at = int(places[place])
+                row = at if nodes.rows is None else int(nodes.rows[at])
+                return nodes.table.infos[row].name
+
+            codes, scores = verdicts.judge(ids, name_of, keys)
+        else:
+            infos = [info for info, is_wanted in zip(nodes.infos, wanted, strict=True) if is_wanted]
+            answers = [verdicts.answer(self._views.view(one), one.name, keys) for one in infos]
+            codes = np.array([one.code for one in answers], np.int16)
+            scores = np.array([one.score for one in answers], np.int64)
+        found.codes[wanted] = codes
+        found.scores[wanted] = scores + self._allocated_score(attempt)
+
+    def _verdicts(
+        self, attempt: Attempt, requests: ExtendedRequests | None
+    ) -> tuple[VerdictsByView, list[str]]:
+        assert self._views is not None
+        specs, keys = [], []
+        for position in attempt.unallocated:
+            claim = attempt.claims[position]
+            is_special = attempt.special is not None and position == len(attempt.claims) - 1
+            specs.append(requests.spec if is_special and requests is not None else claim.spec)
+            keys.append(claim.metadata.key)
+        plans = tuple(self.plan(spec) for spec in specs)
+        return self._known.of(plans, self.devices, self._views), keys
+
+    def _allocated_score(self, attempt: Attempt) -> int:
+        score = 0
+        for claim in attempt.claims:
+            allocation = claim.status.allocation
+            if allocation is not None:
+                requests = frozenset(one.request for one in allocation.devices.results)
+                score += subrequest_score(self.plan(claim.spec), requests)
+        return score
+
+    def _check_allocated(self, attempt: Attempt, nodes: NodeRows, found: Found) -> None:
+        """See that the devices that claims have can be used; remembers the claims that cannot."""
+        for position, claim in enumerate(attempt.claims):
+            if claim.status.allocation is None:
+                continue
+            if self._is_broken(claim):
+                rejected = np.ones(len(nodes), np.bool_)
+            elif position in attempt.selectors:
+                rejected = ~matches_terms(attempt.selectors[position], nodes)
+            else:
+                continue
+            rejected &= (found.codes == PASSES) | (found.codes == NOT_AVAILABLE)
+            if rejected.any():
+                found.codes[rejected] = NOT_AVAILABLE
+                attempt.unavailable.add(position)
+
+    def _is_broken(self, claim: ResourceClaim) -> bool:
+        """Whether a driver gave up on a claim's devices, or had its time."""
+        try:
+            if is_ready(claim):
+                return False
+        except BindingFailed:
+            return True
+        return is_timed_out(claim, self._binding_timeout_seconds, self._handle.clock.wall())
+
+    # -- the chosen node ------------------------------------------------------------------------
+
+    def choose(
+        self, attempt: Attempt, template: PodTemplate, node: NodeInfo
+    ) -> dict[int, AllocationResult] | None:
+        """The allocations of the claims without devices on a node, by position.
+
+        ``None`` if there are none; raises ``NodeFailed``.
+        """
+        requests = None
+        special = attempt.special
+        if special is not None:
+            offered = {one: node.allocatable_of(one) for one in special.backed}
+            by_devices = tuple(one for one, amount in offered.items() if amount == 0)
+            if not by_devices and not attempt.user_claims:
+                return None
+            requests = special.chosen = self._requests(template, by_devices)
+        verdicts, keys = self._verdicts(attempt, requests)
+        assert self._views is not None
+        try:
+            chosen = verdicts.choose(self._views.view(node), node.name, keys)
+        except InvalidPools:
+            return None
+        if chosen is None:
+            return None
+        allocations = {}
+        for position, plan, devices in zip(
+            attempt.unallocated, verdicts.plans, chosen, strict=True
+        ):
+            name = attempt.claims[position].metadata.name
+            try:
+                allocations[position] = allocation_result(
+                    name, plan, devices, node.name, self.new_uid
+                )
+            except AllocationFailed as problem:
+                raise NodeFailed(str(problem)) from problem
+        return allocations
+
+
+def _random_uid(getrandbits: Callable[[int], int]) -> str:
+    text = f"{getrandbits(128) & ~(0xF << 76) & ~(0x3 << 62) | 4 << 76 | 2 << 62:032x}"
+    return "-".join((text[:8], text[8:12], text[12:16], text[16:20], text[20:]))

@@ -1,0 +1,53 @@
+"""Which claims a pod uses, and what may be wrong with them."""
+
+from __future__ import annotations
+
+from ksched.api.devices import ResourceClaim
+from ksched.api.objects import Pod, PodResourceClaim
+from ksched.devices.claim_store import ClaimStore
+
+
+class Unresolved(Exception):
+    """A claim of a pod that cannot be used; the text says which and why."""
+
+
+def claims_of(pod: Pod, store: ClaimStore) -> list[ResourceClaim]:
+    """A pod's claims in the order of its spec; raises ``Unresolved`` with the first problem.
+
+    kube-scheduler: foreachPodResourceClaim.
+    """
+    found = []
+    namespace = pod.metadata.namespace
+    for entry in pod.spec.resource_claims:
+        name = _claim_name(pod, entry)
+        if name is None:
+            continue
+        claim = store.get(name, namespace)
+        if claim is None:
+            raise Unresolved(f'could not find ResourceClaim "{namespace}/{name}"')
+        if claim.metadata.deletion_timestamp is not None:
+            raise Unresolved(f'resourceclaim "{name}" is being deleted')
+        if entry.resource_claim_name is None and not _is_made_for(claim, pod):
+            text = f"was not created for Pod {pod.metadata.key} (Pod is not owner)"
+            raise Unresolved(f"ResourceClaim {claim.metadata.key} {text}")
+        found.append(claim)
+    return found
+
+
+def _claim_name(pod: Pod, entry: PodResourceClaim) -> str | None:
+    """The name of a claim, ``None`` if none is needed. kube-scheduler: resourceclaim.Name."""
+    if entry.resource_claim_name is not None:
+        return entry.resource_claim_name
+    if entry.resource_claim_template_name is None:
+        text = "none of the supported fields are set"
+        raise Unresolved(f'pod "{pod.metadata.key}", spec.resourceClaim "{entry.name}": {text}')
+    for status in pod.status.resource_claim_statuses:
+        if status.name == entry.name:
+            return status.resource_claim_name
+    raise Unresolved(f'pod "{pod.metadata.key}": ResourceClaim not created yet')
+
+
+def _is_made_for(claim: ResourceClaim, pod: Pod) -> bool:
+    """kube-scheduler: resourceclaim.IsForPod."""
+    uid = pod.metadata.uid
+    return any(one.controller and one.uid == uid for one in claim.metadata.owner_references)
