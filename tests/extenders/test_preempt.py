@@ -198,12 +198,13 @@ async def test_extender_that_manages_nothing_of_the_pod_is_not_asked(extenders) 
         pytest.param(
             # Tried: with all victims back the plugins find nothing wrong with the node.
             "FailedNodes",
-            'expected at least one victim pod on node "n1"',
+            'preemption: expected at least one victim pod on node "n1"',
             id="may help",
         ),
         pytest.param(
             "FailedAndUnresolvableNodes",
-            "0/1 nodes are available: 1 Preemption is not helpful for scheduling.",
+            "no new claims to deallocate, preemption: 0/1 nodes are available: "
+            "1 Preemption is not helpful for scheduling.",
             id="would not help",
         ),
     ],
@@ -218,8 +219,7 @@ async def test_preemption_passes_by_nodes_that_filter_calls_unresolvable(
         await create(c, make_pod("vip"), 100)
         await c.settle()
 
-        said = f"no new claims to deallocate, preemption: {outcome}"
-        assert c.message("vip") == f"0/1 nodes are available: 1 no. {said}"
+        assert c.message("vip") == f"0/1 nodes are available: 1 no. {outcome}"
 
 
 async def test_filter_is_asked_about_the_nominated_node_alone(extenders) -> None:
