@@ -15,7 +15,7 @@ from ksched.cel import (
 )
 from ksched.cel.checker import Declarations, check, check_literals_are_homogeneous
 from ksched.cel.conversions import to_duration, to_timestamp
-from ksched.cel.cost_bounds import cost_bound
+from ksched.cel.cost_bounds import cost_bound, work_bound
 from ksched.cel.declarations import Library
 from ksched.cel.errors import CompileError, EvaluationError, Issues
 from ksched.cel.macros import MACROS
@@ -98,14 +98,16 @@ class CheckedExpression:
         planner = Planner(places, library.functions, library.costs, limit)
         with room_for(_FRAMES_PER_NODE * self.depth):
             run = planner.plan(self.root).run
-        return Program(self.root, run, planner.size, self.depth)
+        return Program(self.root, run, planner.size, self.depth, work_bound(self.root))
 
 
 class Program:
-    """A compiled expression."""
+    """A compiled expression; several threads may evaluate it at a time."""
 
-    def __init__(self, root: Node, run: Run, size: int, depth: int) -> None:
+    def __init__(self, root: Node, run: Run, size: int, depth: int, work: int | None) -> None:
         self.root = root
+        self.work = work
+        """The most steps that an evaluation takes (``work_bound``)."""
         self._run = run
         self._spare = [None] * (size - 2)
         self._frames = 6 * depth

@@ -134,6 +134,8 @@ def _flatten(elements: list[Value], depth: int = 1) -> list[Value]:
             break
         flat: list[Value] = []
         for one in found:
+            if len(flat) > LONGEST_LIST:
+                raise CostExceeded
             if type(one) is list:
                 flat.extend(one)
             else:

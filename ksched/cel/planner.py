@@ -289,7 +289,8 @@ class Planner:
             cost = self._costs.get(node.overloads[0]) if len(node.overloads) == 1 else None
             by_name = self._costs.get(node.function)
             return Plan(self._tracked_call(implementation, runs, by_name or cost))
-        if runs and all(one.constant for one in plans):
+        known = runs and all(one.constant for one in plans)
+        if known and node.function not in KNOWN_PATTERN:
             try:
                 return Plan(constant(implementation(*(one.value for one in plans))).run)
             except EvaluationError:

@@ -15,10 +15,11 @@ A ``bool`` is an ``int`` to Python but not to CEL: code here compares ``type(val
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Final
 
-from ksched.cel.errors import NO_SUCH_OVERLOAD, EvaluationError
+from ksched.cel.errors import NO_SUCH_OVERLOAD, CostExceeded, EvaluationError
 
 MAX_INT: Final = 2**63 - 1
 MAX_UINT: Final = 2**64 - 1
@@ -167,10 +168,16 @@ def _numbers_equal(left: float, right: float) -> bool:
 
 
 _NUMBERS = frozenset({int, Uint, float})
+_NESTED = frozenset({list, dict, DefaultMap, OptionalValue})
+LONGEST_DESCRIPTION = 1_000_000
+"""Characters of a value in a message."""
 
 
-def equal(left: Value, right: Value) -> bool:
-    """``left == right``; values of different types are not equal, with few exceptions."""
+def equal(left: Value, right: Value, known: _Known | None = None) -> bool:
+    """``left == right``; values of different types are not equal, with few exceptions.
+
+    ``known`` are members of the two that were found equal already.
+    """
     kind, other = type(left), type(right)
     if left is None or right is None:
         return left is right
@@ -179,30 +186,48 @@ def equal(left: Value, right: Value) -> bool:
     if isinstance(left, OpaqueValue):
         return left.equals(right)
     if kind is list:
-        return other is list and len(left) == len(right) and _lists_equal(left, right)
+        return (
+            other is list
+            and len(left) == len(right)
+            and _members_equal(zip(left, right, strict=True), known)
+        )
     if isinstance(left, dict):
-        return isinstance(right, dict) and len(left) == len(right) and _maps_equal(left, right)
+        return (
+            isinstance(right, dict)
+            and len(left) == len(right)
+            and all(key in right for key in left)
+            and _members_equal(((value, right[key]) for key, value in left.items()), known)
+        )
     if kind is OptionalValue:
         if other is not OptionalValue or left.present != right.present:
             return False
-        return not left.present or equal(left.value, right.value)
+        return not left.present or equal(left.value, right.value, known)
     return kind is other and bool(left == right)
 
 
-def _maybe_equal(left: Value, right: Value) -> bool:
-    """Equality inside a collection, where cel-go takes an error for «not unequal»."""
-    try:
-        return equal(left, right)
-    except EvaluationError:
-        return True
+_Known = set[tuple[int, int]]
 
 
-def _lists_equal(left: list[Value], right: list[Value]) -> bool:
-    return all(_maybe_equal(one, other) for one, other in zip(left, right, strict=True))
+def _members_equal(pairs: Iterable[tuple[Value, Value]], known: _Known | None) -> bool:
+    """Whether all pairs are equal; cel-go takes an error inside a collection for «not unequal».
 
-
-def _maps_equal(left: dict[Any, Value], right: dict[Any, Value]) -> bool:
-    return all(key in right and _maybe_equal(value, right[key]) for key, value in left.items())
+    A list may hold another many times, that one a third, and so on: each pair is compared once.
+    """
+    if known is None:
+        known = set()
+    for left, right in pairs:
+        nested = type(left) in _NESTED
+        pair = (id(left), id(right))
+        if nested and pair in known:
+            continue
+        try:
+            if not equal(left, right, known):
+                return False
+        except EvaluationError:
+            pass
+        if nested:
+            known.add(pair)
+    return True
 
 
 def surely_equal(left: Value, right: Value) -> bool:
@@ -274,19 +299,38 @@ def format_double(number: float) -> str:
 
 
 def describe(value: Value) -> str:
-    """A value as messages show it."""
+    """A value as messages show it; raises ``CostExceeded`` for one that is too long to show."""
+    return _describe(value, {})
+
+
+def _describe(value: Value, known: dict[int, str]) -> str:
     if type(value) is bool:
         return "true" if value else "false"
     if type(value) is float:
         return format_double(value)
     if value is None:
         return "NULL_VALUE"
+    if type(value) is not list and not isinstance(value, dict):
+        return str(value)
+    text = known.get(id(value))
+    if text is None:
+        text = known[id(value)] = _describe_members(value, known)
+    return text
+
+
+def _describe_members(value: Value, known: dict[int, str]) -> str:
     if type(value) is list:
-        return f"[{', '.join(map(describe, value))}]"
-    if isinstance(value, dict):
-        pairs = (f"{describe(key_value(key))}: {describe(item)}" for key, item in value.items())
-        return f"{{{', '.join(pairs)}}}"
-    return str(value)
+        opening, closing = "[]"
+        parts = [_describe(one, known) for one in value]
+    else:
+        opening, closing = "{}"
+        parts = [
+            f"{_describe(key_value(key), known)}: {_describe(item, known)}"
+            for key, item in value.items()
+        ]
+    if sum(map(len, parts)) > LONGEST_DESCRIPTION:
+        raise CostExceeded
+    return f"{opening}{', '.join(parts)}{closing}"
 
 
 def size_of(value: Value) -> int:

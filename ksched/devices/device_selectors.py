@@ -23,6 +23,10 @@ from ksched.cel.versions import parse_semver
 
 COST_LIMIT = 1_000_000
 """``CELSelectorExpressionMaxCost``"""
+DEAR_WORK = 5_000
+"""Steps of an evaluation (about 2 ms) beyond which it does not belong on an event loop."""
+DEAR_LENGTH = 500
+"""Characters of an expression (about 10 ms of compiling) beyond which that does not either."""
 _DEVICE = "kubernetes.DRADevice"
 
 
@@ -128,6 +132,8 @@ class DeviceSelector:
         self.expression = expression
         self.reads = _reads(program.root)
         self.root = program.root
+        self.is_dear = program.work is None or program.work > DEAR_WORK
+        """Whether to evaluate it in a thread: up to the cost limit it may take seconds."""
         self._program = program
 
     def matches(self, device: DeviceView) -> bool:
@@ -143,6 +149,11 @@ class DeviceSelector:
         if value is True or value is False:
             return value
         raise EvaluationError(_not_a_bool(value))
+
+
+def is_dear_to_compile(expression: str) -> bool:
+    """Whether to compile an expression in a thread: it is long, or a pattern in it may be."""
+    return len(expression) > DEAR_LENGTH or "{" in expression or "\\" in expression
 
 
 def compile_device_selector(expression: str, *, consumable_capacity: bool = True) -> DeviceSelector:

@@ -6,12 +6,15 @@ Covers ksched.cel.recursion and ksched.cel.cost_bounds.
 from __future__ import annotations
 
 import sys
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from itertools import pairwise
 
 import pytest
 
 from ksched.cel import CompileError, EvaluationError
 from ksched.cel.cost_bounds import cost_bound
+from ksched.cel.recursion import room_for
 from ksched.devices.device_selectors import COST_LIMIT, compile_device_selector, device_environment
 from lab.cel_expressions import DEVICES
 from lab.cel_twin import view
@@ -103,6 +106,50 @@ def test_what_is_too_dear_is_stopped(expression: str) -> None:
     assert str(raised.value) == STOPPED
 
 
+def test_values_that_hold_each_other_many_times_are_compared_once() -> None:
+    """2**60 comparisons otherwise."""
+    assert compile_device_selector(bindings("[1]", "[@, @]", "@ == @", 60)).matches(DEVICE)
+    two = bindings("[1]", "[@, @]", "@", 60), bindings("[2]", "[@, @]", "@", 60)
+    assert compile_device_selector(f"{two[0]} == {two[0]}").matches(DEVICE)
+    assert not compile_device_selector(f"{two[0]} == {two[1]}").matches(DEVICE)
+    assert compile_device_selector(bindings("{1: 1}", "{1: @, 2: @}", "@ == @", 60)).matches(DEVICE)
+    of = bindings("optional.of(1)", "optional.of([@, @])", "@ == @", 60)
+    assert compile_device_selector(of).matches(DEVICE)
+
+
+@pytest.mark.parametrize(
+    "inner", ["dyn([1])[?0] == [?dyn(@)][0]", "@.flatten(70) == []", "{1: 1}[dyn(@)] == 1"]
+)
+def test_values_that_hold_each_other_many_times_are_not_written_out(inner: str) -> None:
+    with pytest.raises(EvaluationError) as raised:
+        compile_device_selector(bindings("[1]", "[@, @]", inner, 60)).matches(DEVICE)
+    assert str(raised.value) == STOPPED
+
+
+def test_a_pattern_on_a_known_text_is_stopped_when_it_is_evaluated() -> None:
+    selector = compile_device_selector(f"'{'a' * 3000}'.matches('{'a*' * 3000}b')")
+    with pytest.raises(EvaluationError, match=STOPPED):
+        selector.matches(DEVICE)
+
+
+def test_the_limit_of_frames_stays_while_another_thread_needs_it() -> None:
+    before = sys.getrecursionlimit()
+    with ExitStack() as deep, ExitStack() as deeper:
+        deep.enter_context(room_for(2000))
+        deeper.enter_context(room_for(9000))
+        deep.close()
+        assert sys.getrecursionlimit() >= 9000
+    assert sys.getrecursionlimit() == before
+
+
+def test_threads_evaluate_deep_expressions_at_a_time() -> None:
+    selector = compile_device_selector(nested("[1].all(x, ", "true", ")", 248))
+    shallow = compile_device_selector(nested("[1].all(x, ", "true", ")", 60))
+    with ThreadPoolExecutor(4) as pool:
+        answers = pool.map(lambda one: one.matches(DEVICE), [selector, shallow] * 50)
+        assert all(answers)
+
+
 def test_types_do_not_grow_without_bound() -> None:
     with pytest.raises(CompileError, match="a type has more than"):
         compile_device_selector(bindings("1", "{@: @}", "true", 100))
@@ -120,7 +167,12 @@ def test_nothing_absorbs_the_limit() -> None:
         ('device.driver == "x"', True),
         ('device.attributes["a"].b.lowerAscii().matches("^.*a100.*$")', True),
         ('device.attributes["a"].b in ["x", "y"]', True),
-        ("device.attributes.all(d, true)", False),
+        ("device.attributes.all(d, d != 'x')", True),
+        ("device.attributes.all(d, device.attributes.all(e, d != e))", False),
+        ("device.attributes.map(d, d).size() == 2", True),
+        ("device.attributes['a'].transformMap(k, v, v)['a'] == 2", True),
+        ("optional.of(1)" + ".optMap(x, x)" * 5 + ".hasValue()", True),
+        ("optional.of(1)" + ".optMap(x, x)" * 20 + ".hasValue()", False),
         ('(device.driver + "x").size() > 1', False),
         ("device.driver.matches(device.driver)", False),
     ],

@@ -5,7 +5,12 @@ from __future__ import annotations
 import pytest
 
 from ksched.cel import CompileError, EvaluationError
-from ksched.devices.device_selectors import DeviceView, Reads, compile_device_selector
+from ksched.devices.device_selectors import (
+    DeviceView,
+    Reads,
+    compile_device_selector,
+    is_dear_to_compile,
+)
 from lab.cel_twin import Attribute, Capacity, Device, view
 
 DRIVER = "d.example.com"
@@ -85,3 +90,39 @@ def test_a_selector_must_be_a_bool() -> None:
 )
 def test_reads(expression: str, reads: Reads) -> None:
     assert compile_device_selector(expression).reads == reads
+
+
+@pytest.mark.parametrize(
+    ("expression", "is_dear"),
+    [
+        ('device.driver == "gpu.example.com" && device.attributes["a"].type == "gpu"', False),
+        ('device.attributes["a"].name.lowerAscii().matches("^.*a100.*$")', False),
+        ('device.capacity["a"].memory.compareTo(quantity("40Gi")) >= 0', False),
+        ('device.attributes["a"].services == "x" || ' * 100 + "false", False),
+        ('cel.bind(x, device.attributes["a"], has(x.b) && x.b in ["1", "2"])', False),
+        ('device.attributes.exists(d, d == "a")', False),
+        ("device.attributes.exists(d, device.attributes.exists(e, d < e))", True),
+        ("lists.range(10000).all(x, x >= 0)", True),
+        ("device.driver.matches('" + "a*" * 1000 + "b')", True),
+        ("device.driver.matches('(a{500}){10}')", True),
+        ("device.driver.matches(device.driver)", True),
+        ("optional.of(1)" + ".optMap(x, x)" * 20 + ".hasValue()", True),
+        (f"{list(range(200))}.all(x, {list(range(200))}.all(y, x != y))", True),
+        (f"sets.contains({list(range(500))}, {list(range(500))})", True),
+    ],
+)
+def test_what_may_take_long_is_dear(expression: str, is_dear: bool) -> None:
+    assert compile_device_selector(expression).is_dear == is_dear
+
+
+@pytest.mark.parametrize(
+    ("expression", "is_dear"),
+    [
+        ('device.attributes["a"].name.lowerAscii().matches("^.*a100.*$")', False),
+        ("device.driver.matches('(a{500}){10}')", True),
+        (r"device.driver.matches('(a\x7b500\x7d)\x7b10\x7d')", True),
+        ("false || " * 500 + "true", True),
+    ],
+)
+def test_what_may_take_long_to_compile_is_dear(expression: str, is_dear: bool) -> None:
+    assert is_dear_to_compile(expression) == is_dear
