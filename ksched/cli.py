@@ -12,12 +12,21 @@ from collections.abc import Sequence
 from typing import NoReturn
 
 from ksched import __version__
-from ksched.commands import apiserver, bench, check_config, check_plugin, demo, plugins, run
+from ksched.commands import (
+    apiserver,
+    bench,
+    check_config,
+    check_plugin,
+    demo,
+    explain,
+    plugins,
+    run,
+)
 from ksched.errors import ConfigError, KschedError
 from ksched.redaction import redact_text
 
 # Each adds its parser and the function that runs it; the order is that of the help.
-COMMANDS = (run, demo, check_config, plugins, check_plugin, apiserver, bench)
+COMMANDS = (run, explain, demo, check_config, plugins, check_plugin, apiserver, bench)
 
 EPILOG = """\
 first steps:

@@ -42,6 +42,7 @@ LAYERS: list[set[str]] = [
     {"ksched.framework.runtime", "ksched.election"},
     {"ksched.extenders"},
     {"ksched.scheduling"},
+    {"ksched.explain"},
     {"ksched"},  # the public names
     {"ksched.web"},
     {"ksched.daemon"},
@@ -116,6 +117,7 @@ THIRD_PARTY = {
     "ksched.election": {"anyio", "msgspec"},
     "ksched.extenders": {"msgspec", "numpy"},
     "ksched.scheduling": {"anyio", "msgspec", "numpy"},
+    "ksched.explain": {"msgspec", "numpy", "yaml"},
     "ksched.web": {"aiohttp", "anyio", "msgspec", "prometheus_client"},
     "ksched.daemon": {"anyio", "msgspec", "prometheus_client"},
     "ksched.testing": {"anyio", "msgspec", "numpy"},

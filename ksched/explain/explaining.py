@@ -1,0 +1,198 @@
+"""Explains one pod: the decision of the scheduling cycle, and what its plugins say of each node."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+from msgspec.structs import replace
+
+from ksched.api.objects import Pod
+from ksched.cache.node_table import NodeRows
+from ksched.cache.pod_info import PodInfo
+from ksched.configuration.extension_points import PRE_ENQUEUE
+from ksched.errors import ConfigError
+from ksched.explain.cluster_copy import ClusterCopy
+from ksched.explain.explanation import Explanation, NodeVerdict, Preemption, Rejection
+from ksched.framework.cycle_state import CycleState
+from ksched.framework.diagnosis import Diagnosis
+from ksched.framework.queued_pod import QueuedPodInfo
+from ksched.framework.runtime.codes import CodeBook
+from ksched.framework.runtime.guard import PluginFailure
+from ksched.framework.runtime.pipeline import Feasibility
+from ksched.framework.runtime.profiles import Profile
+from ksched.framework.status import Status
+from ksched.framework.verdicts import Verdicts
+
+
+async def explain(cluster: ClusterCopy, pod: Pod) -> Explanation:
+    """Explain a pod on a cluster; a placed pod is taken off it first and put back after."""
+    return await _Explaining(cluster, pod).run()
+
+
+class _Explaining:
+    def __init__(self, cluster: ClusterCopy, pod: Pod) -> None:
+        self._cluster, self._cache = cluster, cluster.cache
+        self._notes: list[str] = list(cluster.invalid)
+        self._placed_on = pod.spec.node_name
+        self._nominated = pod.status.nominated_node_name
+        if self._placed_on:
+            pod = replace(
+                pod,
+                spec=replace(pod.spec, node_name=""),
+                status=replace(pod.status, nominated_node_name=""),
+            )
+        self._pod = self._cache.pod_info(pod)
+        self._profile = self._find_profile()
+
+    def _find_profile(self) -> Profile:
+        name, profiles = self._pod.template.spec.scheduler_name, self._cluster.profiles
+        if name in profiles:
+            return profiles[name]
+        if len(profiles) > 1:
+            known = ", ".join(profiles)
+            raise ConfigError([f"pod {self._pod.key}: schedulerName is {name}, profiles: {known}"])
+        (profile,) = profiles.values()
+        self._notes.append(
+            f"schedulerName is {name}: explained with the plugins of {profile.name}; "
+            "--config has another scheduler's"
+        )
+        return profile
+
+    async def run(self) -> Explanation:
+        for extender in self._cluster.configuration.extenders:
+            self._notes.append(f"extender {extender.url_prefix} is not called")
+        gates = self._gates()
+        removed = self._cache.remove_pod(self._pod.uid) if self._placed_on else None
+        try:
+            return await self._decide(gates)
+        finally:
+            if removed is not None:
+                self._cache.add_pod(removed)
+
+    def _gates(self) -> list[str]:
+        if self._placed_on:
+            return []
+        gates = []
+        for hook in self._profile.framework.hooks[PRE_ENQUEUE]:
+            try:
+                status = hook.status(hook.call(self._pod))
+            except PluginFailure as failed:
+                status = failed.status
+            if not status.is_success:
+                gates.append(f"{hook.plugin}: {status.message}")
+        return gates
+
+    async def _decide(self, gates: list[str]) -> Explanation:
+        self._cache.update_snapshot()
+        pod, message, preemption = self._pod, "", None
+        try:
+            state, fit = await self._find_nodes(pod)
+            if isinstance(fit, Feasibility) and self._nominated and not self._placed_on:
+                # The nominated node was tried alone.
+                self._notes.append("it fits on its nominated node: no other would be tried")
+                pod = self._without_nomination(pod)
+                state, fit = await self._find_nodes(pod)
+            if isinstance(fit, Diagnosis):
+                message, preemption = await self._post_filter(state, pod, fit)
+                nodes = await self._rejected(state, pod, fit)
+            else:
+                nodes = await self._scored(state, pod, fit)
+        except PluginFailure as failed:
+            message, nodes = failed.status.message, []
+        return Explanation(
+            pod=pod.key,
+            node=self._placed_on,
+            profile=self._profile.name,
+            priority=pod.priority,
+            nominated_node=self._nominated,
+            gates=gates,
+            notes=self._notes,
+            message=message,
+            num_all_nodes=len(self._cache.snapshot),
+            nodes=nodes,
+            preemption=preemption,
+        )
+
+    async def _find_nodes(self, pod: PodInfo) -> tuple[CycleState, Feasibility | Diagnosis]:
+        state = CycleState()
+        return state, await self._cluster.cycle.find_nodes(self._profile, state, pod)
+
+    def _without_nomination(self, pod: PodInfo) -> PodInfo:
+        self._cluster.nominator.delete(pod.uid)
+        status = replace(pod.pod.status, nominated_node_name="")
+        return self._cache.pod_info(replace(pod.pod, status=status))
+
+    async def _post_filter(
+        self, state: CycleState, pod: PodInfo, diagnosis: Diagnosis
+    ) -> tuple[str, Preemption | None]:
+        self._cluster.victims.by_preemptor.clear()
+        rejected = await self._cluster.cycle.run_post_filter(
+            self._profile, state, QueuedPodInfo(pod, 0.0), diagnosis
+        )
+        victims = self._cluster.victims.by_preemptor.get(pod.uid)
+        if victims is None or not rejected.nominated_node_name:
+            return rejected.message, None
+        keys = sorted(victim.key for victim in victims)
+        return rejected.message, Preemption(rejected.nominated_node_name, keys)
+
+    # -- verdicts -------------------------------------------------------------------------------
+
+    async def _rejected(
+        self, state: CycleState, pod: PodInfo, diagnosis: Diagnosis
+    ) -> list[NodeVerdict]:
+        statuses = diagnosis.node_statuses
+        assert statuses is not None
+        further: Mapping[int, list[Rejection]] = {}
+        if not diagnosis.pre_filter_message:
+            further = await self._objections(state, pod)
+        return [
+            _verdict(info.name, statuses.get(info.name), further.get(row, []))
+            for row, info in enumerate(statuses.table.infos)
+        ]
+
+    async def _scored(self, state: CycleState, pod: PodInfo, fit: Feasibility) -> list[NodeVerdict]:
+        scores: dict[str, list[int]] = {}
+        if len(fit.rows) > 1:
+            await self._profile.pipeline.prioritize_nodes(state, pod, fit)
+            by_plugin = await self._profile.pipeline.scores_by_plugin(state, pod, fit)
+            scores = {plugin: column.tolist() for plugin, column in by_plugin.items()}
+        further = await self._objections(state, pod)
+        position = {row: place for place, row in enumerate(fit.rows.tolist())}
+        nodes = []
+        for row, info in enumerate(self._cache.snapshot.table.infos):
+            if row in position:
+                own = {plugin: column[position[row]] for plugin, column in scores.items()}
+                nodes.append(NodeVerdict(info.name, scores=own))
+            else:
+                status = fit.book.status(int(fit.codes[row]))
+                nodes.append(_verdict(info.name, status, further.get(row, [])))
+        return nodes
+
+    async def _objections(self, state: CycleState, pod: PodInfo) -> dict[int, list[Rejection]]:
+        """Every filter's rejections by row: the scheduler itself stops at the first."""
+        table = self._cache.snapshot.table
+        rows = NodeRows(table, np.arange(len(table), dtype=np.intp))
+        found: dict[int, list[Rejection]] = {}
+        for entry in self._profile.framework.filters:
+            if entry.name in state.skip_filter:
+                continue
+            if entry.is_columnar:
+                verdicts = entry.hook.call(state, pod, rows)
+            else:
+                calls = (entry.hook.call(state, pod, info) for info in rows.infos)
+                verdicts = Verdicts.of([entry.hook.status(result) for result in calls])
+            book = CodeBook()
+            codes = book.translate(entry.hook, entry.rank, verdicts, len(rows))
+            if codes is None:
+                continue
+            for row in np.flatnonzero(codes).tolist():
+                reasons = book.status(int(codes[row])).reasons
+                found.setdefault(row, []).append(Rejection(entry.name, list(reasons)))
+        return found
+
+
+def _verdict(node: str, decisive: Status, objections: list[Rejection]) -> NodeVerdict:
+    first = Rejection(decisive.plugin, list(decisive.reasons))
+    further = [one for one in objections if one.plugin != first.plugin]
+    return NodeVerdict(node, [first, *further])

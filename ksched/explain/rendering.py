@@ -1,0 +1,153 @@
+"""An explanation as text, for a terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+from ksched.explain.explanation import Explanation, NodeVerdict
+
+EXAMPLES: Final = 3
+TOP_NODES: Final = 5
+
+
+def render(explanation: Explanation, *, wide: bool = False, node: str = "") -> str:
+    """Return the whole text.
+
+    ``wide`` has every node instead of groups and the top few, ``node`` the table of one only.
+    """
+    parts = [_headline(explanation)]
+    parts += [f"gated by {gate}" for gate in explanation.gates]
+    if explanation.nominated_node:
+        parts.append(f"nominated to {explanation.nominated_node}")
+    parts += [f"note: {note}" for note in explanation.notes]
+    sections = ["\n".join(parts)]
+    if explanation.message:
+        sections.append(explanation.message)
+    shown = [one for one in explanation.nodes if not node or one.node == node]
+    rejected = [one for one in shown if not one.fits]
+    feasible = [one for one in explanation.feasible if one in shown]
+    if feasible:
+        sections += _scores(feasible, explanation.node, wide=wide)
+    if rejected:
+        sections.append(_every_node(rejected) if wide or node else _groups(rejected))
+    if explanation.preemption is not None:
+        victims = _listed(explanation.preemption.victims, len(explanation.preemption.victims))
+        node = explanation.preemption.node
+        sections.append(f"Preemption would evict {victims} from {node} and nominate the pod to it.")
+    return "\n\n".join(sections)
+
+
+def _headline(explanation: Explanation) -> str:
+    name = f"pod {explanation.pod} (priority {explanation.priority}, {explanation.profile})"
+    feasible, count = explanation.feasible, explanation.num_all_nodes
+    if explanation.node:
+        return f"{name}: on {explanation.node}\n{_why(explanation, feasible)}"
+    if not feasible:
+        return f"{name}: fits on none of {_counted(count, 'node')}"
+    best = [one.node for one in feasible if one.total == feasible[0].total]
+    where = f"{best[0]} scores best" if len(best) == 1 else f"{len(best)} of them score best alike"
+    if len(feasible) == 1:
+        where = f"{best[0]} is the only one"
+    return f"{name}: fits on {len(feasible)} of {_counted(count, 'node')}; {where}"
+
+
+def _why(explanation: Explanation, feasible: Sequence[NodeVerdict]) -> str:
+    """Why a placed pod's node, on the cluster as it is without the pod."""
+    node = explanation.node
+    own = next((one for one in explanation.nodes if one.node == node), None)
+    if own is None:
+        return f"node {node} does not exist any more"
+    if not own.fits:
+        plugins = ", ".join(one.plugin for one in own.rejections)
+        return f"it would not be placed on {node} now: {plugins} rejects it"
+    others = [one for one in feasible if one.node != node]
+    if not others:
+        return f"{node} is the only node that fits"
+    rival = others[0]
+    alike = sum(one.total == own.total for one in others)
+    if own.total == rival.total:
+        tie = f"like {_counted(alike, 'other node')}; one of them was chosen at random"
+        return f"{node} scores best with {own.total}, {tie}"
+    if own.total > rival.total:
+        return (
+            f"{node} scores best: {own.total - rival.total} more than {rival.node} "
+            f"({_difference(own, rival)})"
+        )
+    return (
+        f"{rival.node} would be chosen now, it scores {rival.total - own.total} more "
+        f"({_difference(rival, own)}): the cluster has changed, or another scheduler placed the pod"
+    )
+
+
+def _difference(one: NodeVerdict, other: NodeVerdict) -> str:
+    parts = {plugin: score - other.scores.get(plugin, 0) for plugin, score in one.scores.items()}
+    ordered = sorted(parts.items(), key=lambda part: -abs(part[1]))
+    return ", ".join(f"{plugin} {points:+d}" for plugin, points in ordered if points)
+
+
+def _scores(feasible: Sequence[NodeVerdict], placed_on: str, *, wide: bool) -> list[str]:
+    if not feasible[0].scores:
+        return []
+    shown = feasible if wide else feasible[:TOP_NODES]
+    if not any(one.node == placed_on for one in shown):
+        shown = [*shown, *(one for one in feasible if one.node == placed_on)]
+    plugins = [name for name in feasible[0].scores if any(one.scores[name] for one in feasible)]
+    rows = [["", "NODE", "TOTAL", *plugins]]
+    for one in shown:
+        mark = "*" if one.node == placed_on else ""
+        points = [str(one.scores[name]) for name in plugins]
+        rows.append([mark, one.node, str(one.total), *points])
+    table = _table(rows, right_from=2)
+    hidden = len(feasible) - len(shown)
+    if hidden:
+        table += f"\n({_counted(hidden, 'node')} more that fit: -o wide)"
+    return [table]
+
+
+def _groups(rejected: Sequence[NodeVerdict]) -> str:
+    """One line for nodes that fail alike, the most frequent first."""
+    alike: dict[tuple[tuple[str, tuple[str, ...]], ...], list[str]] = {}
+    for one in rejected:
+        key = tuple((reason.plugin, tuple(reason.reasons)) for reason in one.rejections)
+        alike.setdefault(key, []).append(one.node)
+    rows = [["NODES", "PLUGIN", "REASON", "EXAMPLES"]]
+    for key, nodes in sorted(alike.items(), key=lambda item: (-len(item[1]), item[1])):
+        for number, (plugin, reasons) in enumerate(key):
+            count = str(len(nodes)) if not number else "also"
+            example = _listed(sorted(nodes)) if not number else ""
+            rows.append([count, plugin or "-", ", ".join(reasons), example])
+    return _table(rows, right_to=1)
+
+
+def _every_node(rejected: Sequence[NodeVerdict]) -> str:
+    rows = [["NODE", "PLUGIN", "REASON"]]
+    for one in sorted(rejected, key=lambda one: one.node):
+        rows += [
+            [one.node if not number else "", reason.plugin or "-", ", ".join(reason.reasons)]
+            for number, reason in enumerate(one.rejections)
+        ]
+    return _table(rows)
+
+
+def _listed(names: Sequence[str], most: int = EXAMPLES) -> str:
+    text = ", ".join(names[:most])
+    return f"{text}, …" if len(names) > most else text
+
+
+def _counted(count: int, noun: str) -> str:
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
+
+
+def _table(rows: Sequence[Sequence[str]], *, right_from: int = 99, right_to: int = 0) -> str:
+    """Align columns; numbers (from one column on, or up to one) to the right."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+
+    def line(row: Iterable[str]) -> str:
+        cells = [
+            cell.rjust(width) if place >= right_from or place < right_to else cell.ljust(width)
+            for place, (cell, width) in enumerate(zip(row, widths, strict=True))
+        ]
+        return "  ".join(cells).rstrip()
+
+    return "\n".join(map(line, rows))

@@ -1,0 +1,107 @@
+"""docs/explain.md: every command prints what the page shows.
+
+``UPDATE_PAGES=1`` writes the output into the page. Covers ``ksched.commands.explain``.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shlex
+import sys
+import time
+import urllib.request
+from pathlib import Path
+
+import pytest
+import yaml
+
+from ksched.cli import execute
+from lab.child_process import ChildProcess
+
+PAGE = Path(__file__).parent.parent.parent / "docs" / "explain.md"
+CONSOLE = re.compile(r"^```console\n\$ ([^\n]+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+
+
+@pytest.fixture(scope="module")
+def kubeconfig(tmp_path_factory):
+    """An API server of its own process with the pods of the page."""
+    folder = tmp_path_factory.mktemp("explain")
+    path, log = folder / "kubeconfig", folder / "log"
+    command = [sys.executable, "-m", "ksched", "apiserver", "--port=0", "--nodes=4"]
+    with ChildProcess("apiserver", [*command, f"--kubeconfig-out={path}"], log):
+        deadline = time.monotonic() + 60
+        while "serving" not in log.read_text():
+            assert time.monotonic() < deadline, log.read_text()
+            time.sleep(0.05)
+        server = re.search(r"http://\S+", log.read_text())
+        assert server is not None
+        (manifests,) = re.findall(r"^```yaml\n(.*?)^```$", PAGE.read_text(), re.M | re.DOTALL)
+        for manifest in yaml.safe_load_all(manifests):
+            urllib.request.urlopen(
+                urllib.request.Request(
+                    f"{server[0]}/api/v1/namespaces/default/pods",
+                    json.dumps(manifest).encode(),
+                    {"Content-Type": "application/json"},
+                ),
+                timeout=10,
+            ).close()
+        yield str(path)
+
+
+def run(kubeconfig, capsys, *arguments):
+    code = execute(["explain", f"--kubeconfig={kubeconfig}", *arguments])
+    return code, capsys.readouterr().out
+
+
+@pytest.mark.real_time
+def test_the_page_shows_what_is_printed(kubeconfig, capsys):
+    page = PAGE.read_text()
+    shown = []
+
+    def printed(match):
+        command = shlex.split(match[1])
+        assert command[:2] == ["ksched", "explain"]
+        text = run(kubeconfig, capsys, *command[2:])[1]
+        shown.append(match[1])
+        return f"```console\n$ {match[1]}\n{text}```"
+
+    actual = CONSOLE.sub(printed, page)
+    assert len(shown) >= 4
+    if os.environ.get("UPDATE_PAGES"):
+        PAGE.write_text(actual)
+    assert actual == page
+
+
+@pytest.mark.real_time
+def test_output_for_programs_and_exit_codes(kubeconfig, capsys, tmp_path):
+    code, text = run(kubeconfig, capsys, "pods/report", "-o", "json", "--node", "node-0003")
+    content = json.loads(text)
+    assert (code, content["pod"]) == (3, "default/report")
+    assert [one["node"] for one in content["nodes"]] == ["node-0003"]
+    plugins = [one["plugin"] for one in content["nodes"][0]["rejections"]]
+    assert plugins == ["NodeAffinity", "NodeResourcesFit"]
+    code, text = run(kubeconfig, capsys, "db", "-o", "yaml")
+    assert (code, yaml.safe_load(text)["node"]) == (0, "node-0001")
+    manifest = tmp_path / "pod.yaml"
+    manifest.write_text("kind: Pod\nmetadata: {name: new}\nspec: {containers: [{name: c}]}")
+    code, text = run(kubeconfig, capsys, "-f", str(manifest))
+    assert code == 0
+    assert text.startswith("pod default/new (priority 0, default-scheduler): fits on 4 of 4 nodes")
+
+
+@pytest.mark.real_time
+@pytest.mark.parametrize(
+    ("arguments", "code", "problem"),
+    [
+        pytest.param(["gone"], 1, 'pods "gone" not found', id="no such pod"),
+        pytest.param(["db", "--node=x"], 1, "node x: not found among 4 nodes", id="no such node"),
+        pytest.param(["deployment/db"], 2, "explains pods only", id="kind"),
+        pytest.param([], 2, "give a pod's name, or -f FILE", id="nothing"),
+        pytest.param(["db", "-f", "x"], 2, "give a pod's name, or -f FILE", id="both"),
+    ],
+)
+def test_what_is_wrong_is_said(kubeconfig, capsys, arguments, code, problem):
+    assert execute(["explain", f"--kubeconfig={kubeconfig}", *arguments]) == code
+    assert problem in capsys.readouterr().err
