@@ -271,12 +271,12 @@ def _exact(
     try:
         return {resource: to_nanos(quantity) for resource, quantity in quantities.items()}
     except ValueError:
-        who = f"{owner} {name}" if name else owner
+        owner_name = f"{owner} {name}" if name else owner
         for resource, quantity in quantities.items():
             try:
                 to_nanos(quantity)
             except ValueError as error:
-                raise ValueError(f"{who}: {resource}: {error}") from None
+                raise ValueError(f"{owner_name}: {resource}: {error}") from None
         raise
 
 

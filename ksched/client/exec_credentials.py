@@ -127,8 +127,12 @@ class ExecCredentials:
         info: dict[str, object] = {"interactive": False}
         if spec.cluster is not None:
             info["cluster"] = spec.cluster
-        ask = {"apiVersion": spec.api_version, "kind": "ExecCredential", "spec": info}
-        env = {**os.environ, **spec.env, "KUBERNETES_EXEC_INFO": msgspec.json.encode(ask).decode()}
+        request = {"apiVersion": spec.api_version, "kind": "ExecCredential", "spec": info}
+        env = {
+            **os.environ,
+            **spec.env,
+            "KUBERNETES_EXEC_INFO": msgspec.json.encode(request).decode(),
+        }
         loop = asyncio.get_running_loop()
         try:
             process, gathered = await loop.subprocess_exec(

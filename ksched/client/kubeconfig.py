@@ -183,7 +183,7 @@ def _from_files(paths: list[Path], context: str, clock: Clock) -> ClientConfig:
     merged = _merge(paths)
     context = context or _current_context(merged)
     if not context:
-        raise ConfigError([f"{paths[0]}: current-context: not set, and no context was asked for"])
+        raise ConfigError([f"{paths[0]}: current-context: not set, and no context was given"])
     chosen = _named(merged, paths, "contexts", context, "current-context")
     cluster_name = chosen.text("cluster")
     if not cluster_name:

@@ -4,9 +4,9 @@
 ``ApiClient``, so it has its rate limit, deadlines and retries, and writes wait for the lease like
 any other. Errors are those of ``ksched.errors``, not the library's ``ApiException``.
 
-The library needs more than a second to be imported: nothing here is loaded before a plugin asks.
+The library needs more than a second to be imported: nothing here is loaded before a plugin uses it.
 
-Does not belong here: watches. ``handle.listers.require`` has any kind, kept up to date.
+Does not belong here: watches. ``handle.listers.require`` watches any kind.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _NO_WATCH: Final = (
 
 
 class TypedResponse:
-    """An answer as the generated code wants it."""
+    """A response as the generated code expects it."""
 
     def __init__(self, response: Response) -> None:
         self.status, self.reason = response.status, ""
@@ -47,7 +47,7 @@ class TypedResponse:
 
 
 class TypedClient(GeneratedClient):
-    """What the library's ``CoreV1Api`` and its likes are given as ``api_client``."""
+    """The ``api_client`` of the library's ``CoreV1Api`` and similar classes."""
 
     def __init__(self, client: ApiClient) -> None:
         # Not the library's: it would open a connection pool of its own.

@@ -67,9 +67,9 @@ def add_parser(commands: Subparsers) -> None:
 def execute(arguments: argparse.Namespace) -> int:
     from ksched.demo.show import Options
 
-    asked: float | None = arguments.speed
+    chosen: float | None = arguments.speed
     default = 0.0 if arguments.json else 1.0
-    speed = default if asked is None else asked
+    speed = default if chosen is None else chosen
     _check(arguments.nodes, arguments.pods, speed)
     options = Options(
         nodes=arguments.nodes,

@@ -148,7 +148,7 @@ class Profile(StrictModel):
 
 
 class SchedulerConfiguration(StrictModel):
-    """Everything a scheduler can be told, complete with defaults."""
+    """The complete configuration of a scheduler, with defaults."""
 
     parallelism: Int32 = 16
     """Concurrent work for one pod. Kept for compatibility: ksched decides on one thread."""
@@ -157,7 +157,7 @@ class SchedulerConfiguration(StrictModel):
     client_connection: ClientConnection = ClientConnection()
     """The API server and how hard it may be pushed."""
     enable_profiling: bool = True
-    """Serve the debugging endpoints; they tell nothing secret and cost nothing until asked."""
+    """Serve the debugging endpoints; they show no secrets and cost nothing until used."""
     enable_contention_profiling: bool = Field(
         default_factory=lambda data: bool(data.get("enable_profiling", True))
     )

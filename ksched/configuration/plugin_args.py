@@ -26,11 +26,11 @@ from ksched.configuration.strict_model import (
 
 
 class PluginArgs(StrictModel):
-    """Base of all arguments that ksched knows the shape of."""
+    """Base of all arguments with a known shape."""
 
 
 class DefaultPreemptionArgs(PluginArgs):
-    """How many nodes a dry run of preemption looks at.
+    """How many nodes a dry run of preemption tries.
 
     The larger of the two bounds wins. Both are compromises between the best victims and the time
     that looking for them takes.
@@ -49,7 +49,7 @@ class InterPodAffinityArgs(PluginArgs):
     """Score (0 to 100) of a node on which an existing pod *requires* pods like the incoming one;
     1 makes it a tie-breaker, 0 ignores such terms."""
     ignore_preferred_terms_of_existing_pods: bool = False
-    """Leave the preferred terms of existing pods out of the score, which spares visiting all pods
+    """Exclude the preferred terms of existing pods from the score, which avoids visiting all pods
     when the incoming pod has no affinity itself. Off, because it changes placements."""
 
 
@@ -106,11 +106,11 @@ class NodeResourcesFitArgs(PluginArgs):
     ignored_resource_groups: Listed[str] = ()
     """Groups (the part before the slash) of extended resources that the filter does not check."""
     scoring_strategy: ScoringStrategy = ScoringStrategy(type="LeastAllocated")
-    """LeastAllocated: load is spread over the nodes unless somebody asks for packing."""
+    """LeastAllocated: load is spread over the nodes unless packing is configured."""
 
 
 class NodeResourcesBalancedAllocationArgs(PluginArgs):
-    """Which resources should be used in equal parts on a node."""
+    """Which resources should be used in equal shares on a node."""
 
     resources: Annotated[Listed[ResourceSpec], unless_zero(CPU_AND_MEMORY)] = CPU_AND_MEMORY
     """Resources to compare; the weight must be 1, it has no meaning in a deviation."""
@@ -131,7 +131,7 @@ class VolumeBindingArgs(PluginArgs):
     """How long to wait for volumes."""
 
     bind_timeout_seconds: Int64 = 600
-    """Seconds until a pod whose volumes are not bound is put back; 0 does not wait. Ten minutes,
+    """Seconds until a pod whose volumes are not bound is requeued; 0 does not wait. Ten minutes,
     because provisioning a disk is slow and starting over does not make it faster."""
     shape: Listed[UtilizationShapePoint] | None = None
     """Scoring function of storage capacity. Only with the feature gate StorageCapacityScoring."""

@@ -1,4 +1,4 @@
-"""Which plugins run at which extension point, as a profile spells it."""
+"""The plugin sets of a profile, by extension point."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ class Plugin(StrictModel):
     """The plugin's registered name; in ``disabled`` lists ``*`` stands for all."""
     weight: Int32 = 0
     """Factor of the plugin's scores. Only used by Score; 0 means 1, so that plain lists of names
-    give every plugin the same say."""
+    give every plugin equal weight."""
 
 
 class PluginSet(StrictModel):
-    """What is switched on and off at one extension point, in calling order."""
+    """Plugins enabled and disabled at one extension point, in calling order."""
 
     enabled: Listed[Plugin] = ()
     """Plugins called at this point, after or instead of the defaults."""

@@ -22,7 +22,7 @@ API_VERSION: Final = f"{GROUP}/v1"
 Int32 = Annotated[int, Field(ge=-(2**31), le=2**31 - 1)]
 Int64 = Annotated[int, Field(ge=-(2**63), le=2**63 - 1)]
 
-# A list of the API, kept immutable. Only the container is lenient (a YAML list is not a tuple).
+# An immutable list of the API. Only the container is lenient (a YAML list is not a tuple).
 Listed = Annotated[tuple[T, ...], Field(strict=False)]
 
 
@@ -60,5 +60,5 @@ def decode(model: type[Model], data: Mapping[str, Any]) -> Model:
 
 
 def unless_zero(default: Any) -> AfterValidator:
-    """Replace the zero value by the default: upstream cannot tell it from an absent field."""
+    """Replace the zero value by the default: Go cannot distinguish it from an absent one."""
     return AfterValidator(lambda value: value or default)

@@ -1,4 +1,4 @@
-"""Whether a configuration makes sense: all problems at once, in kube-scheduler's words.
+"""Validation of a configuration: all problems at once, with kube-scheduler's messages.
 
 Follows pkg/scheduler/apis/config/validation/validation.go (v1.36) in rules and order. Two rules
 are wider here: locks other than leases exist, and an extender may manage a resource whose name has
@@ -80,7 +80,7 @@ def find_problems(configuration: SchedulerConfiguration) -> list[str]:
 
 
 def find_warnings(configuration: SchedulerConfiguration) -> list[str]:
-    """What works but was probably meant otherwise."""
+    """Return what is valid but probably unintended."""
     return [
         f"extenders[{i}].managedResources[{j}].name: {resource.name!r} has no domain, "
         "extended resources are named like example.com/foo"

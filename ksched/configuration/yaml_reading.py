@@ -1,4 +1,4 @@
-"""YAML as the Kubernetes tools read it (sigs.k8s.io/yaml), with duplicate keys told.
+"""YAML as the Kubernetes tools read it (sigs.k8s.io/yaml); duplicate keys are reported.
 
 YAML 1.1 booleans (``yes``, ``on``), but no dates and no base-60 numbers: ``12:30:00`` is a string.
 What cannot be written in JSON cannot be configuration either.
@@ -26,7 +26,7 @@ _PLAIN: Final = "plain"
 
 
 class _Loader(yaml.CSafeLoader):
-    """Leaves plain scalars to us: PyYAML's own idea of numbers and dates is not Kubernetes'."""
+    """Does not resolve plain scalars: PyYAML's numbers and dates differ from Kubernetes'."""
 
     yaml_implicit_resolvers: dict[str | None, list[tuple[str, re.Pattern[str]]]] = {  # noqa: RUF012
         "<": [(_MERGE, re.compile(r"<<$"))],
@@ -39,11 +39,11 @@ class Document(NamedTuple):
 
     data: Any
     duplicates: tuple[str, ...] = ()
-    """What to tell the user about each key that came again, with its line."""
+    """A warning for each duplicate key, with its line."""
 
 
 def read_yaml(text: str) -> Document:
-    """Parse one YAML document; raise ``ConfigError`` naming the lines that make no sense."""
+    """Parse one YAML document; raises ``ConfigError`` naming the invalid lines."""
     try:
         node = yaml.compose(text, Loader=_Loader)
     except yaml.MarkedYAMLError as error:
@@ -65,7 +65,7 @@ def read_yaml(text: str) -> Document:
 
 
 class _Reader:
-    """Turns nodes into data and collects what is wrong on the way."""
+    """Converts nodes to data and collects problems."""
 
     def __init__(self) -> None:
         self.problems: list[str] = []
@@ -134,7 +134,7 @@ def _at(node: yaml.Node, problem: str) -> str:
 
 
 def plain_value(text: str) -> Any:
-    """What a plain scalar stands for: null, a boolean, a number, or its text."""
+    """Resolve a plain scalar: null, a boolean, a number, or its text."""
     if text in ("", "~", "null", "Null", "NULL"):
         return None
     if text in _TRUE or text in _FALSE:

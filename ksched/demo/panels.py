@@ -211,7 +211,7 @@ def waiting_lines(
     groups: Sequence[WaitingGroup], now: float, width: int, height: int
 ) -> list[Text]:
     if not groups:
-        return [Text("nobody waits", "dim")]
+        return [Text("no waiting pods", "dim")]
     lines: list[Text] = []
     # Reasons get more lines as long as that hides no pod.
     most = min(max(1, height // len(groups)), 3)

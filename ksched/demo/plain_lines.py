@@ -13,7 +13,7 @@ from ksched.scheduling.decisions import Decision, Result
 class PlainLines:
     """Writes what happens; a pod that waits is mentioned again only when its reason changes.
 
-    ``on_gone`` is called when nobody reads any more.
+    ``on_gone`` is called when the reader has closed the pipe.
     """
 
     def __init__(self, board: Scoreboard, out: TextIO, on_gone: Callable[[], None]) -> None:

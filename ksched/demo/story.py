@@ -60,7 +60,7 @@ _BURST_RUN_SECONDS: Final = 25.0
 class Story:
     """Tells the story once; can be paused, and takes the reader's own ideas.
 
-    ``say`` gets each sentence as it becomes true. ``speed`` 2 tells it in half the time.
+    ``say`` gets each sentence as it becomes true. ``speed`` 2 runs it in half the time.
     """
 
     def __init__(

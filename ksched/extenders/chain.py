@@ -121,12 +121,12 @@ class Extenders:
 
         An extender that fails contributes no score, whether it is ignorable or not.
         """
-        asked = [one for one in self._prioritizers if one.is_interested(pod.spec)]
-        if not asked:
+        interested = [one for one in self._prioritizers if one.is_interested(pod.spec)]
+        if not interested:
             return None
         nodes = [snapshot.table.infos[row] for row in rows.tolist()]
         async with asyncio.TaskGroup() as tasks:
-            answers = [tasks.create_task(self._scores(one, pod, nodes)) for one in asked]
+            answers = [tasks.create_task(self._scores(one, pod, nodes)) for one in interested]
         total = np.zeros(len(nodes), np.int64)
         for answer in answers:
             scores = answer.result()

@@ -115,14 +115,14 @@ class HttpExtender:
         names = result.nodes
         if self.is_node_cache_capable and result.node_names is not None:
             names = result.node_names
-        kept = frozenset(names or ())
-        if strangers := kept.difference(node.name for node in nodes):
+        passed = frozenset(names or ())
+        if strangers := passed.difference(node.name for node in nodes):
             raise ExtenderError(
                 f'extender "{self.name}" claims a filtered node "{min(strangers)}" '
                 "which is not found in the input node list"
             )
         failed, unresolvable = result.failed_nodes, result.failed_and_unresolvable_nodes
-        return Filtered(kept, _shortened(failed), _shortened(unresolvable))
+        return Filtered(passed, _shortened(failed), _shortened(unresolvable))
 
     async def prioritize(self, pod: PodInfo, nodes: Sequence[NodeInfo]) -> dict[str, int]:
         """Request scores, and return them weighted, on the scale of the scheduler's own."""
@@ -213,12 +213,12 @@ def _shortened(texts: Mapping[str, str]) -> dict[str, str]:
 def whole_pod(pod: PodInfo) -> bytes:
     """Return a pod's complete JSON; one that is assumed is already on its node."""
     if not isinstance(pod.pod, WholePod):
-        raise ExtenderError(f"pod {pod.key}: an extender needs all of it, it was not kept")
+        raise ExtenderError(f"pod {pod.key}: its complete object was not stored")
     return with_node_name(pod.pod)
 
 
 def whole_node(node: NodeInfo) -> bytes:
     """Return a node's complete JSON, as in the snapshot."""
     if not isinstance(node.node, WholeNode):
-        raise ExtenderError(f"node {node.name}: an extender needs all of it, it was not kept")
+        raise ExtenderError(f"node {node.name}: its complete object was not stored")
     return node.node.whole

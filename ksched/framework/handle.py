@@ -173,7 +173,7 @@ class Handle(Protocol):
 
         ``CoreV1Api(handle.api_client)`` has kubernetes-asyncio's methods and models; see
         ``ksched.client.typed_client`` for limits, deadlines and errors. The library is imported
-        with the first use, which takes a second: ask in the constructor.
+        with the first use, which takes a second: read it in the constructor.
         """
         ...
 

@@ -72,11 +72,11 @@ class Nominator:
 
     def update(self, old: PodInfo, new: PodInfo) -> None:
         """Apply an update of the pod object. kube-scheduler: UpdateNominatedPod."""
-        kept = None
+        node_name = None
         if not (old.pod.status.nominated_node_name or new.pod.status.nominated_node_name):
             # The nomination was made here; the pod in the API server does not show it yet.
-            kept = self._node_of.get(new.uid)
-        self.add(new, kept)
+            node_name = self._node_of.get(new.uid)
+        self.add(new, node_name)
 
     def node_of(self, uid: str) -> str | None:
         return self._node_of.get(uid)

@@ -79,7 +79,7 @@ def make_recorder(
 def lazy_api_client(
     client: ApiClient, connection: ClientConnection, clock: Clock
 ) -> Callable[[], Any]:
-    """Makes the client that plugins have for requests of their own, once one asks for it.
+    """Makes the client that plugins have for requests of their own, on first use.
 
     It has a rate limit of its own: what a plugin reads never takes a token from a bind.
     """
@@ -169,7 +169,7 @@ def _pre_enqueue(hook: Hook, plugin: Any, status: PodStatusUpdater) -> Callable[
     """
     is_reported = getattr(plugin, "reports_gated_pods", False)
 
-    def ask(pod: PodInfo) -> Status:
+    def run(pod: PodInfo) -> Status:
         try:
             answer = hook.status(hook.call(pod))
             if is_reported and not answer.is_success:
@@ -179,7 +179,7 @@ def _pre_enqueue(hook: Hook, plugin: Any, status: PodStatusUpdater) -> Callable[
             status.set(pod, DesiredStatus(SCHEDULER_ERROR, failed.status.message))
             return failed.status
 
-    return ask
+    return run
 
 
 def watch_listers(watches: Watches, listers: Listers, queue: SchedulingQueue) -> None:

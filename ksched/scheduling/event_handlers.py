@@ -196,7 +196,7 @@ class PodHandler:
             self._room_was_left(old, ASSUMED_POD_FORGOTTEN if is_own else ASSIGNED_POD_DELETE)
 
     def _room_was_left(self, nominated: Pod, event: ClusterEvent) -> None:
-        """Wake pods that a nominated pod, now gone or nominated elsewhere, kept from fitting.
+        """Wake pods that did not fit because of a nominated pod, now gone or nominated elsewhere.
 
         kube-scheduler: getLEPriorityPreCheck.
         """

@@ -308,15 +308,15 @@ class SchedulingCycle:
         if profile.framework.hooks[POST_FILTER]:
             profile.metrics.begin(POST_FILTER)
         for hook in profile.framework.hooks[POST_FILTER]:
-            status, wish = await _ask_post_filter(hook, state, queued.pod, diagnosis)
+            status, result = await _run_post_filter_plugin(hook, state, queued.pod, diagnosis)
             if status.is_success:
-                reasons, nominated = (), wish
+                reasons, nominated = (), result
                 break
             if status.code is Code.UNSCHEDULABLE_AND_UNRESOLVABLE or not status.is_rejected:
-                reasons, nominated = status.reasons, wish
+                reasons, nominated = status.reasons, result
                 break
             reasons += status.reasons
-            nominated = nominated if wish is None else wish
+            nominated = nominated if result is None else result
         profile.metrics.end(status.code)
         explained = Diagnosis(
             num_all_nodes=diagnosis.num_all_nodes,
@@ -392,7 +392,7 @@ def unreserve_and_forget(cache: SchedulerCache, placed: Placed) -> None:
         cache.forget_pod(placed.pod)
 
 
-async def _ask_post_filter(
+async def _run_post_filter_plugin(
     hook: Hook, state: CycleState, pod: PodInfo, diagnosis: Diagnosis
 ) -> tuple[Status, str | None]:
     """Run one plugin; a failure becomes its result, since the attempt has failed already.

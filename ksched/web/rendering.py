@@ -18,8 +18,8 @@ SLICE: Final = 50
 _SLICE_SECONDS: Final = 0.001
 _PAUSE_FACTOR: Final = 4.0
 # Valid for ten times its cost: at most a tenth of the time is spent on one page.
-_KEPT_FACTOR: Final = 10.0
-_KEPT_SECONDS: Final = 1.0
+_CACHE_FACTOR: Final = 10.0
+_CACHE_SECONDS: Final = 1.0
 _PAGES_KEPT: Final = 8
 
 
@@ -39,11 +39,11 @@ class Renderer:
         """Return the page of this name, cached or rendered from ``pieces``."""
         loop = asyncio.get_running_loop()
         async with self._turn:
-            kept = self._pages.get(name)
-            if kept is not None and loop.time() < kept.until:
-                return kept.body
+            cached = self._pages.get(name)
+            if cached is not None and loop.time() < cached.until:
+                return cached.body
             body, cost = await _written(pieces(), loop.time)
-            until = loop.time() + min(cost * _KEPT_FACTOR, _KEPT_SECONDS)
+            until = loop.time() + min(cost * _CACHE_FACTOR, _CACHE_SECONDS)
             self._pages.pop(name, None)
             while len(self._pages) >= _PAGES_KEPT:
                 del self._pages[next(iter(self._pages))]

@@ -75,7 +75,7 @@ async def test_a_page_takes_a_share_of_the_time_and_is_kept_for_a_while(monkeypa
 
 
 async def test_concurrent_readers_share_one_rendering(monkeypatch):
-    monkeypatch.setattr("ksched.web.rendering._KEPT_FACTOR", float("inf"))
+    monkeypatch.setattr("ksched.web.rendering._CACHE_FACTOR", float("inf"))
     renderer, source = Renderer(), Source(10 * SLICE)
     # On virtual time a page costs nothing and would not be kept.
     monkeypatch.setattr("ksched.web.rendering.min", lambda cost, most: most, raising=False)

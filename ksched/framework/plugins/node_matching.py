@@ -69,7 +69,7 @@ class NodeMatcher:
 
     def any_of(self, terms: Sequence[NodeTerm]) -> Matched:
         matched: Matched = False
-        asked = 0
+        evaluated = 0
         for term in terms:
             found = self.term(term)
             if found is True:
@@ -77,8 +77,8 @@ class NodeMatcher:
             if found is False:
                 continue
             matched = found if matched is False else matched | found
-            asked += 1
-            if not asked % LOOK_EVERY and np.all(matched):
+            evaluated += 1
+            if not evaluated % LOOK_EVERY and np.all(matched):
                 return True
         return matched
 
@@ -97,7 +97,7 @@ class NodeMatcher:
 
     def all_of(self, requirements: Sequence[NodeRequirement]) -> Matched:
         matched: Matched = True
-        asked = 0
+        evaluated = 0
         for wanted in requirements:
             found = self._requirement(wanted)
             if found is False:
@@ -105,8 +105,8 @@ class NodeMatcher:
             if found is True:
                 continue
             matched = both(matched, found)
-            asked += 1
-            if not asked % LOOK_EVERY and not np.any(matched):
+            evaluated += 1
+            if not evaluated % LOOK_EVERY and not np.any(matched):
                 return False
         return matched
 

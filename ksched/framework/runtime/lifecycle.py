@@ -129,14 +129,14 @@ async def run_pre_bind_pre_flight(
     """
     outcome = SKIP
     for hook in framework.hooks[PRE_BIND]:
-        ask = framework.pre_flight.get(hook.plugin)
-        if ask is not None:
-            status = await _call(ask, state, pod, node_name)
+        pre_flight = framework.pre_flight.get(hook.plugin)
+        if pre_flight is not None:
+            status = await _call(pre_flight, state, pod, node_name)
             if status.is_skip:
                 state.skip_pre_bind.add(hook.plugin)
                 continue
             if not status.is_success:
-                return status if status.is_rejected else _failed(ask, status)
+                return status if status.is_rejected else _failed(pre_flight, status)
         outcome = SUCCESS
     return outcome
 

@@ -158,6 +158,6 @@ async def _call(hook: Hook, *args: Any) -> None:
 
 
 def _forget(task: asyncio.Task[None]) -> None:
-    """Look at what a task ended with: asyncio would complain if nobody did."""
+    """Retrieve a task's exception: asyncio would log it as never retrieved otherwise."""
     if not task.cancelled():
         task.exception()

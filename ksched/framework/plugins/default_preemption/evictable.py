@@ -25,7 +25,7 @@ class ReprieveOrder(NamedTuple):
     """The first so many violate a budget if evicted."""
     amounts: Ints
     """Their requests, a line per pod and a column per line of ``DryRunTable.amounts``."""
-    everybody: Mapping[str, PodInfo]
+    pods_of_node: Mapping[str, PodInfo]
     """All pods of the node, to detect a change by identity: a changed node is a new object."""
     generation: int
     """Of the budgets."""
@@ -58,16 +58,16 @@ class Evictable:
 
     def reprieve_order(self, row: int, info: NodeInfo, budgets: DisruptionBudgets) -> ReprieveOrder:
         """Return the reprieve order of a node's pods; call after ``catch_up``."""
-        kept = self._reprieve_orders.get(row)
+        cached = self._reprieve_orders.get(row)
         if (
-            kept is None
-            or kept.everybody is not info.pods
-            or kept.generation != budgets.generation
-            or kept.amounts.shape[1] != self.staying.shape[0]
+            cached is None
+            or cached.pods_of_node is not info.pods
+            or cached.generation != budgets.generation
+            or cached.amounts.shape[1] != self.staying.shape[0]
         ):
-            kept = self._order(info, budgets)
-            self._reprieve_orders.put(row, kept, ORDERS_CACHED)
-        return kept
+            cached = self._order(info, budgets)
+            self._reprieve_orders.put(row, cached, ORDERS_CACHED)
+        return cached
 
     def _order(self, info: NodeInfo, budgets: DisruptionBudgets) -> ReprieveOrder:
         lower = [pod for pod in info.pods.values() if pod.priority < self._priority]
@@ -107,11 +107,11 @@ class EvictableByPriority:
 
     def below(self, priority: int, table: NodeTable) -> Evictable:
         """kube-scheduler: isPreemptionAllowed."""
-        kept = self._cached.get(priority)
-        if kept is None:
-            kept = Evictable(priority, table)
-            self._cached.put(priority, kept, EVICTABLE_PRIORITIES_CACHED)
-        return kept
+        cached = self._cached.get(priority)
+        if cached is None:
+            cached = Evictable(priority, table)
+            self._cached.put(priority, cached, EVICTABLE_PRIORITIES_CACHED)
+        return cached
 
     def sweep(self) -> None:
         self._cached.sweep()

@@ -93,8 +93,8 @@ class DefaultPreemption:
         status = result.status
         if not status.reasons:
             return result
-        told = Status(status.code, (f"preemption: {status.message}",))
-        return PostFilterResult(told, result.nominated_node_name)
+        prefixed = Status(status.code, (f"preemption: {status.message}",))
+        return PostFilterResult(prefixed, result.nominated_node_name)
 
     async def _preempt(
         self, state: CycleState, pod: PodInfo, diagnosis: Diagnosis
