@@ -1,8 +1,8 @@
 """Asks an HTTP service about every pod that has found a node, before it is bound there.
 
 The service gets ``{"namespace": ..., "name": ..., "node": ...}`` and answers 200 with
-``{"allowed": true}``, ``{"allowed": false, "reason": ...}`` or ``{"waitSeconds": ...}``: ask again
-then. While it is asked only the pod itself waits; other pods are scheduled and bound.
+``{"allowed": true}``, ``{"allowed": false, "reason": ...}`` or ``{"waitSeconds": ...}``: retry
+then. During the call only the pod itself waits; other pods are scheduled and bound.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class AskPermit:
     timeout_seconds = 120.0
     """For the whole of ``permit``; then the attempt fails, and is made again after a pause."""
     permit_concurrency = 100
-    """Pods that are asked about at once. Further ones wait in line, each holding its place."""
+    """Concurrent calls. Further pods queue for a slot, each assumed on its node."""
 
     args_model = AskPermitArgs
 
