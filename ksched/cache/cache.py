@@ -259,7 +259,7 @@ class SchedulerCache:
             self.changed_nodes[node_name] = dirty
 
     def update_snapshot(self, at_most: int | None = None) -> Snapshot:
-        """Publish what changed to the snapshot. Call between cycles only.
+        """Publish what changed to the snapshot. Call before a cycle reads it, never during one.
 
         ``at_most`` limits the number of nodes, so that the caller can yield between batches.
         """

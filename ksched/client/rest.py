@@ -306,8 +306,7 @@ class ApiClient:
         """Assign a pod to a node.
 
         ``Conflict``: the pod has a node already, or the uid is another pod's. If the response was
-        lost the pod may be bound nevertheless: see ``retry.may_have_happened(error)``; only the
-        caller can determine that.
+        lost the pod may be bound nevertheless: see ``BindingCycle._is_bound_anyway``.
         """
         body = _encode(_Binding(_BindingMeta(name, namespace, uid), _Target(node_name)))
         path = PODS.path(namespace, name, "binding")

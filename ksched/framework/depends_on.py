@@ -36,10 +36,12 @@ class Scope(Enum):
     """Amounts only: what the node offers, what its pods request, how many they are. Recomputed when
     they change, and only once for equal amounts, whatever the node."""
     ROW = "row"
-    """The node object and the pods on the node. Recomputed when either changes."""
+    """The node object and the pods on the node. Recomputed when the node changes, or its pods'
+    templates, demand or whether they terminate (not for other fields of their status, nor for
+    annotations)."""
     CLUSTER = "cluster"
-    """Anything else. Recomputed in every cycle for the nodes that are still feasible, unless the
-    plugin reports which verdicts changed (``FilterDependsOn.changes``)."""
+    """Anything else. Recomputed in every cycle for the nodes that no earlier plugin in the calling
+    order rejects, unless the plugin reports what changed (``FilterDependsOn.changes``)."""
     POD = "pod"
     """Also fields outside the template (name, annotations, status). Never cached. The default."""
 

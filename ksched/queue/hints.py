@@ -54,12 +54,12 @@ _RESOURCES_WITHOUT_HINTS = (
 
 
 def registrations(
-    plugins: Iterable[Any], custom_resources: Collection[str] = ()
+    plugins: Iterable[Any], required_resources: Collection[str] = ()
 ) -> list[Registration]:
     """Collect the registrations of a profile's plugins, implicit registrations included.
 
-    ``custom_resources`` are the event resources of kinds that plugins added. Raises ``ConfigError``
-    for a plugin that registers for any other.
+    ``required_resources`` are the event resources, besides ``Resource``, of the kinds that plugins
+    required. Raises ``ConfigError`` for a plugin that registers for any other.
 
     kube-scheduler: buildQueueingHintMap, QueueingHintMapPerProfile, fillEnqueueExtensions.
     """
@@ -67,18 +67,18 @@ def registrations(
     for plugin in plugins:
         if hasattr(plugin, "events_to_register"):
             events = _events_of(plugin)
-            _refuse_unwatched(plugin.name, events, custom_resources)
+            _refuse_unwatched(plugin.name, events, required_resources)
             found += _with_node_taint(plugin.name, events)
         elif any(hasattr(plugin, method) for method in _REJECTING_METHODS):
-            found += registrations_without_hints(plugin.name, custom_resources)
+            found += registrations_without_hints(plugin.name, required_resources)
     return found
 
 
 def _refuse_unwatched(
-    name: str, events: Iterable[ClusterEventWithHint], custom_resources: Collection[str]
+    name: str, events: Iterable[ClusterEventWithHint], required_resources: Collection[str]
 ) -> None:
     """Reject registrations for kinds without a watch: such an event would never come."""
-    known = {*Resource, *custom_resources}
+    known = {*Resource, *required_resources}
     wrong = {str(one.event.resource) for one in events if one.event.resource not in known}
     if wrong:
         text = f"nothing watches {', '.join(sorted(wrong))}, require the kind in the constructor"
@@ -113,7 +113,7 @@ def _is_registration(one: object) -> bool:
 
 
 def registrations_without_hints(
-    name: str, custom_resources: Iterable[str] = ()
+    name: str, required_resources: Iterable[str] = ()
 ) -> list[Registration]:
     """Registrations of a plugin that names no events, or of the extenders: nearly all events.
 
@@ -121,7 +121,7 @@ def registrations_without_hints(
     """
     return [
         (name, ClusterEventWithHint(ClusterEvent(resource, Action.ALL), is_implicit=True))
-        for resource in (*_RESOURCES_WITHOUT_HINTS, *custom_resources)
+        for resource in (*_RESOURCES_WITHOUT_HINTS, *required_resources)
     ]
 
 

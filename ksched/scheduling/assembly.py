@@ -19,7 +19,7 @@ from ksched.api.decoding import decode_pod, decoder_of
 from ksched.api.devices import ResourceClaim
 from ksched.api.objects import Pod
 from ksched.api.resources import PODS
-from ksched.api.watched_kinds import WATCHED_KINDS, watched_kind
+from ksched.api.watched_kinds import watched_kind
 from ksched.cache.cache import SchedulerCache
 from ksched.cache.listers import Listers
 from ksched.cache.pod_info import PodInfo
@@ -32,6 +32,7 @@ from ksched.configuration.extension_points import PRE_ENQUEUE
 from ksched.configuration.model import ClientConnection, SchedulerConfiguration
 from ksched.devices.claim_store import ClaimStore
 from ksched.extenders.extender import EXTENDER
+from ksched.framework.cluster_events import Resource
 from ksched.framework.runtime.framework import Framework
 from ksched.framework.runtime.guard import Hook, PluginFailure
 from ksched.framework.runtime.profiles import FrameworkHandle, Profile
@@ -123,11 +124,7 @@ def make_queue(
     """Build the queue from the QueueSort, PreEnqueue and event registrations of the profiles."""
     frameworks = {name: profile.framework for name, profile in profiles.items()}
     first = next(iter(frameworks.values()))
-    custom = frozenset(
-        kind.event_resource
-        for kind in listers.required()
-        if kind.event_resource and kind not in WATCHED_KINDS
-    )
+    required = frozenset(kind.event_resource for kind in listers.required()) - {"", *Resource}
     return SchedulingQueue(
         now=clock.now,
         sort_key=sort_key(first.queue_sort),
@@ -140,7 +137,7 @@ def make_queue(
             for name, framework in frameworks.items()
         },
         hints={
-            name: _registrations(framework, custom, has_extenders)
+            name: _registrations(framework, required, has_extenders)
             for name, framework in frameworks.items()
         },
         pending=pending,
@@ -155,9 +152,9 @@ def make_queue(
 
 
 def _registrations(
-    framework: Framework, custom_resources: frozenset[str], has_extenders: bool
+    framework: Framework, required_resources: frozenset[str], has_extenders: bool
 ) -> list[Registration]:
-    registered = registrations(framework.plugins.values(), custom_resources)
+    registered = registrations(framework.plugins.values(), required_resources)
     # Which events would change an extender's result is unknown.
     return registered + (registrations_without_hints(EXTENDER) if has_extenders else [])
 

@@ -130,7 +130,7 @@ class PodHandler:
                 self._room_was_left(pod, ASSIGNED_POD_DELETE)
             return
         if self._cache.is_assumed(uid) and self._reject_waiting(uid):
-            # Its binding cycle forgets the assumed pod.
+            # Its binding cycle forgets it: now if still held, otherwise after the bind fails.
             return
         self._cache.remove_pod(uid)
         self._queue.move_all_to_active_or_backoff_queue(ASSIGNED_POD_DELETE, known.pod, None)

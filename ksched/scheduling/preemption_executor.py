@@ -212,7 +212,7 @@ class PreemptionExecutor:
                 preemption.running.discard(uid)
 
     def _sweep(self) -> None:
-        """Drop preemptions whose preemptor is gone or bound."""
+        """Drop finished preemptions whose victims are all gone or terminating."""
         for uid in list(self._preemptions):
             self.is_preempting(uid)
         self._sweep_at = max(SWEEP_AT_LEAST, 2 * len(self._preemptions))

@@ -6,12 +6,16 @@ Covers ``ksched.scheduling.assembly`` and ``ksched.testing.custom_resources``.
 from __future__ import annotations
 
 import logging
+import sys
 from typing import Any
 
 import pytest
 from msgspec import Struct
 
+from ksched.api import watched_kinds
 from ksched.api.objects import Pod
+from ksched.api.resources import ApiResource
+from ksched.api.watched_kinds import event_resource
 from ksched.errors import ConfigError
 from ksched.framework import (
     SUCCESS,
@@ -165,6 +169,47 @@ async def test_a_plugin_that_registers_for_nothing_is_woken_by_kinds_of_plugins_
             await c.create(ticket("web", valid=True))
             await c.advance(5)
             assert c.bound("web") == "n1"
+
+
+class Lane(Struct, frozen=True):
+    metadata: ObjectMeta
+
+
+async def test_a_row_in_the_table_of_kinds_is_all_that_a_plugin_in_the_tree_needs(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The change "a new watched kind" of docs/architecture.md, without further files."""
+    resource = ApiResource("roads.example", "v1", "lanes", "Lane", namespaced=False)
+    row = watched_kinds.WatchedKind(resource, Lane, "roads.example/Lane", must_be_served=False)
+    rows = (*watched_kinds.WATCHED_KINDS, row)
+    for module in list(sys.modules.values()):
+        if hasattr(module, "WATCHED_KINDS"):
+            monkeypatch.setattr(module, "WATCHED_KINDS", rows)
+    monkeypatch.setattr(watched_kinds, "_BY_STRUCT", {one.struct: one for one in rows})
+
+    class LaneFree:
+        name = "LaneFree"
+
+        def __init__(self, args: Any, handle: Handle) -> None:
+            self.lanes = handle.listers.require(Lane)
+
+        def events_to_register(self) -> list[ClusterEventWithHint]:
+            return [ClusterEventWithHint(ClusterEvent(event_resource(Lane), Action.ADD))]
+
+        def pre_filter(self, state: Any, pod: Any, snapshot: Any) -> Status:
+            return SUCCESS if self.lanes.get(pod.name) else pending("no lane")
+
+    async with cluster(nodes=1, plugins={"LaneFree": LaneFree}, start=False) as c:
+        await c.create(custom_resource_definition(row))
+        async with c.scheduler:
+            await c.create(make_pod("web"))
+            await c.settle()
+            assert c.place("web") is Place.UNSCHEDULABLE
+            kind = {"apiVersion": resource.api_version, "kind": resource.kind}
+            await c.create({**kind, "metadata": {"name": "web"}})
+            await c.settle()
+            assert c.bound("web") == "n1"
+            assert any(one.cause == "roads.example/LaneAdd" for one in c.story("web"))
 
 
 # -- mistakes -------------------------------------------------------------------------------------
