@@ -148,7 +148,9 @@ def _bound(root: Node, text: int, of_call: Callable[[Call, _Sizes], int | None])
     while stack:
         node, ready = stack.pop()
         if not ready:
-            if id(node) not in bounds:
+            if isinstance(node, Literal | Ident):
+                bounds[id(node)] = 2
+            elif id(node) not in bounds:
                 stack.append((node, True))
                 stack.extend((one, False) for one in node.children())
             continue

@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Final
 
+from ksched.cel.recursion import room_for
 from ksched.cel.regex_program import (
     CharacterSet,
     Fragment,
@@ -24,6 +25,7 @@ from ksched.cel.regex_program import (
 
 MOST_REPEATS: Final = 1000
 DEEPEST: Final = 250
+_FRAMES_PER_LEVEL = 8
 _LAST = 0x10FFFF
 
 
@@ -115,11 +117,12 @@ def _complement(ranges: Ranges) -> Ranges:
 def program(pattern: str) -> list[Instruction]:
     """The program of a pattern; raises ``RegexError``."""
     parser = _Parser(pattern)
-    fragment = parser.alternatives(0)
-    if parser.position < len(pattern):
-        raise RegexError("unexpected )", pattern)
     instructions: list[Instruction] = []
-    fragment(instructions)
+    with room_for(DEEPEST * _FRAMES_PER_LEVEL):
+        fragment = parser.alternatives(0)
+        if parser.position < len(pattern):
+            raise RegexError("unexpected )", pattern)
+        fragment(instructions)
     instructions.append(Instruction("match"))
     return instructions
 
@@ -129,6 +132,8 @@ class _Parser:
         self._pattern = pattern
         self.position = 0
         self._flags = _Flags()
+        self._empty_quotes = 0
+        """Of which each may repeat what is repeated already."""
 
     def _peek(self) -> str:
         return self._pattern[self.position : self.position + 1]
@@ -158,7 +163,13 @@ class _Parser:
         parts: list[Fragment] = []
         while self._peek() not in ("", "|", ")"):
             if self._accept("\\Q"):
-                parts.extend(self._quoted())
+                quoted = self._quoted()
+                parts.extend(quoted)
+                self._empty_quotes += not quoted
+                if self._empty_quotes > DEEPEST:
+                    raise RegexError("expression nests too deeply", self._pattern)
+                if parts:
+                    parts[-1] = self._quantified(parts[-1])
                 continue
             atom = self._atom(depth)
             if atom is not None:

@@ -33,6 +33,8 @@ from ksched.cel.regular_expressions import MOST_STEPS, compile_regex
         (r"\x{e9}", "é", "é"),
         (r"[[:alpha:]-]+", "1a-b", "a-b"),
         (r"\Qa.b\E", "a.b", "a.b"),
+        (r"\Qab\E+", "abbab", "abb"),
+        (r"x\Q\E*", "xxy", "xx"),
         ("x*", "", ""),
     ],
 )
@@ -77,3 +79,21 @@ def test_nested_repetition_takes_linear_time(pattern: str) -> None:
 def test_a_program_is_bounded() -> None:
     with pytest.raises(RegexError, match="expression too large"):
         compile_regex("a{1000}" * (LARGEST_PROGRAM // 1000 + 1))
+
+
+@pytest.mark.parametrize(
+    "pattern",
+    [
+        "(" * 250 + "a" + "|b)*" * 250,
+        "(" * 200 + "a" + r"|b)*\Q\E*" * 200,
+        "a" + r"\Q\E*" * 250,
+    ],
+)
+def test_patterns_nest_deeply(pattern: str) -> None:
+    assert compile_regex(pattern).matches("a")
+
+
+@pytest.mark.parametrize("pattern", ["(" * 2000 + "a" + ")" * 2000, "a" + r"\Q\E*" * 2000])
+def test_patterns_that_nest_too_deeply_are_refused(pattern: str) -> None:
+    with pytest.raises(RegexError, match="expression nests too deeply"):
+        compile_regex(pattern)
