@@ -13,7 +13,8 @@ from ksched.cache.pod_info import PodInfo
 from ksched.configuration.extension_points import PRE_ENQUEUE
 from ksched.errors import ConfigError
 from ksched.explain.cluster_copy import ClusterCopy
-from ksched.explain.explanation import Explanation, NodeVerdict, Preemption, Rejection
+from ksched.explain.explanation import Change, Explanation, NodeVerdict, Preemption, Rejection
+from ksched.explain.smallest_change import MAX_NODES, listed, smallest_changes
 from ksched.framework.cycle_state import CycleState
 from ksched.framework.diagnosis import Diagnosis
 from ksched.framework.queued_pod import QueuedPodInfo
@@ -23,6 +24,8 @@ from ksched.framework.runtime.pipeline import Feasibility
 from ksched.framework.runtime.profiles import Profile
 from ksched.framework.status import Status
 from ksched.framework.verdicts import Verdicts
+
+CHANGES_PER_KIND = 2
 
 
 async def explain(cluster: ClusterCopy, pod: Pod) -> Explanation:
@@ -85,7 +88,7 @@ class _Explaining:
 
     async def _decide(self, gates: list[str]) -> Explanation:
         self._cache.update_snapshot()
-        pod, message, preemption = self._pod, "", None
+        pod, message, preemption, changes = self._pod, "", None, list[Change]()
         try:
             state, fit = await self._find_nodes(pod)
             if isinstance(fit, Feasibility) and self._nominated and not self._placed_on:
@@ -96,6 +99,7 @@ class _Explaining:
             if isinstance(fit, Diagnosis):
                 message, preemption = await self._post_filter(state, pod, fit)
                 nodes = await self._rejected(state, pod, fit)
+                changes = await self._changes(nodes)
             else:
                 nodes = await self._scored(state, pod, fit)
         except PluginFailure as failed:
@@ -112,6 +116,7 @@ class _Explaining:
             num_all_nodes=len(self._cache.snapshot),
             nodes=nodes,
             preemption=preemption,
+            changes=changes,
         )
 
     async def _find_nodes(self, pod: PodInfo) -> tuple[CycleState, Feasibility | Diagnosis]:
@@ -135,6 +140,14 @@ class _Explaining:
             return rejected.message, None
         keys = sorted(victim.key for victim in victims)
         return rejected.message, Preemption(rejected.nominated_node_name, keys)
+
+    async def _changes(self, nodes: list[NodeVerdict]) -> list[Change]:
+        nearest = sorted(nodes, key=lambda one: (len(one.rejections), one.node))
+        if len(nearest) > MAX_NODES:
+            self._notes.append(f"changes were sought on the {MAX_NODES} nodes with least against")
+        names = [one.node for one in nearest]
+        found = await smallest_changes(self._cluster, self._profile, self._pod.pod, names)
+        return listed(found, CHANGES_PER_KIND)
 
     # -- verdicts -------------------------------------------------------------------------------
 

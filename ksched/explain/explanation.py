@@ -40,6 +40,18 @@ class Preemption(Struct, frozen=True, rename="camel"):
     victims: list[str]
 
 
+class Change(Struct, frozen=True, rename="camel"):
+    """Steps of one ``kind`` (pod, node, eviction) that make the pod fit on each of ``nodes``.
+
+    ``isSmallest``: every smaller set of the offered steps was tried and does not.
+    """
+
+    kind: str
+    nodes: list[str]
+    steps: list[str]
+    is_smallest: bool
+
+
 class Explanation(Struct, frozen=True, rename="camel"):
     """Why a pod is where it is, or nowhere.
 
@@ -59,6 +71,8 @@ class Explanation(Struct, frozen=True, rename="camel"):
     num_all_nodes: int
     nodes: list[NodeVerdict]
     preemption: Preemption | None = None
+    changes: list[Change] = []
+    """What would make a pod fit that fits nowhere, the cheapest first."""
 
     @property
     def feasible(self) -> list[NodeVerdict]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Final
 
-from ksched.explain.explanation import Explanation, NodeVerdict
+from ksched.explain.explanation import Change, Explanation, NodeVerdict
 
 EXAMPLES: Final = 3
 TOP_NODES: Final = 5
@@ -35,6 +35,8 @@ def render(explanation: Explanation, *, wide: bool = False, node: str = "") -> s
         victims = _listed(explanation.preemption.victims, len(explanation.preemption.victims))
         node = explanation.preemption.node
         sections.append(f"Preemption would evict {victims} from {node} and nominate the pod to it.")
+    if not explanation.node and not explanation.feasible and explanation.nodes:
+        sections.append(_changes(explanation.changes))
     return "\n\n".join(sections)
 
 
@@ -128,6 +130,21 @@ def _every_node(rejected: Sequence[NodeVerdict]) -> str:
             for number, reason in enumerate(one.rejections)
         ]
     return _table(rows)
+
+
+def _changes(changes: Sequence[Change]) -> str:
+    if not changes:
+        return "No change of the pod or of one node and no evictions there would make it fit."
+    rows = [["CHANGE", "ON", "WHAT"]]
+    for one in changes:
+        steps = "; ".join(one.steps) if one.kind != "eviction" else _evictions(one.steps)
+        doubt = "" if one.is_smallest else " (fewer may do)"
+        rows.append([one.kind, _listed(one.nodes), f"{steps}{doubt}"])
+    return f"Each of these would make it fit:\n{_table(rows)}"
+
+
+def _evictions(steps: Sequence[str]) -> str:
+    return f"evict {_listed([step.removeprefix('evict ') for step in steps], len(steps))}"
 
 
 def _listed(names: Sequence[str], most: int = EXAMPLES) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ksched.explain.explanation import Explanation, NodeVerdict, Preemption, Rejection
+from ksched.explain.explanation import Change, Explanation, NodeVerdict, Preemption, Rejection
 from ksched.explain.rendering import render
 
 CPU = Rejection("NodeResourcesFit", ["Insufficient cpu"])
@@ -46,6 +46,22 @@ def test_nodes_that_fail_alike_are_one_line():
         " also  NodeResourcesFit  Insufficient cpu",
         "",
         "Preemption would evict default/a, default/b from n1 and nominate the pod to it.",
+        "",
+        "No change of the pod or of one node and no evictions there would make it fit.",
+    ]
+
+
+def test_changes_are_a_table():
+    changes = [
+        Change("node", ["n1", "n2", "n3", "n4"], ["uncordon it", "1 more cpu"], True),
+        Change("eviction", ["n1"], ["evict default/a", "evict default/b"], False),
+    ]
+    text = render(explanation([NodeVerdict("n1", [CPU])], changes=changes))
+    assert text.splitlines()[-4:] == [
+        "Each of these would make it fit:",
+        "CHANGE    ON             WHAT",
+        "node      n1, n2, n3, …  uncordon it; 1 more cpu",
+        "eviction  n1             evict default/a, default/b (fewer may do)",
     ]
 
 
