@@ -162,7 +162,7 @@ async def soak(plane: ControlPlane, options: argparse.Namespace) -> list[Sample]
     """Run for as long as was asked for; returns what was seen."""
     plane.kubectl("apply", "-f", str(RBAC))
     (port,) = free_ports(1)
-    flags = (f"--secure-port={port}", f"--bind-address={HOST}", "--leader-elect=false")
+    flags = (f"--secure-port={port}", "--insecure-loopback", "--leader-elect=false")
     async with (
         LoadGenerator.connected(plane) as load,
         aiohttp.ClientSession() as session,

@@ -280,7 +280,9 @@ def main(arguments: Sequence[str]) -> int:
         plane.kubectl("apply", "-f", str(RBAC))
         create_nodes(plane, options.nodes)
         print(f"{options.nodes} nodes; ", end="")
-        with plane.ksched(flags=(f"--secure-port={port}",), program=options.program) as scheduler:
+        # Another program is an older one: it serves plain HTTP and does not have the flag.
+        flags = [f"--secure-port={port}", *([] if options.program else ["--insecure-loopback"])]
+        with plane.ksched(flags=flags, program=options.program) as scheduler:
             # The first pods wait for the start; they are not counted.
             measure(plane, port, "first", 20, options.per_second, ())
             if options.memory:

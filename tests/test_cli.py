@@ -244,7 +244,14 @@ def test_flag_that_is_ignored_is_told_before_no_cluster_is_found(capsys, config)
 def test_port_in_use_is_named(capsys):
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
-        code = execute(["run", "--master=http://127.0.0.1:9", f"--secure-port={port}"])
+        code = execute(
+            [
+                "run",
+                "--master=http://127.0.0.1:9",
+                "--bind-address=127.0.0.1",
+                f"--secure-port={port}",
+            ]
+        )
 
     assert code == 1
     wanted = f"error: --secure-port: cannot listen on 127.0.0.1:{port}: Address already in use\n"

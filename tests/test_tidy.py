@@ -118,7 +118,7 @@ THIRD_PARTY = {
     "ksched.extenders": {"msgspec", "numpy"},
     "ksched.scheduling": {"anyio", "msgspec", "numpy"},
     "ksched.explain": {"msgspec", "numpy", "yaml"},
-    "ksched.web": {"aiohttp", "anyio", "msgspec", "prometheus_client"},
+    "ksched.web": {"aiohttp", "anyio", "cryptography", "msgspec", "prometheus_client"},
     "ksched.daemon": {"anyio", "msgspec", "prometheus_client"},
     "ksched.testing": {"anyio", "msgspec", "numpy"},
     "ksched.demo": {"anyio", "msgspec", "rich"},

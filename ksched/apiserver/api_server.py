@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 import msgspec
 
+from ksched.apiserver.access_reviews import REVIEWS, AccessReviews
 from ksched.apiserver.admission import (
     SYSTEM_NAMESPACES,
     SYSTEM_PRIORITY_CLASSES,
@@ -71,6 +72,7 @@ class ApiServer:
         self._custom_resources = CustomResources(self.store, self.resources)
         self._registry = Registry(self.store, self.resources, clock, seed)
         self._routes = Routes(self._registry, Reader(self._registry, seed, watch_queue_limit))
+        self.reviews = AccessReviews()
         self._is_bootstrapped = False
 
     def handle(self, request: Request) -> Response | Watch:
@@ -114,6 +116,8 @@ class ApiServer:
             found = discover(plain, self.resources)
             if found is not None:
                 return Response(200, {"Content-Type": JSON}, msgspec.json.encode(found))
+        elif request.method == "POST" and path in REVIEWS:
+            return self.reviews.handle(request, path)
         parts = path.strip("/").split("/")
         if len(parts) == 5 and parts[:3] == ["api", "v1", "namespaces"] and parts[4] == "bindings":
             call = Call(request, Target(PODS, parts[3]), parse_query(query))

@@ -15,7 +15,8 @@ DESCRIPTION = """\
 Schedule the pods of a cluster, with kube-scheduler's flags and configuration file.
 
 Without --kubeconfig (or clientConnection.kubeconfig in the file) the cluster is that of KUBECONFIG,
-~/.kube/config or the service account of the pod. Health and metrics: http://127.0.0.1:10259.
+~/.kube/config or the service account of the pod. Health and metrics: https://localhost:10259, for
+those whom the API server allows to read them; --insecure-loopback is for trials.
 
 signals:
   SIGTERM, SIGINT   wait for bindings in flight, release the lease and exit with 0; a second one

@@ -8,22 +8,27 @@ with a note, so that a static pod manifest works when only the command is change
 from __future__ import annotations
 
 import argparse
-import ipaddress
 import math
-from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
 from ksched.configuration.durations import format_duration, parse_duration
-from ksched.configuration.feature_gates import gate_notes, parse_bool, parse_feature_gates
+from ksched.configuration.feature_gates import gate_notes, parse_feature_gates
 from ksched.configuration.gated_plugins import enable_gated_plugins
 from ksched.configuration.loading import load_config
 from ksched.configuration.model import ClientConnection, LeaderElection, SchedulerConfiguration
+from ksched.configuration.serving_flags import (
+    Group,
+    ServingOptions,
+    add_serving_flags,
+    add_switch,
+    checked,
+    serving_options,
+)
 from ksched.configuration.validation import validate
 from ksched.errors import ConfigError
-
-T = TypeVar("T")
 
 # kube-scheduler: 5 minutes. A retry is cheap here, so a lost wake-up is corrected sooner.
 POD_MAX_IN_UNSCHEDULABLE_PODS_SECONDS: Final = 60.0
@@ -49,24 +54,15 @@ _PROFILING_FLAGS: Final = {
     "contention_profiling": "enable_contention_profiling",
 }
 
-_NO_AUTHENTICATION: Final = "the endpoints are read-only and have no authentication"
+_NO_PROXY: Final = "headers of an authenticating proxy are never trusted"
 _IGNORED_FLAGS: Final[Mapping[str, str]] = {
-    "authentication-kubeconfig": _NO_AUTHENTICATION,
-    "authentication-token-webhook-cache-ttl": _NO_AUTHENTICATION,
-    "authorization-always-allow-paths": _NO_AUTHENTICATION,
-    "authorization-kubeconfig": _NO_AUTHENTICATION,
-    "authorization-webhook-cache-authorized-ttl": _NO_AUTHENTICATION,
-    "authorization-webhook-cache-unauthorized-ttl": _NO_AUTHENTICATION,
-    "client-ca-file": _NO_AUTHENTICATION,
-    "requestheader-allowed-names": _NO_AUTHENTICATION,
-    "requestheader-client-ca-file": _NO_AUTHENTICATION,
-    "requestheader-extra-headers-prefix": _NO_AUTHENTICATION,
-    "requestheader-group-headers": _NO_AUTHENTICATION,
-    "requestheader-uid-headers": _NO_AUTHENTICATION,
-    "requestheader-username-headers": _NO_AUTHENTICATION,
+    "requestheader-allowed-names": _NO_PROXY,
+    "requestheader-client-ca-file": _NO_PROXY,
+    "requestheader-extra-headers-prefix": _NO_PROXY,
+    "requestheader-group-headers": _NO_PROXY,
+    "requestheader-uid-headers": _NO_PROXY,
+    "requestheader-username-headers": _NO_PROXY,
     "http2-max-streams-per-connection": "the endpoints speak HTTP/1.1",
-    "tls-cipher-suites": "Python's default is used",
-    "tls-min-version": "Python's default is used",
     "tls-sni-cert-key": "there is one certificate",
     "emulated-version": "there is one version",
     "min-compatibility-version": "there is one version",
@@ -78,8 +74,6 @@ _IGNORED_FLAGS: Final[Mapping[str, str]] = {
     "vmodule": "there is one verbosity",
 }
 _IGNORED_SWITCHES: Final[Mapping[str, str]] = {
-    "authentication-skip-lookup": _NO_AUTHENTICATION,
-    "authentication-tolerate-lookup-failure": _NO_AUTHENTICATION,
     "disable-http2-serving": "the endpoints speak HTTP/1.1",
     "emulation-forward-compatible": "there is one version",
     "permit-address-sharing": "an address is never shared",
@@ -97,12 +91,8 @@ class RunOptions:
     """Write the configuration there and exit; empty to run."""
     master: str = ""
     """Address of the API server; overrides the kubeconfig's."""
-    bind_address: str = "127.0.0.1"
-    secure_port: int = 10259
-    """0 serves nothing."""
-    cert_dir: str = ""
-    tls_cert_file: str = ""
-    tls_private_key_file: str = ""
+    serving: ServingOptions = field(default_factory=ServingOptions)
+    """Its own port."""
     pod_max_in_unschedulable_pods_seconds: float = POD_MAX_IN_UNSCHEDULABLE_PODS_SECONDS
     feature_gates: Mapping[str, bool]
     verbosity: int = 0
@@ -121,14 +111,14 @@ def add_run_flags(parser: argparse.ArgumentParser) -> None:
     parser.allow_abbrev = False
     parser.usage = "%(prog)s [flags]"
     _add_misc(parser.add_argument_group("misc flags"))
-    _add_serving(parser.add_argument_group("secure serving flags"))
+    add_serving_flags(parser)
     _add_leader_election(parser.add_argument_group("leader election flags"))
     _add_deprecated(parser.add_argument_group("deprecated flags, ignored with --config"))
     group = parser.add_argument_group("flags accepted for compatibility, without effect")
     for name, reason in _IGNORED_FLAGS.items():
         group.add_argument(f"--{name}", metavar="VALUE", help=reason)
     for name, reason in _IGNORED_SWITCHES.items():
-        _add_switch(group, name, reason)
+        add_switch(group, name, reason)
 
 
 def run_options(flags: argparse.Namespace, available: Collection[str] | None = None) -> RunOptions:
@@ -145,17 +135,15 @@ def run_options(flags: argparse.Namespace, available: Collection[str] | None = N
         if getattr(flags, name.replace("-", "_")) is not None:
             notes.append(f"--{name} has no effect: {reason}")
     configuration = enable_gated_plugins(_configuration(flags, notes, available), gates)
-    if bool(flags.tls_cert_file) != bool(flags.tls_private_key_file):
-        raise ConfigError(["--tls-cert-file and --tls-private-key-file: give both or none"])
+    problems: list[str] = []
+    serving = serving_options(flags, problems)
+    if problems:
+        raise ConfigError(problems)
     return RunOptions(
         configuration=configuration,
         write_config_to=flags.write_config_to,
         master=flags.master,
-        bind_address=flags.bind_address,
-        secure_port=flags.secure_port,
-        cert_dir=flags.cert_dir,
-        tls_cert_file=flags.tls_cert_file,
-        tls_private_key_file=flags.tls_private_key_file,
+        serving=serving,
         pod_max_in_unschedulable_pods_seconds=flags.pod_max_in_unschedulable_pods_duration,
         feature_gates=gates,
         verbosity=flags.v,
@@ -204,10 +192,8 @@ def _given(flags: argparse.Namespace, names: Mapping[str, str]) -> dict[str, Any
 
 # -- declarations -------------------------------------------------------------------------------
 
-_Group = argparse._ArgumentGroup
 
-
-def _add_misc(group: _Group) -> None:
+def _add_misc(group: Group) -> None:
     group.add_argument("--config", default="", metavar="FILE", help="configuration file")
     group.add_argument(
         "--write-config-to", default="", metavar="FILE", help="write the configuration and exit"
@@ -217,7 +203,7 @@ def _add_misc(group: _Group) -> None:
     )
     group.add_argument(
         "--pod-max-in-unschedulable-pods-duration",
-        type=_checked(parse_duration),
+        type=checked(parse_duration),
         default=POD_MAX_IN_UNSCHEDULABLE_PODS_SECONDS,
         metavar="DURATION",
         help="maximum time in unschedulablePods without an event "
@@ -225,7 +211,7 @@ def _add_misc(group: _Group) -> None:
     )
     group.add_argument(
         "--feature-gates",
-        type=_checked(parse_feature_gates),
+        type=checked(parse_feature_gates),
         action="append",
         metavar="NAME=BOOL,...",
         help="accepted with a note; ksched behaves as the defaults of v1.36",
@@ -243,32 +229,12 @@ def _add_misc(group: _Group) -> None:
     )
 
 
-def _add_serving(group: _Group) -> None:
-    group.add_argument(
-        "--bind-address",
-        type=_checked(_parse_address),
-        default="127.0.0.1",
-        metavar="IP",
-        help="address to listen on; 0.0.0.0 for all interfaces (default 127.0.0.1)",
-    )
-    group.add_argument(
-        "--secure-port",
-        type=_checked(_parse_port),
-        default=10259,
-        metavar="PORT",
-        help="port of health, metrics and debugging; 0 disables them (default 10259)",
-    )
-    group.add_argument("--cert-dir", default="", metavar="DIR", help="directory of certificates")
-    group.add_argument("--tls-cert-file", default="", metavar="FILE", help="serving certificate")
-    group.add_argument("--tls-private-key-file", default="", metavar="FILE", help="its key")
-
-
-def _add_leader_election(group: _Group) -> None:
-    _add_switch(group, "leader-elect", "elect a leader before scheduling (default true)")
+def _add_leader_election(group: Group) -> None:
+    add_switch(group, "leader-elect", "elect a leader before scheduling (default true)")
     for name, default in (("lease-duration", 15), ("renew-deadline", 10), ("retry-period", 2)):
         group.add_argument(
             f"--leader-elect-{name}",
-            type=_checked(parse_duration),
+            type=checked(parse_duration),
             metavar="DURATION",
             help=f"default {default}s",
         )
@@ -281,45 +247,15 @@ def _add_leader_election(group: _Group) -> None:
     )
 
 
-def _add_deprecated(group: _Group) -> None:
+def _add_deprecated(group: Group) -> None:
     group.add_argument("--kubeconfig", metavar="FILE", help="credentials and address")
     group.add_argument("--kube-api-content-type", metavar="TYPE", help="ksched speaks JSON")
-    group.add_argument("--kube-api-qps", type=_checked(_parse_rate), metavar="N", help="default 50")
+    group.add_argument("--kube-api-qps", type=checked(_parse_rate), metavar="N", help="default 50")
     group.add_argument(
-        "--kube-api-burst", type=_checked(_parse_int32), metavar="N", help="default 100"
+        "--kube-api-burst", type=checked(_parse_int32), metavar="N", help="default 100"
     )
-    _add_switch(group, "profiling", "serve profiles (default true)")
-    _add_switch(group, "contention-profiling", "serve lock profiles (default true)")
-
-
-def _add_switch(group: _Group, name: str, help_text: str) -> None:
-    """A boolean as Go's flags spell it: ``--name``, ``--name=false``."""
-    group.add_argument(
-        f"--{name}",
-        nargs="?",
-        const=True,
-        type=_checked(parse_bool),
-        metavar="true|false",
-        help=help_text,
-    )
-
-
-def _checked(parse: Callable[[str], T]) -> Callable[[str], T]:
-    """Make argparse print the parser's own message instead of 'invalid value'."""
-
-    def checked(text: str) -> T:
-        try:
-            return parse(text)
-        except ValueError as error:
-            raise argparse.ArgumentTypeError(str(error)) from None
-
-    return checked
-
-
-def _parse_port(text: str) -> int:
-    if not text.isdecimal() or int(text) > 65535:
-        raise ValueError(f"must be a port between 0 and 65535, got {text!r}")
-    return int(text)
+    add_switch(group, "profiling", "serve profiles (default true)")
+    add_switch(group, "contention-profiling", "serve lock profiles (default true)")
 
 
 def _parse_rate(text: str) -> float:
@@ -334,10 +270,3 @@ def _parse_int32(text: str) -> int:
     if not -(2**31) <= number < 2**31:
         raise ValueError(f"must fit in int32, got {text!r}")
     return number
-
-
-def _parse_address(text: str) -> str:
-    try:
-        return str(ipaddress.ip_address(text))
-    except ValueError:
-        raise ValueError(f"must be an IP address, got {text!r}") from None

@@ -17,7 +17,6 @@ import logging
 import os
 import signal
 import socket
-import ssl
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from typing import Final
@@ -36,12 +35,14 @@ from ksched.daemon.inspection import compare_with_api_server, log_queue
 from ksched.daemon.observation import Observation
 from ksched.daemon.watchdog import Watchdog, quarantine_by
 from ksched.election import Callbacks, Elector, WriteFence, make_identity, make_lock
-from ksched.errors import ConfigError, KschedError, LeaseLost
+from ksched.errors import KschedError, LeaseLost
 from ksched.metrics import Metrics
 from ksched.scheduling.scheduler import DRAIN_SECONDS, Scheduler
 from ksched.transport import Transport
+from ksched.web.access_reviews import MAX_REVIEWS
 from ksched.web.health import Check
 from ksched.web.listener import raise_descriptor_limit
+from ksched.web.secure_serving import SecureServing
 from ksched.web.web_server import WebServer
 
 log = logging.getLogger(__name__)
@@ -53,6 +54,7 @@ SETTLE_SECONDS: Final = 0.05
 """Time for a binding whose response has arrived to finish."""
 USER_AGENT: Final = f"ksched/{__version__} scheduler"
 LEASE_USER_AGENT: Final = f"ksched/{__version__} leader-election"
+ACCESS_USER_AGENT: Final = f"ksched/{__version__} access-reviews"
 
 
 class PortTaken(KschedError):
@@ -81,18 +83,51 @@ async def run(options: RunOptions) -> None:
     lease_http = HttpTransport(config, clock, user_agent=LEASE_USER_AGENT)
     lease_transport = ObservedTransport(lease_http, config.server, metrics, logs_outages=False)
     try:
-        await Daemon(options, transport, lease_transport, clock, metrics, config).run()
+        async with _secure_serving(options, config, clock) as serving:
+            daemon = Daemon(options, transport, lease_transport, clock, metrics, config, serving)
+            await daemon.run()
     finally:
         await transport.aclose()
         await lease_transport.aclose()
     log.info("stopped")
 
 
+@asynccontextmanager
+async def _secure_serving(
+    options: RunOptions, config: ClientConfig, clock: Clock
+) -> AsyncIterator[SecureServing | None]:
+    """Prepare HTTPS and access; None where nothing is served or --insecure-loopback is given.
+
+    Reviews have connections of their own: readers must not delay a bind.
+    """
+    serving = options.serving
+    if not serving.secure_port or serving.insecure_loopback:
+        yield None
+        return
+
+    def transport(kubeconfig: str) -> HttpTransport:
+        chosen = load_client_config(clock, kubeconfig=kubeconfig) if kubeconfig else config
+        return HttpTransport(
+            chosen, clock, user_agent=ACCESS_USER_AGENT, max_connections=MAX_REVIEWS
+        )
+
+    authentication = transport(serving.authentication_kubeconfig)
+    authorization = transport(serving.authorization_kubeconfig)
+    try:
+        secure = SecureServing(serving, authentication, authorization, clock)
+        await secure.start()
+        yield secure
+    finally:
+        await authentication.aclose()
+        await authorization.aclose()
+
+
 class Daemon:
     """A scheduler and everything a process needs around it.
 
     ``lease_transport`` is for the election alone: a renewal must not queue behind binds. With
-    ``config`` a watchdog ends the process when the event loop hangs.
+    ``config`` a watchdog ends the process when the event loop hangs. Without ``serving`` there is
+    no port, or an insecure one on loopback.
     """
 
     def __init__(
@@ -103,8 +138,10 @@ class Daemon:
         clock: Clock,
         metrics: Metrics,
         config: ClientConfig | None = None,
+        serving: SecureServing | None = None,
     ) -> None:
         self._options = options
+        self._serving = serving
         self._transport = transport
         self._clock = clock
         self._observation = Observation(metrics)
@@ -117,6 +154,7 @@ class Daemon:
             metrics,
             live={"leaderElection": self._elector.problem if self._elector else _healthy},
             ready=self._readiness(),
+            access=serving.access if serving else None,
         )
         self._waiting = anyio.CancelScope()
         self._is_scheduling = False
@@ -181,6 +219,8 @@ class Daemon:
         async with self._web_server(), anyio.create_task_group() as tasks:
             tasks.start_soon(self._obey_signals, tasks, name="signals")
             tasks.start_soon(self._observation.probe_event_loop, self._clock, name="probe")
+            if self._serving is not None:
+                tasks.start_soon(self._serving.keep_current, name="certificates")
             if self._watchdog is not None:
                 tasks.start_soon(self._watchdog.feed, self._clock, name="feed watchdog")
             while (lost := await self._live()) is not None and not self._stop.is_set():
@@ -311,12 +351,15 @@ class Daemon:
 
     @asynccontextmanager
     async def _web_server(self) -> AsyncIterator[None]:
-        options = self._options
+        options, serving = self._options.serving, self._serving
         if not options.secure_port:
             yield
             return
-        address = f"{options.bind_address}:{options.secure_port}"
-        listening = self._web.listening(options.bind_address, options.secure_port, _tls(options))
+        if serving is None and not options.insecure_loopback:
+            raise ValueError("a port without --insecure-loopback needs SecureServing")
+        host, port = options.bind_address, options.secure_port
+        address = f"{host}:{port}"
+        listening = self._web.listening(host, port, serving.tls.context if serving else None)
         try:
             url = await listening.__aenter__()
         except OSError as error:
@@ -360,15 +403,3 @@ class Daemon:
 
 def _healthy() -> str:
     return ""
-
-
-def _tls(options: RunOptions) -> ssl.SSLContext | None:
-    if not options.tls_cert_file:
-        return None
-    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
-    try:
-        context.load_cert_chain(options.tls_cert_file, options.tls_private_key_file)
-    except OSError as error:
-        files = f"{options.tls_cert_file} and {options.tls_private_key_file}"
-        raise ConfigError([f"--tls-cert-file: cannot use {files}: {error}"]) from error
-    return context

@@ -35,6 +35,8 @@ REQUEST_SECONDS: Final = 60.0
 _MAX_CONNECTIONS: Final = 128
 _SHARE_OF_DESCRIPTORS: Final = 8
 _BACKLOG: Final = 128
+_HANDSHAKES_PER_SECOND: Final = 50.0
+_HANDSHAKE_BURST: Final = 64
 _SWEEP_SECONDS: Final = 1.0
 _PAUSE_SECONDS: Final = 1.0
 # No descriptors or no memory: trying again at once would only burn a core.
@@ -54,6 +56,10 @@ def connection_limit() -> int:
     if descriptors == resource.RLIM_INFINITY:
         return _MAX_CONNECTIONS
     return min(_MAX_CONNECTIONS, max(1, descriptors // _SHARE_OF_DESCRIPTORS))
+
+
+ContextSource = Callable[[], ssl.SSLContext]
+"""Gives the TLS context for a new connection."""
 
 
 class Connection(asyncio.Protocol):
@@ -109,13 +115,14 @@ class Listener:
         # In the order in which they were opened.
         self._connections: dict[asyncio.Protocol, Connection] = {}
         self._room = anyio.Event()
+        self._paced = 0.0
 
     def __len__(self) -> int:
         return len(self._connections)
 
     @asynccontextmanager
     async def listening(
-        self, host: str, port: int, ssl_context: ssl.SSLContext | None
+        self, host: str, port: int, tls: ContextSource | None
     ) -> AsyncIterator[int]:
         """Accept while the block runs; yields the port. ``OSError`` if it is in use."""
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
@@ -123,7 +130,7 @@ class Listener:
         with server:
             server.setblocking(False)
             async with anyio.create_task_group() as tasks:
-                tasks.start_soon(self._accept, server, ssl_context, tasks, name="accept")
+                tasks.start_soon(self._accept, server, tls, tasks, name="accept")
                 tasks.start_soon(self._sweep, name="connection time-outs")
                 try:
                     yield server.getsockname()[1]
@@ -151,7 +158,7 @@ class Listener:
         self._room.set()
 
     async def _accept(
-        self, server: socket.socket, ssl_context: ssl.SSLContext | None, tasks: TaskGroup
+        self, server: socket.socket, tls: ContextSource | None, tasks: TaskGroup
     ) -> None:
         loop = asyncio.get_running_loop()
         is_exhausted = False
@@ -168,10 +175,20 @@ class Listener:
                 continue
             is_exhausted = False
             await self._make_room()
+            if tls:
+                await self._pace()
             connection = Connection(self, self._factory())
             connection.stay(loop.time(), HEADER_SECONDS, is_busy=False)
             self._connections[connection.handler] = connection
-            tasks.start_soon(self._open, connection, accepted, ssl_context)
+            tasks.start_soon(self._open, connection, accepted, tls() if tls else None)
+
+    async def _pace(self) -> None:
+        """Wait after many handshakes in a short time: each is work for the event loop."""
+        now = asyncio.get_running_loop().time()
+        burst_began = now - _HANDSHAKE_BURST / _HANDSHAKES_PER_SECOND
+        self._paced = max(self._paced, burst_began) + 1 / _HANDSHAKES_PER_SECOND
+        if self._paced > now:
+            await asyncio.sleep(self._paced - now)
 
     async def _next(self, server: socket.socket) -> socket.socket:
         accepted, _ = await asyncio.get_running_loop().sock_accept(server)

@@ -7,7 +7,6 @@ which sends the response and hides internal errors from the client.
 from __future__ import annotations
 
 import logging
-import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping
 from contextlib import asynccontextmanager
 from typing import Any, Final
@@ -24,8 +23,9 @@ from prometheus_client.registry import Collector, CollectorRegistry
 from ksched.configuration import configz
 from ksched.metrics import Metrics
 from ksched.scheduling.scheduler import Scheduler
+from ksched.web.access import Access, credentials_of
 from ksched.web.health import Check, Health, Report
-from ksched.web.listener import IDLE_SECONDS, Listener
+from ksched.web.listener import IDLE_SECONDS, ContextSource, Listener
 from ksched.web.rendering import Renderer, json_pieces
 from ksched.web.views import decisions_view, groups_view, queue_view, story_view
 
@@ -56,7 +56,8 @@ _PATHS: Final = (
 class WebServer:
     """Serves one scheduler at a time, which may be replaced.
 
-    ``live`` and ``ready`` are the checks of its health endpoints.
+    ``live`` and ``ready`` are the checks of its health endpoints. ``access`` decides who may read;
+    with None everybody who can connect.
     """
 
     def __init__(
@@ -66,8 +67,10 @@ class WebServer:
         *,
         live: Mapping[str, Check],
         ready: Mapping[str, Check],
+        access: Access | None,
     ) -> None:
         self.scheduler = scheduler
+        self._access = access
         self._health = {
             "healthz": Health("healthz", live),
             "livez": Health("livez", live),
@@ -79,9 +82,12 @@ class WebServer:
 
     @asynccontextmanager
     async def listening(
-        self, host: str, port: int, ssl_context: ssl.SSLContext | None = None
+        self, host: str, port: int, tls: ContextSource | None = None
     ) -> AsyncIterator[str]:
-        """Serve while the block runs; yields the URL. ``OSError`` if the port is in use."""
+        """Serve while the block runs; yields the URL. ``OSError`` if the port is in use.
+
+        ``tls`` gives the context for a new connection; without it this is plain HTTP.
+        """
         runner = web.AppRunner(
             self._application(),
             access_log=None,
@@ -96,8 +102,8 @@ class WebServer:
         assert runner.server is not None
         self._listener = Listener(runner.server)
         try:
-            async with self._listener.listening(host, port, ssl_context) as actual_port:
-                scheme = "https" if ssl_context else "http"
+            async with self._listener.listening(host, port, tls) as actual_port:
+                scheme = "https" if tls else "http"
                 shown = f"[{host}]" if ":" in host else host
                 yield f"{scheme}://{shown}:{actual_port}"
         finally:
@@ -139,7 +145,8 @@ class WebServer:
         self, request: web.Request, handler: Callable[[web.Request], Awaitable[web.StreamResponse]]
     ) -> web.StreamResponse:
         try:
-            return await handler(request)
+            refused = await self._refused(request)
+            return await handler(request) if refused is None else refused
         except web.HTTPException as refusal:
             allowed = {"Allow": refusal.headers["Allow"]} if "Allow" in refusal.headers else None
             return web.Response(text=refusal.text, status=refusal.status, headers=allowed)
@@ -147,6 +154,26 @@ class WebServer:
             # A view that fails is a bug of ours, for the log and not for the client.
             log.exception("request failed", extra={"path": request.path})
             return web.Response(text="internal error\n", status=500)
+
+    async def _refused(self, request: web.Request) -> web.Response | None:
+        """Return the response to a request that is not allowed."""
+        if self._access is None:
+            return None
+        transport = request.transport
+        ssl_object = transport.get_extra_info("ssl_object") if transport else None
+        credentials = credentials_of(request.headers.get("Authorization", ""), ssl_object)
+        refusal = await self._access.refusal(request.method, request.path, credentials)
+        if refusal is None:
+            return None
+        headers = {"X-Content-Type-Options": "nosniff", "Cache-Control": "no-cache, private"}
+        if refusal.status == 401:
+            headers["WWW-Authenticate"] = "Bearer"
+        return web.Response(
+            body=refusal.body,
+            status=refusal.status,
+            content_type="application/json",
+            headers=headers,
+        )
 
     async def _index(self, request: web.Request) -> web.Response:
         return _json(b"".join(json_pieces({"paths": _PATHS})))

@@ -11,19 +11,21 @@ import yaml
 
 from ksched.configuration import SchedulerConfiguration, dump_config, load_config, plugin_args
 from ksched.configuration.flags import add_run_flags
+from ksched.configuration.serving_flags import ALWAYS_ALLOW_PATHS
 
 CONFIG = Path(__file__).resolve().parents[2] / "config"
 EXAMPLES = sorted((CONFIG / "examples").glob("*.yaml"))
 
 
 DEVICES = "resource.k8s.io"
+READER_BINDING = "ksched-authentication-reader"
 
 
 def objects(file: str) -> dict[str, Any]:
-    """The objects of a file by kind; each kind occurs once."""
+    """The objects of a file by kind; each kind occurs once, but for one binding."""
     found = list(yaml.safe_load_all((CONFIG / file).read_text()))
-    by_kind = {one["kind"]: one for one in found}
-    assert len(by_kind) == len(found)
+    by_kind = {one["kind"]: one for one in found if one["metadata"]["name"] != READER_BINDING}
+    assert len(by_kind) == len([one for one in found if one["metadata"]["name"] != READER_BINDING])
     return by_kind
 
 
@@ -78,6 +80,8 @@ def test_the_roles_name_what_they_grant_and_grant_no_more() -> None:
         ("events.k8s.io", "events", "patch"),
         ("", "events", "create"),
         ("", "events", "patch"),
+        ("authentication.k8s.io", "tokenreviews", "create"),
+        ("authorization.k8s.io", "subjectaccessreviews", "create"),
         ("coordination.k8s.io", "leases", "create"),
         ("coordination.k8s.io", "leases", "update"),
     }
@@ -95,6 +99,26 @@ def test_the_bindings_give_the_roles_to_the_service_account() -> None:
         (subject,) = rbac[binding]["subjects"]
         assert (subject["name"], subject["namespace"]) == ("ksched", "kube-system")
         assert (account["name"], account["namespace"]) == ("ksched", "kube-system")
+
+
+def test_the_client_ca_is_read_by_the_role_made_for_it() -> None:
+    found = yaml.safe_load_all((CONFIG / "rbac.yaml").read_text())
+    (binding,) = [one for one in found if one["metadata"]["name"] == READER_BINDING]
+    assert (binding["kind"], binding["metadata"]["namespace"]) == ("RoleBinding", "kube-system")
+    assert binding["roleRef"]["name"] == "extension-apiserver-authentication-reader"
+    (subject,) = binding["subjects"]
+    assert (subject["name"], subject["namespace"]) == ("ksched", "kube-system")
+
+
+def test_the_deployment_is_probed_by_https_and_open_to_nobody_else() -> None:
+    pod = objects("deployment.yaml")["Deployment"]["spec"]["template"]["spec"]
+    (container,) = pod["containers"]
+    for name in ("livenessProbe", "readinessProbe", "startupProbe"):
+        probe = container[name]["httpGet"]
+        assert (probe["scheme"], probe["path"] in ALWAYS_ALLOW_PATHS) == ("HTTPS", True)
+    flags = " ".join(container["command"])
+    assert "--insecure-loopback" not in flags
+    assert "--authorization-always-allow-paths" not in flags
 
 
 def test_the_deployment_fits_its_roles_its_flags_and_its_configuration() -> None:

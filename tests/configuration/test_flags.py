@@ -8,6 +8,7 @@ import pytest
 from ksched.configuration import SchedulerConfiguration
 from ksched.configuration.feature_gates import FEATURE_GATES
 from ksched.configuration.flags import RunOptions, add_run_flags, run_options
+from ksched.configuration.serving_flags import ServingOptions
 from ksched.errors import ConfigError
 
 HEAD = "apiVersion: kubescheduler.config.k8s.io/v1\nkind: KubeSchedulerConfiguration\n"
@@ -24,11 +25,10 @@ def config_file(tmp_path: Path) -> Path:
     return tmp_path / "config.yaml"
 
 
-def test_without_flags_everything_is_default_and_on_loopback() -> None:
+def test_without_flags_everything_is_default() -> None:
     assert run() == RunOptions(
         configuration=SchedulerConfiguration(),
-        bind_address="127.0.0.1",
-        secure_port=10259,
+        serving=ServingOptions(),
         pod_max_in_unschedulable_pods_seconds=60.0,
         feature_gates={},
         verbosity=0,
@@ -83,8 +83,8 @@ def test_flags_make_a_configuration_when_there_is_no_file() -> None:
     assert config.leader_election.resource_name == "mine"
     assert config.leader_election.retry_period_seconds == 2
     assert options.pod_max_in_unschedulable_pods_seconds == 300
-    assert (options.master, options.secure_port) == ("https://10.0.0.1:6443", 0)
-    assert (options.bind_address, options.logging_format) == ("::1", "json")
+    assert (options.master, options.serving.secure_port) == ("https://10.0.0.1:6443", 0)
+    assert (options.serving.bind_address, options.logging_format) == ("::1", "json")
     assert (options.seed, options.on_lease_lost) == (7, "standby")
     assert options.write_config_to == "/tmp/out.yaml"
     assert options.notes == ()
@@ -134,10 +134,9 @@ def test_the_command_line_of_a_static_pod_works() -> None:
         "--leader-elect=true",
     )
     assert options.configuration.client_connection.kubeconfig == "/etc/kubernetes/scheduler.conf"
-    assert [note.partition(" has no effect: ")[0] for note in options.notes] == [
-        "--authentication-kubeconfig",
-        "--authorization-kubeconfig",
-    ]
+    assert options.serving.authentication_kubeconfig == "/etc/kubernetes/scheduler.conf"
+    assert options.serving.authorization_kubeconfig == "/etc/kubernetes/scheduler.conf"
+    assert options.notes == ()
 
 
 def test_known_feature_gates_are_accepted_and_those_without_effect_noted() -> None:

@@ -75,11 +75,11 @@ class Daemon:
     """A running ``ksched run``."""
 
     def __init__(self, process, port, session):
-        self.process, self.port, self._session = process, port, session
+        self.process, self.port, self.session = process, port, session
 
     async def get(self, path):
         try:
-            async with self._session.get(f"http://127.0.0.1:{self.port}{path}") as answer:
+            async with self.session.get(f"http://127.0.0.1:{self.port}{path}") as answer:
                 return answer.status, await answer.text()
         except aiohttp.ClientConnectionError:
             self.process.must_run(0)
@@ -107,12 +107,14 @@ async def server():
 @pytest.fixture
 def daemon(tmp_path):
     @asynccontextmanager
-    async def start(url, *flags, descriptors=0):
+    async def start(url, *flags, descriptors=0, is_secure=False):
         kubeconfig = tmp_path / "kubeconfig"
         write_kubeconfig(kubeconfig, url, "scheduler")
         port = free_port()
         command = [sys.executable, "-m", "ksched", "run", f"--kubeconfig={kubeconfig}"]
         command += [f"--secure-port={port}", "--leader-elect=false", *flags]
+        if not is_secure:
+            command.append("--insecure-loopback")
         if descriptors:
             command = ["sh", "-c", f'ulimit -n {descriptors}; exec "$@"', "sh", *command]
         with ChildProcess("ksched", command, tmp_path / "ksched.log") as process:
@@ -146,6 +148,32 @@ async def test_terminated_mid_load_it_finishes_what_it_began(server, daemon):
             second.process.send_signal(signal.SIGUSR2)
             await until(lambda: _told(second, "cache agrees with the API server"), "comparison")
         assert set(server.bindings().values()) == {1}
+
+
+async def test_its_port_is_secure_unless_a_flag_says_otherwise(server, daemon):
+    server.api.reviews.denied_users.add("bob")
+    server.api.reviews.invalid_tokens.add("stolen")
+    async with listening(server.api) as url, daemon(url, is_secure=True) as running:
+
+        async def status(path, token=""):
+            headers = {"Authorization": f"Bearer {token}"} if token else {}
+            address = f"https://127.0.0.1:{running.port}{path}"
+            try:
+                async with running.session.get(address, headers=headers, ssl=False) as answer:
+                    return answer.status
+            except aiohttp.ClientConnectionError:
+                running.process.must_run(0)
+                return 0
+
+        async def ready():
+            return await status("/readyz") == 200
+
+        await until(ready, "ready")
+        assert await status("/metrics") == 401
+        assert await status("/metrics", "stolen") == 401
+        assert await status("/metrics", "bob") == 403
+        assert await status("/metrics", "ada") == 200
+        assert await running.get("/metrics") == (0, ""), "plain HTTP"
 
 
 async def test_second_signal_ends_it_at_once(server, daemon):

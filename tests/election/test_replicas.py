@@ -17,6 +17,7 @@ from ksched.apiserver.in_process import InProcessTransport
 from ksched.configuration import SchedulerConfiguration
 from ksched.configuration.flags import RunOptions
 from ksched.configuration.model import ClientConnection, LeaderElection
+from ksched.configuration.serving_flags import ServingOptions
 from ksched.daemon.process import Daemon
 from ksched.errors import LeaseLost
 from ksched.metrics import Metrics
@@ -51,7 +52,7 @@ class Replica:
         run_options = RunOptions(
             configuration=configuration,
             feature_gates={},
-            secure_port=0,
+            serving=ServingOptions(secure_port=0),
             on_lease_lost=on_lease_lost,
         )
         self.metrics = Metrics()

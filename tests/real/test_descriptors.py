@@ -32,6 +32,7 @@ def test_pods_are_bound_beside_half_open_connections(
     program = Path(sys.executable).with_name("ksched")
     command = ["sh", "-c", 'ulimit -n 1024; exec "$@"', "sh", str(program), "run"]
     command += ["--kubeconfig", str(plane.kubeconfig()), f"--secure-port={port}", "-v=2"]
+    command += ["--insecure-loopback"]
     with ChildProcess("ksched", command, tmp_path / "ksched.log") as ksched, ExitStack() as open_:
 
         def until(condition: Callable[[], bool]) -> None:

@@ -220,7 +220,11 @@ async def test_a_daemon_does_not_spin(tmp_path: Path) -> None:
         (tmp_path / "config.json").write_text(json.dumps(config))
         paths = f"PYTHONPATH={tmp_path}:{Path(__file__).parents[1]}"
         command = ["env", paths, sys.executable, "-m", "ksched", "run"]
-        command += [f"--config={tmp_path / 'config.json'}", f"--secure-port={port}"]
+        command += [
+            f"--config={tmp_path / 'config.json'}",
+            f"--secure-port={port}",
+            "--insecure-loopback",
+        ]
         with ChildProcess("ksched", command, tmp_path / "ksched.log") as daemon:
             client = ApiClient(transport, clock)
             for name in NAMES:

@@ -25,7 +25,7 @@ FAULT = re.compile(rb"Traceback|File \"|\.py|site-packages|Error\b(?! <)")
 @asynccontextmanager
 async def serving():
     async with cluster(nodes=1) as c:
-        server = WebServer(c.scheduler, Metrics(), live={}, ready={})
+        server = WebServer(c.scheduler, Metrics(), live={}, ready={}, access=None)
         async with server.listening(LOOPBACK, 0) as url:
             yield int(url.rpartition(":")[2])
 

@@ -66,7 +66,9 @@ class Site:
 @asynccontextmanager
 async def serving(limit=4, ssl_context=None):
     site = Site(limit)
-    async with site.listener.listening(LOOPBACK, 0, ssl_context) as site.port:
+    async with site.listener.listening(
+        LOOPBACK, 0, (lambda: ssl_context) if ssl_context else None
+    ) as site.port:
         try:
             yield site
         finally:
@@ -148,6 +150,23 @@ async def test_handshake_that_is_never_begun_counts_and_ends(monkeypatch):
         assert await site.ask(newcomer) == b"x"
         for stream in silent:
             await gone(stream)
+
+
+async def test_handshakes_are_paced_so_that_they_leave_time_for_the_loop(monkeypatch):
+    monkeypatch.setattr(module, "_HANDSHAKES_PER_SECOND", 50.0)
+    monkeypatch.setattr(module, "_HANDSHAKE_BURST", 5)
+    authority = trustme.CA()
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    authority.issue_cert(LOOPBACK).configure_cert(context)
+    loop = asyncio.get_running_loop()
+    async with serving(limit=100, ssl_context=context) as site:
+        began = loop.time()
+        streams = [await site.connect() for _ in range(25)]
+        await site.until(lambda: len(site.listener) == 25)
+        assert loop.time() - began >= 20 / 50.0 - 0.05
+        for _, writer in streams:
+            writer.close()
+        await site.until(lambda: not len(site.listener))
 
 
 async def test_without_descriptors_it_pauses_and_goes_on(monkeypatch, caplog):

@@ -45,7 +45,7 @@ class Site:
 
 
 @asynccontextmanager
-async def serving(ssl_context=None, **options):
+async def serving(tls=None, access=None, **options):
     observation = Observation(Metrics())
     async with cluster(observer=observation, **options) as c, aiohttp.ClientSession() as session:
         observation.attach(c.scheduler)
@@ -55,8 +55,9 @@ async def serving(ssl_context=None, **options):
             observation.metrics,
             live={"leaderElection": lambda: ""},
             ready={"informer-sync": lambda: site.problem},
+            access=access,
         )
-        async with server.listening(LOOPBACK, 0, ssl_context) as site.url:
+        async with server.listening(LOOPBACK, 0, tls) as site.url:
             yield site
 
 
@@ -240,7 +241,7 @@ async def test_nothing_can_be_changed(method):
 async def test_port_that_is_taken_is_an_error():
     async with serving() as site:
         port = int(site.url.rpartition(":")[2])
-        other = WebServer(site.cluster.scheduler, Metrics(), live={}, ready={})
+        other = WebServer(site.cluster.scheduler, Metrics(), live={}, ready={}, access=None)
         with pytest.raises(OSError, match=r"(?i)address already in use"):
             await other.listening(LOOPBACK, port).__aenter__()
         with socket.create_connection((LOOPBACK, port)):
@@ -254,7 +255,7 @@ async def test_https_with_a_certificate():
     client_context = ssl.create_default_context()
     authority.configure_trust(client_context)
 
-    async with serving(ssl_context=server_context) as site:
+    async with serving(tls=lambda: server_context) as site:
         assert site.url.startswith("https://")
         assert await site.get("/healthz", ssl=client_context) == (200, "ok")
 

@@ -1,0 +1,161 @@
+"""TLS of the scheduler's port: one context at a time, replaced when certificate or CA change."""
+
+from __future__ import annotations
+
+import logging
+import os
+import ssl
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+
+from ksched.clock import Clock
+from ksched.configuration.serving_flags import CIPHER_SUITES, TLS13, ServingOptions
+from ksched.errors import ConfigError, KschedError
+from ksched.web.serving_certificate import ServingCertificate
+
+log = logging.getLogger(__name__)
+
+RELOAD_SECONDS: Final = 5.0
+CA_ORIGIN: Final = "configmap kube-system/extension-apiserver-authentication: client-ca-file"
+
+
+class _Unusable(KschedError):
+    """A certificate, key or CA cannot be read or used."""
+
+
+class ServerContext(ssl.SSLContext):
+    """A context that knows which CA verifies the client certificates of its connections."""
+
+    client_ca: bytes = b""
+
+
+class ServerTls:
+    """The context for new connections; open ones keep theirs.
+
+    A certificate or CA file that cannot be used leaves the last good context in place. Raises
+    ``ConfigError`` if there is no first one.
+    """
+
+    def __init__(self, options: ServingOptions, clock: Clock) -> None:
+        self._options = options
+        self._certificate = ServingCertificate(options, clock)
+        self._cluster_ca = b""
+        self._made_of: tuple[bytes, bytes] | None = None
+        self._last_problem = ""
+        problems = []
+        for name in options.tls_cipher_suites:
+            try:
+                _set_ciphers(ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), (name,))
+            except ssl.SSLError:
+                problems.append(f"--tls-cipher-suites: {name}: this OpenSSL does not have it")
+        if problems:
+            raise ConfigError(problems)
+        try:
+            self._context = self._build(*self._read())
+        except _Unusable as error:
+            raise ConfigError([str(error)]) from error
+
+    @property
+    def client_ca(self) -> bytes:
+        """The CA that verifies client certificates now, as PEM; empty if there is none."""
+        return self._context.client_ca
+
+    def context(self) -> ServerContext:
+        return self._context
+
+    def set_cluster_ca(self, authorities: bytes) -> None:
+        """Use the cluster's CA for client certificates, unless --client-ca-file is given."""
+        if authorities:
+            try:
+                _trust(ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), authorities, CA_ORIGIN)
+            except _Unusable as error:
+                self._complain(error)
+                return
+        self._cluster_ca = authorities
+        self.reload()
+
+    def reload(self) -> None:
+        """Read the files again and replace the context if they changed."""
+        try:
+            chain, authorities = self._read()
+            if (chain, authorities) == self._made_of:
+                self._last_problem = ""
+                return
+            self._context = self._build(chain, authorities)
+        except _Unusable as error:
+            self._complain(error)
+        else:
+            self._last_problem = ""
+            log.info("TLS certificates reloaded")
+
+    def _complain(self, error: _Unusable) -> None:
+        problem = str(error)
+        if problem != self._last_problem:
+            log.error("TLS certificates cannot be used, the last ones stay", extra={"err": problem})
+        self._last_problem = problem
+
+    def _read(self) -> tuple[bytes, bytes]:
+        try:
+            chain = self._certificate.read()
+        except OSError as error:
+            raise _Unusable(f"{self._certificate.origin}: {error}") from error
+        path = self._options.client_ca_file
+        try:
+            return chain, Path(path).read_bytes() if path else self._cluster_ca
+        except OSError as error:
+            raise _Unusable(f"--client-ca-file: cannot use {path}: {error}") from error
+
+    def _build(self, chain: bytes, authorities: bytes) -> ServerContext:
+        context = ServerContext(ssl.PROTOCOL_TLS_SERVER)
+        is_13 = self._options.tls_min_version == TLS13
+        context.minimum_version = ssl.TLSVersion.TLSv1_3 if is_13 else ssl.TLSVersion.TLSv1_2
+        context.options |= ssl.OP_NO_RENEGOTIATION
+        if self._options.tls_cipher_suites:
+            _set_ciphers(context, self._options.tls_cipher_suites)
+        try:
+            with _as_file(chain) as path:
+                # Without a password OpenSSL would ask for one on the terminal.
+                context.load_cert_chain(path, password="")
+        except (OSError, ValueError) as error:
+            raise _Unusable(f"{self._certificate.origin}: {error}") from error
+        if authorities:
+            file = self._options.client_ca_file
+            origin = f"--client-ca-file: cannot use {file}" if file else CA_ORIGIN
+            _trust(context, authorities, origin)
+            context.verify_mode = ssl.CERT_OPTIONAL
+            context.client_ca = authorities
+        self._made_of = chain, authorities
+        return context
+
+
+def _trust(context: ssl.SSLContext, authorities: bytes, origin: str) -> None:
+    try:
+        context.load_verify_locations(cadata=authorities.decode())
+    except (ssl.SSLError, ValueError) as error:
+        raise _Unusable(f"{origin}: {error}") from error
+
+
+def _set_ciphers(context: ssl.SSLContext, names: tuple[str, ...]) -> None:
+    chosen = [CIPHER_SUITES[name] for name in names if CIPHER_SUITES[name]]
+    if chosen:
+        context.set_ciphers(":".join(chosen))
+
+
+@contextmanager
+def _as_file(content: bytes) -> Iterator[str]:
+    """Give a key a path, which ssl wants, on no disk where that can be had."""
+    if hasattr(os, "memfd_create"):
+        descriptor = os.memfd_create("ksched-key")
+        try:
+            os.write(descriptor, content)
+            yield f"/proc/self/fd/{descriptor}"
+        finally:
+            os.close(descriptor)
+        return
+    with tempfile.NamedTemporaryFile(prefix="ksched-", suffix=".pem") as file:
+        file.write(content)
+        file.flush()
+        yield file.name
