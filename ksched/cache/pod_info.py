@@ -1,9 +1,10 @@
 """A pod as the scheduler sees it: the object, and the template it shares with equal pods.
 
-Two pods that no plugin can distinguish share a ``PodTemplate``: same namespace, labels, controller
-and spec (without ``nodeName``). A ReplicaSet's ten thousand pods have one template, so whatever
-depends only on template and node is computed once. Templates are interned when a pod is decoded and
-live as long as a pod refers to them.
+Pods with equal namespace, labels, controller and spec (without ``nodeName``) share a *template*. A
+ReplicaSet's ten thousand pods have one, so whatever depends only on template and node is computed
+once. Templates that are equal without inter-pod fields share a *signature*. Templates of one
+signature that ``FilterDependsOn.group`` puts together share cached columns. Name, annotations and
+status belong to none of these (``Scope.POD``). Templates live as long as a pod refers to them.
 """
 
 from __future__ import annotations

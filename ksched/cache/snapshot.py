@@ -1,4 +1,4 @@
-"""The view of the cluster of one scheduling cycle; constant during the cycle."""
+"""The view of the cluster of one scheduling cycle; no watch event changes it during the cycle."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ class Snapshot:
     """The published node table, and nodes by name.
 
     Updated in place by ``SchedulerCache.update_snapshot`` between cycles: a reference held across
-    cycles sees later states. Binding cycles get values, never the snapshot.
+    cycles sees later states. A group's trial assumes its members in it and forgets them again.
+    Binding cycles get values, never the snapshot.
     """
 
     def __init__(self, axis: ResourceAxis) -> None:

@@ -8,7 +8,7 @@
                           ├─ older than known: the server lost its data, list again
                           └─ 404 of a kind that may be absent: no objects, list again later
 
-Every change reaches the handler exactly once (see ``store``). After a failure response or an
+Every change reaches the handler exactly once (see ``watch_store``). After a failure response or an
 immediate close the next request follows after 0.8 s, doubling to 30 s, each with a random factor of
 up to two; if the server cannot be reached at all, after 10 s at most, since that costs it nothing.
 
@@ -254,9 +254,9 @@ class Reflector(Generic[T]):
         self._version = self._known = ""
         self._complaint = self.state.failing_since = None
         self._is_unreachable = False
-        self._handed_over()
+        self._mark_synced()
 
-    def _handed_over(self) -> None:
+    def _mark_synced(self) -> None:
         self._listed_at = self.state.contact_at = self._clock.now()
         if not self._synced.is_set():
             self._synced.set()
@@ -387,7 +387,7 @@ class Reflector(Generic[T]):
         self._is_fresh = True
         if self._list_done is not None:
             self._list_done()
-        self._handed_over()
+        self._mark_synced()
         if self._is_absent:
             self._is_absent = False
             # At the same level as the line that it was not.

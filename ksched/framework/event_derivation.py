@@ -63,9 +63,9 @@ def _generated_claims(pod: Pod) -> tuple[Any, ...]:
 
 
 def _is_scaled_down(old: Pod, new: Pod) -> bool:
+    """kube-scheduler: extractPodScaleDown."""
     # Most updates change only the status of a running pod and leave these fields equal; summing
     # the requests costs ten times as much as comparing.
-    """kube-scheduler: extractPodScaleDown."""
     if _requests_follow_from(old) == _requests_follow_from(new):
         return False
     requested = pod_requests_with_status(new)

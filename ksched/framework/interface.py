@@ -178,7 +178,10 @@ class PostFilterPlugin(Plugin, Protocol):
 
 
 class PreScorePlugin(Plugin, Protocol):
-    """Prepares scoring of the feasible nodes. SKIP: this plugin does not score this pod."""
+    """Prepares scoring of the feasible nodes. SKIP: this plugin does not score this pod.
+
+    SKIP_TEMPLATE and PASS_TEMPLATE hold for all pods of the template, also as PreFilter results.
+    """
 
     def pre_score(self, state: CycleState, pod: PodInfo, nodes: NodeRows) -> Status: ...
 

@@ -1,6 +1,7 @@
 """Pods that are retried after a backoff, and the duration of that backoff.
 
-Pods that were rejected and pods whose attempt ended in an error are in separate heaps. A rejection
+There are three heaps: pods that were rejected, those of them that are ahead of their schedule
+(``owed_until``), and pods whose attempt ended in an error. A rejection
 only cost a cycle, so when no other pod is ready, its pod may be popped before the backoff is over.
 An error often means trouble of the API server or an extender, so its backoff is never shortened.
 
@@ -27,7 +28,7 @@ _MAX_DOUBLINGS = 60
 
 
 class BackoffQueue:
-    """The two backoff heaps, by expiration.
+    """The three backoff heaps, by expiration.
 
     Expirations are rounded down to whole seconds, and pods that expire in the same second are in
     queue-sort order (backend/queue/backoff_queue.go: getBackoffTime, isPodBackingoff, v1.36).

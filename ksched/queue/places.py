@@ -12,6 +12,14 @@
        └────────────── UNSCHEDULABLE ──────────┘  └─ popped early, when ACTIVE is empty
                                 event accepted by a hint
 
+From IN_FLIGHT:
+
+    ABSENT         the pod passed Permit
+    UNSCHEDULABLE  rejected, and no hint accepted an event meanwhile
+    BACKOFF        an error, or rejected and woken meanwhile
+    ACTIVE         woken meanwhile, no backoff left
+    GATED          a PreEnqueue plugin objects
+
 Any place leads to ABSENT when the pod is deleted, and any in which a pod waits to IN_FLIGHT when a
 member of its group is popped.
 """

@@ -322,7 +322,10 @@ class SchedulingQueue(QueueContents):
         return False
 
     def flush_unschedulable_leftover(self) -> bool:
-        """Retry pods that waited too long for an event; call every UNSCHEDULABLE_FLUSH_SECONDS."""
+        """Retry pods that waited too long for an event; call every UNSCHEDULABLE_FLUSH_SECONDS.
+
+        kube-scheduler: flushUnschedulablePodsLeftover.
+        """
         now = self._now()
         overdue = (
             queued

@@ -254,6 +254,8 @@ class BindingCycle:
                 diagnosis = None
         self._give_back(placed)
         rejected = Rejected(placed.queued, placed.profile, status, diagnosis, nominated)
+        # A rejected pod returns first and is excluded from its own event; after an error the event
+        # goes first, as in kube-scheduler.
         if diagnosis is None:
             self._queue.move_all_to_active_or_backoff_queue(ASSUMED_POD_FORGOTTEN, pod.pod, None)
             self._failures.handle_scheduling_failure(rejected)

@@ -127,7 +127,7 @@ class PodHandler:
         known = self._cache.get_pod(uid)
         if known is None:
             if was_pending and pod.status.nominated_node_name:
-                self._room_was_left(pod, ASSIGNED_POD_DELETE)
+                self._wake_after_lost_nomination(pod, ASSIGNED_POD_DELETE)
             return
         if self._cache.is_assumed(uid) and self._reject_waiting(uid):
             # Its binding cycle forgets it: now if still held, otherwise after the bind fails.
@@ -193,9 +193,11 @@ class PodHandler:
         nominated = old.status.nominated_node_name
         if nominated and nominated != info.pod.status.nominated_node_name:
             is_own = self._status.is_own_update(old, info.pod)
-            self._room_was_left(old, ASSUMED_POD_FORGOTTEN if is_own else ASSIGNED_POD_DELETE)
+            self._wake_after_lost_nomination(
+                old, ASSUMED_POD_FORGOTTEN if is_own else ASSIGNED_POD_DELETE
+            )
 
-    def _room_was_left(self, nominated: Pod, event: ClusterEvent) -> None:
+    def _wake_after_lost_nomination(self, nominated: Pod, event: ClusterEvent) -> None:
         """Wake pods that did not fit because of a nominated pod, now gone or nominated elsewhere.
 
         kube-scheduler: getLEPriorityPreCheck.

@@ -81,7 +81,7 @@ class Placed(Struct, frozen=True):
 
 
 class Rejected(Struct, frozen=True):
-    """A failed attempt.
+    """An attempt that ended without a placement: a rejection or an error (``status``).
 
     ``nominated_node_name`` of ``None`` leaves the nomination unchanged, "" clears it.
     """

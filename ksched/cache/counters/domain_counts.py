@@ -67,6 +67,8 @@ class DomainCounts:
             if topology.width > len(self.counts):
                 self.counts = longer(self.counts, topology.width)
                 self.log.forget()
+            # Moves first, with the old counts; then pod changes, in the row's present domain. A
+            # removed row moves OUTSIDE, so its departing pods subtract nothing twice.
             for row, before, after in moves:
                 self._move(self._counted.get(row, 0), before, after)
             for row, more in added:

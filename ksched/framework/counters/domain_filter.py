@@ -120,6 +120,7 @@ class DomainFilter:
         self.rules = tuple(rules)
         self.statuses = tuple(statuses)
         self.facts_of = facts
+        # Passing is the largest code, so that the minimum over rules is the deciding rejection.
         self._passes = len(self.statuses) + 1
         self._counted = [
             [

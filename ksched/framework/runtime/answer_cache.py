@@ -30,7 +30,7 @@ WANTED_GROUP = "a group that can be looked up"
 
 
 class CachedColumns:
-    """Cached verdicts and scores for pods that a profile's plugins cannot distinguish."""
+    """Cached verdicts and scores for pods with equal ``AnswerCache._key``."""
 
     __slots__ = ("__weakref__", "filters", "scores")
 

@@ -3,6 +3,17 @@
 One ``FilterColumns`` is shared by pods that the plugins cannot distinguish. It has cursors on the
 change logs of the node table; an update calls the same columnar plugins again, for the changed rows
 only. Plugins of scope CLUSTER may have a change log of their own (``FilterDependsOn.changes``).
+
+When a verdict is recomputed, by the scope of its plugin:
+
+    NODE                  rows in ``node_log``
+    RESOURCES             rows in ``row_log``, if the amounts are new
+    ROW                   rows in ``row_log``
+    CLUSTER with changes  rows that the plugin reports, and rows in ``node_log``
+    CLUSTER, POD          every cycle, in the pipeline
+
+All cached verdicts are recomputed when other plugins are skipped than before, when a log no longer
+has what changed, and when more than half of the rows changed.
 """
 
 from __future__ import annotations
@@ -171,7 +182,10 @@ class FilterColumns:
         count = len(table.infos)
         if skipped != self._skipped or node_rows is None or rows is None or len(rows) > count // 2:
             self._reset(skipped, count)
-            marks = [(column, self._changes(column, state, pod)[0]) for column in self._columns]
+            # Marks before filling: what changes meanwhile is reported again.
+            marks = [
+                (column, self._plugin_changes(column, state, pod)[0]) for column in self._columns
+            ]
             for column in self._columns:
                 self._fill(column, state, pod, None)
             self._combine_all()
@@ -194,7 +208,7 @@ class FilterColumns:
         # Nothing is valid until everything was evaluated, also if a plugin raises on the way.
         self._read = NOTHING_READ
         self._codes = np.zeros(count, np.int32)
-        self._changed(None)
+        self._record_flips(None)
         self._by_amounts.clear()
         active = [entry for entry in self._entries if entry.name not in skipped]
         self._columns = []
@@ -230,9 +244,9 @@ class FilterColumns:
             for column in self._columns:
                 column.codes = np.concatenate([column.codes, more])
         self._count = count
-        self._changed(None)
+        self._record_flips(None)
 
-    def _changed(self, flipped: Rows | list[int] | None) -> None:
+    def _record_flips(self, flipped: Rows | list[int] | None) -> None:
         """Record a change of the feasible set, by its rows or (``None``) as unknown."""
         self._feasible = (
             self._feasible_but_for(int(flipped[0]))
@@ -272,7 +286,7 @@ class FilterColumns:
                 if more and more != touched:
                     touched = list(dict.fromkeys(touched + more))
             elif scope is _RESOURCES:
-                self._ask_about_amounts(column, state, pod, rows)
+                self._renew_by_amounts(column, state, pod, rows)
             elif changed := node_rows if scope is _NODE else rows:
                 self._fill(column, state, pod, np.array(changed, np.intp))
         if touched:
@@ -286,7 +300,7 @@ class FilterColumns:
 
         Returns the new mark, and a few rows that remain to be combined.
         """
-        mark, changed = self._changes(column, state, pod)
+        mark, changed = self._plugin_changes(column, state, pod)
         few: list[int] = []
         if changed is None:
             self._fill(column, state, pod, None)
@@ -306,7 +320,7 @@ class FilterColumns:
                 self._combine_some(changed)
         return mark, few
 
-    def _changes(
+    def _plugin_changes(
         self, column: _Column, state: CycleState, pod: PodInfo
     ) -> tuple[object, ChangedVerdicts | Rows | None]:
         hook = column.entries[0].changes
@@ -369,7 +383,7 @@ class FilterColumns:
         self.rejection = None
         flipped = rows[before == 0] if number else rows[before != 0]
         if len(flipped):
-            self._changed(flipped)
+            self._record_flips(flipped)
         return []
 
     def _fill(self, column: _Column, state: CycleState, pod: PodInfo, rows: Rows | None) -> None:
@@ -389,7 +403,7 @@ class FilterColumns:
         elif column.has_rejected:
             column.codes[where] = 0
 
-    def _ask_about_amounts(
+    def _renew_by_amounts(
         self, column: _Column, state: CycleState, pod: PodInfo, rows: list[int]
     ) -> None:
         known, infos = self._by_amounts, self._table.infos
@@ -415,7 +429,7 @@ class FilterColumns:
             return
         if len(rows) > FEW_ROWS:
             many = np.asarray(rows, np.intp)
-            self._take_over(many, self._first_of([codes[many] for codes in rejecting]))
+            self._write_combined(many, self._first_of([codes[many] for codes in rejecting]))
             return
         flipped = []
         for row in rows:
@@ -430,13 +444,13 @@ class FilterColumns:
                 if not before or not after:
                     flipped.append(row)
         if flipped:
-            self._changed(flipped)
+            self._record_flips(flipped)
 
     def _combine_all(self) -> None:
         rejecting = [column for column in self._columns if column.has_rejected]
         if rejecting:
             codes = [column.codes[: self._count] for column in rejecting]
-            self._take_over(slice(0, self._count), self._first_of(codes))
+            self._write_combined(slice(0, self._count), self._first_of(codes))
 
     def _first_of(self, columns: list[Codes]) -> Codes:
         """Return, per row, the code of lowest rank."""
@@ -445,7 +459,7 @@ class FilterColumns:
             first = self.book.first(first, codes)
         return first
 
-    def _take_over(self, where: Rows | slice, after: Codes) -> None:
+    def _write_combined(self, where: Rows | slice, after: Codes) -> None:
         before = self._codes[where]
         differs = before != after
         if not differs.any():
@@ -455,8 +469,8 @@ class FilterColumns:
         self._codes[where] = after
         if isinstance(where, slice):
             if flips.any():
-                self._changed(None)
+                self._record_flips(None)
         else:
             flipped = where[flips]
             if len(flipped):
-                self._changed(flipped)
+                self._record_flips(flipped)

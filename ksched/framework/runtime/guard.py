@@ -41,7 +41,7 @@ MAX_LOGGED_PROBLEMS = 100
 
 
 class PluginFailure(KschedError):
-    """A plugin violated its contract; carries the ERROR status of the pod's attempt."""
+    """A plugin ended the attempt; carries its status, an ERROR if the plugin broke its contract."""
 
     def __init__(self, status: Status) -> None:
         self.status = status

@@ -1,4 +1,4 @@
-"""The scheduling half of a cycle: from a pod and a snapshot to feasible nodes and their scores.
+"""PreFilter, Filter, PreScore and Score of one profile: from a pod and a snapshot to scored nodes.
 
 Columnar plugins evaluate all nodes at once and most results are cached between cycles (see
 ``answer_cache``, ``filter_columns``, ``score_columns``). Only async PreFilters and per-node plugins
@@ -96,10 +96,10 @@ class Pipeline:
         self.dry_run = DryRunFilters(framework, snapshot, self.work)
         self._now = now
         self._answer_cache = AnswerCache(framework, snapshot, self.work)
-        fleeting = [entry for entry in framework.filters if not entry.is_cached]
-        self._fleeting = sorted(fleeting, key=lambda entry: not entry.is_columnar)
-        self._fleeting_names = frozenset(entry.name for entry in fleeting)
-        self._fleeting_scores = [entry for entry in framework.scores if not entry.is_cached]
+        uncached = [entry for entry in framework.filters if not entry.is_cached]
+        self._uncached = sorted(uncached, key=lambda entry: not entry.is_columnar)
+        self._uncached_names = frozenset(entry.name for entry in uncached)
+        self._uncached_score_entries = [entry for entry in framework.scores if not entry.is_cached]
 
     def sweep(self) -> None:
         """Drop cached state that is no longer used; never during a cycle."""
@@ -191,9 +191,9 @@ class Pipeline:
     def _uncached_filters(self, state: CycleState) -> list[FilterEntry]:
         """Filters without cached verdicts; per-node ones last, when fewest nodes are left."""
         skipped = state.skip_filter
-        if self._fleeting_names <= skipped:
+        if self._uncached_names <= skipped:
             return []
-        return [entry for entry in self._fleeting if entry.name not in skipped]
+        return [entry for entry in self._uncached if entry.name not in skipped]
 
     def _epochs(
         self, live: list[FilterEntry], state: CycleState, pod: PodInfo, search: Search
@@ -399,7 +399,7 @@ class Pipeline:
         return scores
 
     def _scored_every_cycle(self, state: CycleState, fit: Feasibility) -> list[ScoreEntry]:
-        entries = self.framework.scores if fit.columns is None else self._fleeting_scores
+        entries = self.framework.scores if fit.columns is None else self._uncached_score_entries
         skipped = state.skip_score
         return [entry for entry in entries if entry.name not in skipped]
 

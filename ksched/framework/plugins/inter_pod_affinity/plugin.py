@@ -66,7 +66,7 @@ from ksched.framework.time_slices import Steps, in_slices, within_budget
 
 Resolved = tuple[ResolvedTerm, ...]
 
-NEVER = -1
+ALWAYS_VALID = -1
 """Replaces the generation of the namespaces where these do not matter."""
 
 _SCORES = f"{names.INTER_POD_AFFINITY}/score"
@@ -300,11 +300,11 @@ class InterPodAffinity:
         """Required affinity and anti-affinity terms of a waiting pod; hints read them often."""
         generation = self._namespaces.generation
         known: tuple[int, tuple[Resolved, Resolved]] | None = template.facts.get(self)
-        if known is None or known[0] not in (generation, NEVER):
+        if known is None or known[0] not in (generation, ALWAYS_VALID):
             terms = terms_of(template)
             required = (terms.required_affinity, terms.required_anti_affinity)
             if not depends_on_namespaces((*required[0], *required[1])):
-                generation = NEVER
+                generation = ALWAYS_VALID
             near, apart = (
                 tuple(dict.fromkeys(resolve(term, self._namespaces) for term in own))
                 for own in required
