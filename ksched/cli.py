@@ -19,6 +19,7 @@ from ksched.commands import (
     check_plugin,
     demo,
     explain,
+    groups,
     plugins,
     run,
 )
@@ -26,7 +27,7 @@ from ksched.errors import ConfigError, KschedError
 from ksched.redaction import redact_text
 
 # Each adds its parser and the function that runs it; the order is that of the help.
-COMMANDS = (run, explain, demo, check_config, plugins, check_plugin, apiserver, bench)
+COMMANDS = (run, explain, groups, demo, check_config, plugins, check_plugin, apiserver, bench)
 
 EPILOG = """\
 first steps:

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from ksched.groups.slots import PODS
 
+GROUP_UNSCHEDULABLE = "pod group is unschedulable"
+"""How kube-scheduler begins what it says about a group."""
+
 _BINARY = ("", "Ki", "Mi", "Gi", "Ti", "Pi")
 
 

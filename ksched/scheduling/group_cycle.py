@@ -29,12 +29,12 @@ from ksched.framework.status import SUCCESS, Code, Status, error, unschedulable
 from ksched.framework.time_slices import TimeSlice
 from ksched.groups.group import Group
 from ksched.groups.registry import Groups
-from ksched.groups.sentences import quantity, short_of
+from ksched.groups.sentences import GROUP_UNSCHEDULABLE, quantity, short_of
 from ksched.groups.slots import CountedSlots, Slots, count_slots, lacking
 from ksched.queue.nominator import Nominator
 from ksched.queue.pending_pods import PendingPods
 from ksched.scheduling.group_trial import Need, Trial
-from ksched.scheduling.quorum_gate import GROUP_UNSCHEDULABLE, QuorumGate
+from ksched.scheduling.quorum_gate import QuorumGate
 from ksched.scheduling.scheduling_cycle import (
     Placed,
     Rejected,

@@ -12,8 +12,7 @@ from collections.abc import Callable, Iterable
 
 from ksched.framework.runtime.waiting_pods import WaitingPods
 from ksched.framework.status import SUCCESS, Code, Status
-
-GROUP_UNSCHEDULABLE = "pod group is unschedulable"
+from ksched.groups.sentences import GROUP_UNSCHEDULABLE
 
 
 class QuorumGate:

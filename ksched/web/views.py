@@ -11,7 +11,8 @@ from ksched.cache.pod_info import PodInfo
 from ksched.clock import rfc3339_micro
 from ksched.framework.queued_pod import QueuedPodInfo
 from ksched.framework.runtime.waiting_pods import WaitingPod
-from ksched.groups.group import Group
+from ksched.groups.group import Group, Member
+from ksched.groups.states import state_of, waits_for
 from ksched.queue.places import ABSENT
 from ksched.scheduling.decisions import Decision
 from ksched.scheduling.scheduler import Scheduler
@@ -61,9 +62,33 @@ def _group(group: Group) -> View:
         "group": str(group.key),
         "dialect": group.key.dialect,
         "minimum": None if terms is None else terms.minimum,
+        "state": state_of(group),
         "members": {state: count for state, count in group.counts.items() if count},
         "wasComplete": group.is_satisfied,
-        "waitsFor": group.why_gated() or (group.last_reason if group.must_be_decided else ""),
+        "waitsFor": waits_for(group),
+    }
+
+
+def group_view(scheduler: Scheduler, name: str, limit: int) -> View | None:
+    """Return the groups of a name (``namespace/name``), one per dialect, with their pods."""
+    found = [group for group in scheduler.groups if str(group.key) == name]
+    if not found:
+        return None
+    return {
+        "count": len(found),
+        "groups": [
+            {**_group(group), "pods": list(map(_member, islice(group.members.values(), limit)))}
+            for group in found
+        ],
+    }
+
+
+def _member(member: Member) -> View:
+    return {
+        "pod": member.pod.key,
+        "role": member.mark.role,
+        "state": member.state,
+        "node": member.pod.node_name,
     }
 
 

@@ -27,7 +27,7 @@ from ksched.web.access import Access, credentials_of
 from ksched.web.health import Check, Health, Report
 from ksched.web.listener import IDLE_SECONDS, ContextSource, Listener
 from ksched.web.rendering import Renderer, json_pieces
-from ksched.web.views import decisions_view, groups_view, queue_view, story_view
+from ksched.web.views import decisions_view, group_view, groups_view, queue_view, story_view
 
 log = logging.getLogger(__name__)
 _protocol_log = logging.getLogger(f"{__name__}.protocol")
@@ -49,6 +49,7 @@ _PATHS: Final = (
     "/debug/queue",
     "/debug/decisions",
     "/debug/groups",
+    "/debug/groups/{namespace}/{name}",
     "/debug/story/{namespace}/{name}",
 )
 
@@ -121,6 +122,7 @@ class WebServer:
                 web.get("/debug/queue", self._queue),
                 web.get("/debug/decisions", self._decisions),
                 web.get("/debug/groups", self._groups),
+                web.get("/debug/groups/{namespace}/{name}", self._group),
                 web.get("/debug/story/{namespace}/{name}", self._story),
             ]
         )
@@ -220,6 +222,16 @@ class WebServer:
     async def _groups(self, request: web.Request) -> web.Response:
         limit = _limit(request)
         return await self._page(request, lambda: groups_view(self.scheduler, limit), limit)
+
+    async def _group(self, request: web.Request) -> web.Response:
+        name, limit = (
+            f"{request.match_info['namespace']}/{request.match_info['name']}",
+            _limit(request),
+        )
+        view = group_view(self.scheduler, name, limit)
+        if view is None:
+            raise web.HTTPNotFound(text=f"pod group {name}: not known to this scheduler\n")
+        return await self._page(request, lambda: view, limit)
 
     async def _story(self, request: web.Request) -> web.Response:
         pod = f"{request.match_info['namespace']}/{request.match_info['name']}"

@@ -276,11 +276,18 @@ async def test_groups_are_listed_with_what_they_lack():
         assert found["default/whole"] == {
             "dialect": "annotations",
             "minimum": 2,
+            "state": "placed",
             "members": {"bound": 2},
             "wasComplete": True,
             "waitsFor": "",
         }
         assert found["default/wide"]["members"] == {"available": 3}
-        assert "0 of 3 fit; short of 3 × 4 cpu" in found["default/wide"]["waitsFor"]
-        assert "minCount" in found["default/late"]["waitsFor"]
+        assert found["default/wide"]["waitsFor"] == "0 of 3 fit; short of 3 × 4 cpu"
+        assert found["default/late"]["waitsFor"] == "1 of 2 pods exist"
         assert len((await site.json("/debug/groups?limit=1"))["groups"]) == 1
+        [late_view] = (await site.json("/debug/groups/default/late"))["groups"]
+        assert late_view["pods"] == [
+            {"pod": "default/late-0", "role": "", "state": "available", "node": ""}
+        ]
+        status, text = await site.get("/debug/groups/default/none")
+        assert (status, text) == (404, "pod group default/none: not known to this scheduler\n")

@@ -1,0 +1,158 @@
+"""``ksched groups``: the pod groups of a running scheduler, and what each waits for."""
+
+from __future__ import annotations
+
+import argparse
+import ssl
+import urllib.error
+import urllib.request
+from typing import Any
+from urllib.parse import quote, urlsplit
+
+import msgspec
+
+from ksched.commands import Subparsers
+from ksched.errors import ConfigError, KschedError
+
+DESCRIPTION = """\
+List the pod groups that a running scheduler knows: state, members, and what each group waits for.
+With a name, also the pods of that group. Only the leader decides; a replica that stands by knows
+the members, but not why a group was rejected.
+
+states: incomplete  too few pods exist, or the group's object is missing
+        pending     complete, not tried yet
+        short       tried and did not fit; nothing is held meanwhile
+        binding     all have nodes, the API server has not confirmed them yet
+        placed      the minimum runs
+        broken      had its minimum, and has fewer pods on nodes now
+
+exit codes: 0, or 1 if the scheduler cannot be reached or does not know the group
+"""
+
+DEFAULT_SERVER = "http://127.0.0.1:10259"
+TIMEOUT_SECONDS = 10.0
+LIMIT = 10_000
+MAX_BYTES = 64 * 2**20
+
+Group = dict[str, Any]
+
+
+def add_parser(commands: Subparsers) -> None:
+    parser = commands.add_parser(
+        "groups",
+        help="list the pod groups of a running scheduler and what each waits for",
+        description=DESCRIPTION,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    add = parser.add_argument
+    add("name", metavar="NAME", nargs="?", help="show this group and its pods")
+    add("-n", "--namespace", help='default: all; with NAME "default"')
+    add("-o", "--output", choices=("table", "json"), default="table")
+    add(
+        "--server",
+        metavar="URL",
+        default=DEFAULT_SERVER,
+        help="where the scheduler serves its debug pages (default %(default)s)",
+    )
+    add("--certificate-authority", metavar="FILE", help="verifies the certificate of an https URL")
+    parser.set_defaults(execute=execute)
+
+
+def execute(arguments: argparse.Namespace) -> int:
+    name, namespace = arguments.name, arguments.namespace
+    path = f"/debug/groups?limit={LIMIT}"
+    if name:
+        namespace = namespace or "default"
+        path = f"/debug/groups/{quote(namespace, '')}/{quote(name, '')}?limit={LIMIT}"
+    view = msgspec.json.decode(_fetched(arguments.server, path, arguments.certificate_authority))
+    groups: list[Group] = view["groups"]
+    if namespace and not name:
+        groups = [one for one in groups if one["group"].startswith(f"{namespace}/")]
+    groups.sort(key=lambda one: (one["group"], one["dialect"]))
+    if arguments.output == "json":
+        print(msgspec.json.format(msgspec.json.encode(groups), indent=2).decode())
+        return 0
+    print("\n\n".join(map(_details, groups)) if name else _table(groups, namespace))
+    if view["count"] > LIMIT and not name:
+        print(f"only {LIMIT} of {view['count']} groups were read")
+    return 0
+
+
+def _fetched(server: str, path: str, authority: str | None) -> bytes:
+    if urlsplit(server).scheme not in ("http", "https"):
+        raise ConfigError([f"--server: got {server!r}, wanted a URL like {DEFAULT_SERVER}"])
+    try:
+        context = ssl.create_default_context(cafile=authority)
+    except OSError as problem:
+        raise ConfigError([f"--certificate-authority {authority}: {problem}"]) from None
+    # Without the proxies of the environment: the default is this machine.
+    opener = urllib.request.build_opener(
+        urllib.request.ProxyHandler({}), urllib.request.HTTPSHandler(context=context)
+    )
+    try:
+        with opener.open(server.rstrip("/") + path, timeout=TIMEOUT_SECONDS) as response:
+            body: bytes = response.read(MAX_BYTES)
+            return body
+    except urllib.error.HTTPError as problem:
+        text = problem.read(1000).decode(errors="replace").strip()
+        raise KschedError(f"{server}: {text or problem}") from None
+    except OSError as problem:
+        reason = getattr(problem, "reason", problem)
+        raise KschedError(
+            f"{server}: {reason}; is it a ksched? In a cluster: "
+            "kubectl -n kube-system port-forward deployment/ksched 10259"
+        ) from None
+
+
+def _table(groups: list[Group], namespace: str | None) -> str:
+    if not groups:
+        return "no pod groups" + (f" in namespace {namespace}" if namespace else "")
+    rows: list[tuple[str, ...]] = [
+        ("GROUP", "STATE", "ON NODES", "MIN", "OTHER MEMBERS", "WAITS FOR")
+    ]
+    rows += [_cells(one) for one in groups]
+    return _aligned(rows)
+
+
+def _cells(group: Group) -> tuple[str, ...]:
+    members: dict[str, int] = dict(group["members"])
+    on_nodes = members.pop("bound", 0) + members.pop("assumed", 0)
+    minimum = group["minimum"]
+    return (
+        group["group"],
+        group["state"],
+        str(on_nodes),
+        "?" if minimum is None else str(minimum),
+        ", ".join(f"{count} {state}" for state, count in sorted(members.items())) or "-",
+        group["waitsFor"] or "-",
+    )
+
+
+def _details(group: Group) -> str:
+    lines = [
+        f"{group['group']}: {group['state']}",
+        f"  waits for  {group['waitsFor'] or 'nothing'}",
+        f"  minimum    {'?' if group['minimum'] is None else group['minimum']}",
+        f"  marked by  {group['dialect']}",
+        "",
+    ]
+    rows: list[tuple[str, ...]] = [("POD", "ROLE", "STATE", "NODE")]
+    rows += [
+        (one["pod"], one["role"] or "-", one["state"], one["node"] or "-")
+        for one in sorted(group["pods"], key=lambda one: _natural(one["pod"]))
+    ]
+    return "\n".join(lines) + "\n" + _aligned(rows)
+
+
+def _natural(name: str) -> tuple[str, int]:
+    """Sorts worker-2 before worker-10."""
+    stem = name.rstrip("0123456789")
+    return stem, int(name[len(stem) :] or 0)
+
+
+def _aligned(rows: list[tuple[str, ...]]) -> str:
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return "\n".join(
+        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
+        for row in rows
+    )

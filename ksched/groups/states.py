@@ -1,0 +1,75 @@
+"""The state of a group, and what it waits for, for people and metrics."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from ksched.groups.group import AVAILABLE, BOUND, ELSEWHERE, GATED, LEAVING, Group, MemberState
+from ksched.groups.sentences import GROUP_UNSCHEDULABLE
+
+GroupState = str
+
+INCOMPLETE: GroupState = "incomplete"
+"""Too few pods exist that may be tried, or the group's object is missing or not understood."""
+PENDING: GroupState = "pending"
+"""Is complete and has not been decided since."""
+SHORT: GroupState = "short"
+"""Was decided and did not fit."""
+BINDING: GroupState = "binding"
+"""Has nodes for its minimum; the API server has not confirmed all of them."""
+PLACED: GroupState = "placed"
+BROKEN: GroupState = "broken"
+"""Had its minimum once and has fewer members on nodes now."""
+
+STATES: tuple[GroupState, ...] = (INCOMPLETE, PENDING, SHORT, BINDING, PLACED, BROKEN)
+
+_NOT_COUNTED: dict[MemberState, str] = {
+    GATED: "gated",
+    ELSEWHERE: "for another scheduler",
+    LEAVING: "being deleted",
+}
+
+
+def state_of(group: Group) -> GroupState:
+    if group.why_gated():
+        return INCOMPLETE
+    terms = group.terms
+    assert terms is not None
+    if group.placed >= terms.minimum and not group.role_needs():
+        return PLACED if group.is_bound else BINDING
+    if group.need and group.last_reason:
+        return SHORT
+    return BROKEN if group.is_satisfied else PENDING
+
+
+def waits_for(group: Group) -> str:
+    """What a group waits for, in one sentence; empty if for nothing."""
+    state, terms = state_of(group), group.terms
+    if terms is None or terms.problem:
+        return group.why_gated()
+    if state == INCOMPLETE:
+        return _missing(group, max(terms.minimum, terms.expected))
+    if state == SHORT:
+        return group.last_reason.removeprefix(f"{GROUP_UNSCHEDULABLE}, ")
+    if state == BINDING:
+        return f"{group.counts[BOUND]} of {terms.minimum} are bound"
+    if state == BROKEN:
+        return f"{group.placed} of {terms.minimum} are on nodes; the others have ended or are gone"
+    return "" if state == PLACED else "its turn in the queue"
+
+
+def _missing(group: Group, wanted: int) -> str:
+    counts = group.counts
+    exist = counts[AVAILABLE] + group.placed
+    if exist >= wanted:
+        return group.why_gated()
+    others = [f"{counts[state]} {text}" for state, text in _NOT_COUNTED.items() if counts[state]]
+    return f"{exist} of {wanted} pods exist" + (f" ({', '.join(others)})" if others else "")
+
+
+def count_states(groups: Iterable[Group]) -> dict[GroupState, int]:
+    """How many groups are in each state, those with none included."""
+    counts = dict.fromkeys(STATES, 0)
+    for group in groups:
+        counts[state_of(group)] += 1
+    return counts

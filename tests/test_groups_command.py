@@ -1,0 +1,80 @@
+"""``ksched groups`` against a running scheduler.
+
+Covers ``ksched.commands.groups``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import pytest
+
+from ksched.cli import execute
+from ksched.metrics import Metrics
+from ksched.testing import Cluster, cluster
+from ksched.web.web_server import WebServer
+from lab.gangs import Gang, configured
+
+pytestmark = pytest.mark.real_time
+
+TABLE = """\
+GROUP           STATE       ON NODES  MIN  OTHER MEMBERS  WAITS FOR
+default/eval    placed      2         2    -              -
+default/late    incomplete  0         2    1 available    1 of 2 pods exist
+team-a/train-7  short       0         3    3 available    0 of 3 fit; short of 3 × 4 cpu
+"""
+
+DETAILS = """\
+default/eval: placed
+  waits for  nothing
+  minimum    2
+  marked by  annotations
+
+POD             ROLE  STATE  NODE
+default/eval-0  -     bound  n1
+default/eval-1  -     bound  n1
+"""
+
+
+@asynccontextmanager
+async def site() -> AsyncIterator[tuple[Cluster, str]]:
+    async with cluster(1, config=configured("annotations")) as c:
+        server = WebServer(c.scheduler, Metrics(), live={}, ready={})
+        async with server.listening("127.0.0.1", 0) as url:
+            yield c, url
+
+
+async def ksched(*arguments: str) -> int:
+    return await asyncio.to_thread(execute, ["groups", *arguments])
+
+
+async def test_groups_in_a_table_and_one_with_its_pods(capsys: pytest.CaptureFixture[str]) -> None:
+    async with site() as (c, url):
+        assert await ksched("--server", url) == 0
+        assert capsys.readouterr().out == "no pod groups\n"
+        train = Gang("annotations", "train-7", 3, cpu="4", namespace="team-a")
+        late = Gang("annotations", "late", 2)
+        await c.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "team-a"}})
+        await c.create(*Gang("annotations", "eval", 2).pods(), *train.pods(), late.pod(0))
+        await c.settle()
+        assert await ksched("--server", url) == 0
+        assert capsys.readouterr().out == TABLE
+        assert await ksched("--server", url, "-n", "team-a", "-o", "json") == 0
+        [group] = json.loads(capsys.readouterr().out)
+        assert (group["group"], group["state"]) == ("team-a/train-7", "short")
+        assert await ksched("--server", url, "eval") == 0
+        assert capsys.readouterr().out == DETAILS
+
+
+async def test_a_group_or_a_scheduler_that_is_not_there(capsys: pytest.CaptureFixture[str]) -> None:
+    async with site() as (_, url):
+        assert await ksched("--server", url, "-n", "team-a", "x") == 1
+        error = capsys.readouterr().err
+        assert error == f"error: {url}: pod group team-a/x: not known to this scheduler\n"
+    assert await ksched("--server", url) == 1
+    assert "Connection refused; is it a ksched?" in capsys.readouterr().err
+    assert await ksched("--server", "localhost:1") == 2
+    assert "wanted a URL like http://127.0.0.1:10259" in capsys.readouterr().err
