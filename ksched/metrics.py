@@ -166,6 +166,7 @@ class Metrics(Collector):
         )
         self._define_async_plugins()
         self._define_preemption()
+        self._define_groups()
         self.volume_scheduling_stage_error = Counter(
             "scheduler_volume_scheduling_stage_error_total",
             "Failures of checking, assuming or binding volumes.",
@@ -249,6 +250,28 @@ class Metrics(Collector):
             "scheduler_preemption_goroutines_execution_total",
             "Preemptions by result: victims deleted, or an error.",
             ("result",),
+        )
+
+    def _define_groups(self) -> None:
+        self.podgroup_schedule_attempts = Counter(
+            "scheduler_podgroup_schedule_attempts_total",
+            "Attempts to place a pod group, by result.",
+            ("result", "profile"),
+        )
+        self.podgroup_scheduling_attempt_duration = Histogram(
+            "scheduler_podgroup_scheduling_attempt_duration_seconds",
+            "Duration of an attempt to place a pod group, without binding.",
+            _ATTEMPT,
+            ("result", "profile"),
+        )
+        self.podgroup_scheduling_algorithm_duration = Histogram(
+            "scheduler_podgroup_scheduling_algorithm_duration_seconds",
+            "Time to find nodes for a pod group, or to find that there are too few.",
+            _ATTEMPT,
+        )
+        self.group_undone_placements = Counter(
+            "ksched_group_undone_placements_total",
+            "Members that had a node in an attempt whose group did not fit.",
         )
 
     def _define_rest_client(self) -> None:

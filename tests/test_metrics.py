@@ -25,12 +25,15 @@ HISTOGRAMS = [
         2,
         12,
     ),
+    ("podgroup_scheduling_attempt_duration_seconds", {"result", "profile"}, 0.001, 2, 15),
+    ("podgroup_scheduling_algorithm_duration_seconds", set(), 0.001, 2, 15),
     ("permit_wait_duration_seconds", {"result"}, 0.001, 2, 15),
     ("preemption_victims", set(), 1, 2, 7),
 ]
 COUNTERS = [
     ("schedule_attempts_total", {"result", "profile"}),
     ("queue_incoming_pods_total", {"queue", "event"}),
+    ("podgroup_schedule_attempts_total", {"result", "profile"}),
     ("preemption_attempts_total", set()),
     ("volume_scheduling_stage_error_total", {"operation"}),
 ]

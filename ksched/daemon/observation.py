@@ -16,6 +16,7 @@ from prometheus_client.metrics_core import Metric
 
 from ksched.clock import Clock, stopwatch
 from ksched.election import Elector
+from ksched.groups.states import BROKEN, SHORT, count_states, state_of
 from ksched.metrics import Metrics
 from ksched.queue.places import ABSENT, ACTIVE, BACKOFF, IN_FLIGHT, Place
 from ksched.scheduling.decisions import Decision, Result
@@ -127,6 +128,8 @@ def gauges(scheduler: Scheduler) -> Iterator[Metric]:
     )
     yield from _pending_pods(scheduler)
     yield from _held_pods(scheduler)
+    if scheduler.groups.is_on:
+        yield from _groups(scheduler)
     cache = scheduler.cache.statistics()
     yield _gauge(
         "scheduler_nodes_set_apart",
@@ -203,6 +206,28 @@ def _held_pods(scheduler: Scheduler) -> Iterator[Metric]:
         "Pending pods in quarantine, because a scheduler hung on them.",
         (),
         {(): len(scheduler.pods.quarantine_ends)},
+    )
+
+
+def _groups(scheduler: Scheduler) -> Iterator[Metric]:
+    states = count_states(scheduler.groups)
+    yield _gauge(
+        "ksched_groups",
+        "Pod groups by state.",
+        ("state",),
+        {(state,): count for state, count in states.items()},
+    )
+    yield _gauge(
+        "ksched_group_short_slots",
+        "Places that were missing when the groups that wait were tried last, in all.",
+        (),
+        {(): sum(one.short_slots for one in scheduler.groups if state_of(one) == SHORT)},
+    )
+    yield _gauge(
+        "ksched_group_broken",
+        "Pod groups that had their minimum and have fewer members on nodes now.",
+        (),
+        {(): states[BROKEN]},
     )
 
 

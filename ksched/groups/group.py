@@ -120,6 +120,8 @@ class Group:
         """Whether enough members exist; as of the last change."""
         self.last_reason = ""
         """Why it was rejected last; for the group cycle."""
+        self.short_slots = 0
+        """How many of its members had no place then."""
         self._pod_terms: Counter[Terms] = Counter()
         self._roles: dict[MemberState, Counter[str]] = {}
 

@@ -11,13 +11,14 @@ from ksched.framework.queued_pod import QueuedPodInfo
 from ksched.framework.runtime.waiting_pods import WaitingPods
 from ksched.groups.group import Group
 from ksched.groups.registry import Groups
+from ksched.metrics import Metrics
 from ksched.queue.pending_pods import PendingPods
 from ksched.queue.scheduling_queue import SchedulingQueue
 from ksched.scheduling.binding_cycle import BindingCycle
 from ksched.scheduling.decisions import Decision, DecisionLog, Result
 from ksched.scheduling.event_handlers import REMOVED
 from ksched.scheduling.failure_handler import FailureHandler
-from ksched.scheduling.group_cycle import GroupCycle
+from ksched.scheduling.group_cycle import GroupCycle, GroupDecision
 from ksched.scheduling.scheduling_cycle import Placed, Rejected, SchedulingCycle
 
 
@@ -39,6 +40,7 @@ class Attempts:
         decisions: DecisionLog,
         recorder: EventRecorder,
         clock: Clock,
+        metrics: Metrics,
     ) -> None:
         self._cache = cache
         self._queue = queue
@@ -52,6 +54,7 @@ class Attempts:
         self._decisions = decisions
         self._recorder = recorder
         self._clock = clock
+        self._metrics = metrics
 
     async def schedule_one(self, queued: QueuedPodInfo, bindings: asyncio.TaskGroup) -> None:
         """kube-scheduler: ScheduleOne, scheduleOnePod."""
@@ -93,6 +96,7 @@ class Attempts:
                 self._failures.put_back(queued)
             raise
         seconds = stopwatch() - began
+        self._group_decided(decision, leader, started, seconds)
         for rejected in decision.rejected:
             self._decided(rejected, started, seconds)
             self._failures.handle_scheduling_failure(rejected, is_news=decision.is_news)
@@ -100,6 +104,22 @@ class Attempts:
             self._begin_binding(placed, started, seconds, bindings)
         for queued in decision.untried:
             self._queue.put_back(queued)
+
+    def _group_decided(
+        self, decision: GroupDecision, leader: QueuedPodInfo, started: float, seconds: float
+    ) -> None:
+        """kube-scheduler: PodGroupScheduled, PodGroupUnschedulable, PodGroupScheduleError."""
+        if decision.placed:
+            result = Result.SCHEDULED
+        elif all(one.status.is_rejected for one in decision.rejected):
+            result = Result.UNSCHEDULABLE
+        else:
+            result = Result.ERROR
+        labels = (result.value, self._cycle.profile_of(leader).name)
+        duration = max(self._clock.now() - started, seconds)
+        self._metrics.podgroup_schedule_attempts.increment(*labels)
+        self._metrics.podgroup_scheduling_attempt_duration.of(*labels).observe(duration)
+        self._metrics.podgroup_scheduling_algorithm_duration.of().observe(seconds)
 
     def _is_skipped(self, queued: QueuedPodInfo) -> bool:
         """Whether there is nothing to decide about a pod any more (skipPodSchedule)."""

@@ -31,6 +31,7 @@ from ksched.groups.group import Group
 from ksched.groups.registry import Groups
 from ksched.groups.sentences import GROUP_UNSCHEDULABLE, quantity, short_of
 from ksched.groups.slots import CountedSlots, Slots, count_slots, lacking
+from ksched.metrics import Metrics
 from ksched.queue.nominator import Nominator
 from ksched.queue.pending_pods import PendingPods
 from ksched.scheduling.group_trial import Need, Trial
@@ -85,6 +86,7 @@ class GroupCycle:
         waiting: WaitingPods,
         now: Callable[[], float],
         unexpected_errors: UnexpectedErrors,
+        metrics: Metrics,
     ) -> None:
         self._cache = cache
         self._cycle = cycle
@@ -94,6 +96,7 @@ class GroupCycle:
         self._waiting = waiting
         self._now = now
         self._unexpected_errors = unexpected_errors
+        self._undone = metrics.group_undone_placements.increment
         self._slots = CountedSlots(cache.snapshot.table)
 
     async def run(self, group: Group, members: Sequence[QueuedPodInfo]) -> GroupDecision:
@@ -136,10 +139,10 @@ class GroupCycle:
         if need.total > 1 and len(self._cache.snapshot):
             shortage = await self._prove_impossible(members, need)
             if shortage is not None:
-                text, rejectors = shortage
-                return self._refuse(group, members, unschedulable(text), rejectors)
+                text, rejectors, short = shortage
+                return self._refuse(group, members, unschedulable(text), rejectors, short)
         order = in_order(members, need)
-        trial = Trial(self._cache.snapshot, self._nominator)
+        trial = Trial(self._cache.snapshot, self._nominator, self._undone)
         try:
             await self._place_all(trial, order, need)
             fitting, misfits = len(trial), trial.rejected
@@ -172,8 +175,8 @@ class GroupCycle:
 
     async def _prove_impossible(
         self, members: Sequence[QueuedPodInfo], need: Need
-    ) -> tuple[str, frozenset[str]] | None:
-        """Why the need cannot be met whatever is tried, and what waiting members wait for."""
+    ) -> tuple[str, frozenset[str], int] | None:
+        """Why the need cannot be met whatever is tried, the rejecting plugins, missing places."""
         kinds: dict[object, list[QueuedPodInfo]] = {}
         for queued in members:
             template = queued.pod.template
@@ -195,7 +198,7 @@ class GroupCycle:
         slots, queued = worst
         amount = queued.pod.template.requests.get(slots.scarcest, 1)
         text = short_of(fitting, need.total, slots.scarcest, amount)
-        return text, rejectors | {names.NODE_RESOURCES_FIT}
+        return text, rejectors | {names.NODE_RESOURCES_FIT}, need.total - fitting
 
     async def _count(self, queued: QueuedPodInfo) -> Slots | None:
         """Slots for pods like this one; ``None`` where amounts do not decide."""
@@ -272,11 +275,12 @@ class GroupCycle:
         status = self._permit(placed)
         if not status.is_success:
             for one in reversed(placed):
+                self._undone()
                 self._waiting.discard(one.pod.uid)
                 unreserve_and_forget(self._cache, one)
             return self._refuse(group, order, status, frozenset({status.plugin} - {""}))
         tried = {*uids, *(one.queued.uid for one in trial.rejected)}
-        group.last_reason = ""
+        group.last_reason, group.short_slots = "", 0
         return GroupDecision(
             placed=placed,
             rejected=trial.rejected,
@@ -324,7 +328,9 @@ class GroupCycle:
         text = f"{fitting} of {need.total} fit"
         if misfits:
             text += f"; {misfits[0].queued.key}: {misfits[0].message}"
-        return self._refuse(group, members, unschedulable(text), rejectors)
+        return self._refuse(
+            group, members, unschedulable(text), rejectors, max(need.total - fitting, 0)
+        )
 
     def _refuse(
         self,
@@ -332,8 +338,10 @@ class GroupCycle:
         members: Sequence[QueuedPodInfo],
         status: Status,
         rejectors: frozenset[str] = frozenset(),
+        short_slots: int = 0,
     ) -> GroupDecision:
         """Reject all members for one reason; any event that may help one of them wakes it."""
+        group.short_slots = short_slots
         text = f"{GROUP_UNSCHEDULABLE}, {status.message}"
         is_news, group.last_reason = group.last_reason != text, text
         if not status.is_rejected:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 from typing import NamedTuple
 
 from ksched.cache.snapshot import Snapshot
@@ -44,9 +45,12 @@ class Need:
 class Trial:
     """What was placed so far, known only to the snapshot and the plugins' books."""
 
-    def __init__(self, snapshot: Snapshot, nominator: Nominator) -> None:
+    def __init__(
+        self, snapshot: Snapshot, nominator: Nominator, undone: Callable[[], None]
+    ) -> None:
         self._snapshot = snapshot
         self._nominator = nominator
+        self._undone = undone
         self._steps: list[_Step] = []
         self.rejected: list[Rejected] = []
 
@@ -79,6 +83,7 @@ class Trial:
 
     def _undo(self, step: _Step) -> None:
         placed = step.placed
+        self._undone()
         run_unreserve(placed.profile.framework, placed.state, placed.pod, placed.node_name)
         self._snapshot.forget(placed.pod, step.row)
         if step.nominated is not None:

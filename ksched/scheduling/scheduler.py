@@ -152,7 +152,7 @@ class Scheduler:
         self._profile_recorder = ProfileRecorder(self.recorder)
         self._failures = self._make_failure_handler()
         self._cycle = self._make_cycle(choices)
-        self._attempts = self._make_attempts(self._make_binding(pre_binding, bind_slots))
+        self._attempts = self._make_attempts(self._make_binding(pre_binding, bind_slots), metrics)
         self._expires_assumed = assume_ttl_seconds > 0
         self._drain = anyio.CancelScope()
         self._is_draining = False
@@ -321,7 +321,7 @@ class Scheduler:
             unexpected_errors=self.unexpected_errors,
         )
 
-    def _make_attempts(self, binding: BindingCycle) -> Attempts:
+    def _make_attempts(self, binding: BindingCycle, metrics: Metrics) -> Attempts:
         group_cycle = GroupCycle(
             cache=self.cache,
             cycle=self._cycle,
@@ -331,6 +331,7 @@ class Scheduler:
             waiting=self.waiting,
             now=self.clock.now,
             unexpected_errors=self.unexpected_errors,
+            metrics=metrics,
         )
         return Attempts(
             cache=self.cache,
@@ -345,6 +346,7 @@ class Scheduler:
             decisions=self.decisions,
             recorder=self._profile_recorder,
             clock=self.clock,
+            metrics=metrics,
         )
 
     # -- running --------------------------------------------------------------------------------

@@ -20,6 +20,7 @@ from ksched.framework import PermitResult, wait
 from ksched.metrics import Metrics
 from ksched.testing.builders import make_node, make_pod
 from ksched.testing.harness import cluster
+from lab.gangs import Gang, configured
 
 PROFILE = "default-scheduler"
 
@@ -183,3 +184,50 @@ async def test_probe_measures_how_long_the_loop_was_kept(monkeypatch):
 
     assert lag.count == 2
     assert lag.sum == pytest.approx(0.5)
+
+
+async def test_groups_are_counted_by_result_and_state():
+    async with observed_cluster(nodes=2, config=configured("annotations")) as (c, observation):
+        await c.create(*Gang("annotations", "whole", 2).pods())
+        await c.create(*Gang("annotations", "wide", 5, cpu="2").pods())
+        await c.create(Gang("annotations", "late", 2).pod(0))
+        await c.settle()
+        found = samples(observation)
+        attempts = "scheduler_podgroup_schedule_attempts_total"
+        assert found[attempts, PROFILE, "scheduled"] == 1
+        assert found[attempts, PROFILE, "unschedulable"] >= 1
+        durations = "scheduler_podgroup_scheduling_attempt_duration_seconds_count"
+        assert found[durations, PROFILE, "scheduled"] == 1
+        decided = found[attempts, PROFILE, "scheduled"] + found[attempts, PROFILE, "unschedulable"]
+        assert found["scheduler_podgroup_scheduling_algorithm_duration_seconds_count",] == decided
+        states = {state: found["ksched_groups", state] for state in ("placed", "short")}
+        assert states == {"placed": 1, "short": 1}
+        assert found["ksched_groups", "incomplete"] == 1
+        assert found["ksched_group_short_slots",] == 3
+        assert found["ksched_group_broken",] == 0
+
+        await c.delete("default/whole-0", grace_seconds=0)
+        await c.settle()
+        assert samples(observation)["ksched_group_broken",] == 1
+
+
+async def test_placements_that_are_undone_are_counted():
+    async with observed_cluster(nodes=2, config=configured("annotations")) as (c, observation):
+        gang = Gang("annotations", "apart", 3)
+        await c.create(
+            *(
+                pod.label({"app": "a"}).pod_anti_affinity("kubernetes.io/hostname", {"app": "a"})
+                for pod in gang.pods()
+            )
+        )
+        await c.settle()
+        assert samples(observation)["ksched_group_undone_placements_total",] >= 2
+
+
+async def test_without_groups_there_are_no_gauges_of_groups():
+    async with observed_cluster(nodes=1) as (c, observation):
+        await c.create(make_pod("web"))
+        await c.settle()
+        found = samples(observation)
+        assert not [key for key in found if key[0].startswith("ksched_groups")]
+        assert found["scheduler_podgroup_scheduling_algorithm_duration_seconds_count",] == 0

@@ -82,7 +82,12 @@ def test_undo_leaves_everything_as_it_was(
             nominator.add(info, f"n{(node + 1) % 3}")
         infos.append((info, f"n{node}"))
     before = look(snapshot, nominator)
-    trial = Trial(snapshot, nominator)
+    undone = [0]
+
+    def count() -> None:
+        undone[0] += 1
+
+    trial = Trial(snapshot, nominator, count)
     for info, node_name in infos:
         queued = QueuedPodInfo(info, 0.0)
         profile: Any = NoPlugins
@@ -93,6 +98,7 @@ def test_undo_leaves_everything_as_it_was(
         trial.drop(info.uid)
     trial.undo()
     assert look(snapshot, nominator) == before
+    assert undone == [len(members)]
 
 
 # -- a twin that tries everything ----------------------------------------------------------------
