@@ -9,6 +9,8 @@ import asyncio
 import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -40,9 +42,9 @@ default/eval-1  -     bound  n1
 
 
 @asynccontextmanager
-async def site() -> AsyncIterator[tuple[Cluster, str]]:
+async def site(access: Any = None) -> AsyncIterator[tuple[Cluster, str]]:
     async with cluster(1, config=configured("annotations")) as c:
-        server = WebServer(c.scheduler, Metrics(), live={}, ready={})
+        server = WebServer(c.scheduler, Metrics(), live={}, ready={}, access=access)
         async with server.listening("127.0.0.1", 0) as url:
             yield c, url
 
@@ -77,4 +79,23 @@ async def test_a_group_or_a_scheduler_that_is_not_there(capsys: pytest.CaptureFi
     assert await ksched("--server", url) == 1
     assert "Connection refused; is it a ksched?" in capsys.readouterr().err
     assert await ksched("--server", "localhost:1") == 2
-    assert "wanted a URL like http://127.0.0.1:10259" in capsys.readouterr().err
+    assert "wanted a URL like https://127.0.0.1:10259" in capsys.readouterr().err
+
+
+class Door:
+    """Notes the credentials of every request and lets it in."""
+
+    def __init__(self) -> None:
+        self.seen: list[str] = []
+
+    async def refusal(self, method: str, path: str, credentials: Any) -> None:
+        self.seen.append(credentials.authorization)
+
+
+async def test_the_token_is_sent(tmp_path: Path) -> None:
+    (tmp_path / "token").write_text("abc\n")
+    door = Door()
+    async with site(door) as (_, url):
+        assert await ksched("--server", url, "--token-file", str(tmp_path / "token")) == 0
+        assert await ksched("--server", url, "--token-file", str(tmp_path / "none")) == 2
+    assert door.seen == ["Bearer abc"]

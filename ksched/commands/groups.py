@@ -6,6 +6,7 @@ import argparse
 import ssl
 import urllib.error
 import urllib.request
+from pathlib import Path
 from typing import Any
 from urllib.parse import quote, urlsplit
 
@@ -26,10 +27,13 @@ states: incomplete  too few pods exist, or the group's object is missing
         placed      the minimum runs
         broken      had its minimum, and has fewer pods on nodes now
 
+A scheduler started with --insecure-loopback is read with --server http://127.0.0.1:10259; others
+want a token, and --certificate-authority unless their certificate is signed by a known authority.
+
 exit codes: 0, or 1 if the scheduler cannot be reached or does not know the group
 """
 
-DEFAULT_SERVER = "http://127.0.0.1:10259"
+DEFAULT_SERVER = "https://127.0.0.1:10259"
 TIMEOUT_SECONDS = 10.0
 LIMIT = 10_000
 MAX_BYTES = 64 * 2**20
@@ -55,6 +59,7 @@ def add_parser(commands: Subparsers) -> None:
         help="where the scheduler serves its debug pages (default %(default)s)",
     )
     add("--certificate-authority", metavar="FILE", help="verifies the certificate of an https URL")
+    add("--token-file", metavar="FILE", help="bearer token of a user who may get /debug/groups")
     parser.set_defaults(execute=execute)
 
 
@@ -64,7 +69,9 @@ def execute(arguments: argparse.Namespace) -> int:
     if name:
         namespace = namespace or "default"
         path = f"/debug/groups/{quote(namespace, '')}/{quote(name, '')}?limit={LIMIT}"
-    view = msgspec.json.decode(_fetched(arguments.server, path, arguments.certificate_authority))
+    headers = _credentials(arguments.token_file)
+    authority = arguments.certificate_authority
+    view = msgspec.json.decode(_fetched(arguments.server, path, headers, authority))
     groups: list[Group] = view["groups"]
     if namespace and not name:
         groups = [one for one in groups if one["group"].startswith(f"{namespace}/")]
@@ -78,7 +85,17 @@ def execute(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _fetched(server: str, path: str, authority: str | None) -> bytes:
+def _credentials(token_file: str | None) -> dict[str, str]:
+    if token_file is None:
+        return {}
+    try:
+        token = Path(token_file).read_text().strip()
+    except OSError as problem:
+        raise ConfigError([f"--token-file: {problem}"]) from None
+    return {"Authorization": f"Bearer {token}"}
+
+
+def _fetched(server: str, path: str, headers: dict[str, str], authority: str | None) -> bytes:
     if urlsplit(server).scheme not in ("http", "https"):
         raise ConfigError([f"--server: got {server!r}, wanted a URL like {DEFAULT_SERVER}"])
     try:
@@ -90,7 +107,8 @@ def _fetched(server: str, path: str, authority: str | None) -> bytes:
         urllib.request.ProxyHandler({}), urllib.request.HTTPSHandler(context=context)
     )
     try:
-        with opener.open(server.rstrip("/") + path, timeout=TIMEOUT_SECONDS) as response:
+        request = urllib.request.Request(server.rstrip("/") + path, headers=headers)
+        with opener.open(request, timeout=TIMEOUT_SECONDS) as response:
             body: bytes = response.read(MAX_BYTES)
             return body
     except urllib.error.HTTPError as problem:
