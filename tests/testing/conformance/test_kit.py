@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 from typing import Any
 
 import pytest
@@ -73,7 +74,11 @@ def test_a_plugin_that_keeps_its_contract_is_clean() -> None:
     assert not [note for check in report.checks for note in check.notes]
 
 
-@pytest.mark.parametrize("name", IN_TREE)
+FEW = ("NodeAffinity", "NodeResourcesFit", "InterPodAffinity", "DefaultPreemption", "VolumeBinding")
+"""A plugin of every form; ``make explore`` checks all, which takes minutes."""
+
+
+@pytest.mark.parametrize("name", IN_TREE if os.environ.get("KSCHED_EXAMPLES") == "explore" else FEW)
 def test_in_tree_plugins_are_clean(name: str) -> None:
     """All checks but the cost, which an own bench follows."""
     subject = Subject(find_target(name), 1, 10)
