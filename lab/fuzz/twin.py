@@ -17,6 +17,8 @@ from lab.reference import DEFAULT_PROFILE, Decision, OtherObjects, decide
 
 T = TypeVar("T", bound=Struct)
 _TERMINAL = ("Succeeded", "Failed")
+POST_FILTER_SENTENCES = (" no new claims to deallocate,", " not found")
+"""What PostFilter plugins add to the message; the reference covers filters only."""
 _BY_KIND = {row.kind: row for row in resources.RESOURCES}
 
 
@@ -67,6 +69,8 @@ def disagreement(expected: Decision, node_name: str, message: str) -> str:
     if node_name:
         return f"placed on {node_name}; the reference says: {expected.message[:500]}"
     said = message.partition(" preemption: ")[0]
+    for sentence in POST_FILTER_SENTENCES:
+        said = said.removesuffix(sentence)
     head, _, reasons = expected.message.removesuffix(".").partition(": ")
     if said in (expected.message, f"{head}: {joined(reasons.split(', '))}."):
         return ""

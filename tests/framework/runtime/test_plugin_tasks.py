@@ -125,7 +125,7 @@ async def test_a_task_runs_beside_the_attempts_and_ends_with_the_scheduler() -> 
     async with cluster(1, plugins=[plugin]) as c:
         await c.advance(5.5)
         assert plugin.ticks == 5
-        assert c.scheduler.plugin_lives.sizes() == {"Lively": 1}
+        assert c.scheduler.plugin_lives.sizes()["Lively"] == 1
     assert plugin.has_ended
     assert c.scheduler.plugin_lives.sizes() == {}
 
