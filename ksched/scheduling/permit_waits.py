@@ -15,9 +15,8 @@ from ksched.unexpected_errors import UnexpectedErrors
 log = logging.getLogger(__name__)
 
 NOMINATE_AFTER_SECONDS: Final = 5.0
-"""How long a pod is held by async calls alone before it is nominated to its node. The patch is a
-third more writes for the pod, which slow down those of other pods; an autoscaler does not act on a
-pod that is held, as it is not reported unschedulable."""
+"""How long a pod is held by async calls alone before it is nominated to its node: the patch is one
+more write for the pod, which a short call does not need."""
 
 EVENT_AFTER_SECONDS: Final = 10.0
 """How long a pod is held before it gets an Event that names the plugins."""
