@@ -21,6 +21,8 @@ from typing import Any
 
 from ksched.errors import ApiError
 from ksched.framework import SUCCESS, Handle, PermitResult, Status, error, unschedulable, wait
+from ksched.framework.runtime.plugin_tasks import STOP_SECONDS
+from ksched.framework.runtime.waiting_pods import CANCEL_SECONDS
 from ksched.testing import Checkers, Cluster, cluster, make_node, make_pod, virtual_time
 
 SECONDS = (0.0, 0.0, 0.1, 0.5, 0.5, 1.0, 3.0)
@@ -32,8 +34,9 @@ PROFILE = {
     }
 }
 STEPS = 25
-END_SECONDS = 3.0
-"""What the end of a scheduler may take: a call that swallows its cancellation is let go."""
+END_SECONDS = 3.0 + STOP_SECONDS + 2 * CANCEL_SECONDS
+"""What the end of a scheduler may take: a call that swallows its cancellation is let go, first of
+attempts and binding cycles, then of the plugins' ``stop`` and tasks."""
 
 
 class Waiting:
