@@ -91,11 +91,10 @@ def describe(outcome: Outcome) -> list[str]:
 
 def _comparable(theirs: Outcome, ours: Outcome) -> tuple[Outcome, Outcome]:
     """Set aside what only kube-scheduler's DynamicResources adds (docs/deviations.md)."""
+    # Its PostFilter fails after a rejection at PreFilter, and preemption is not tried.
     if theirs.message.endswith(_FAILED_POST_FILTER):
-        # Its PostFilter fails after a rejection at PreFilter, and preemption is not tried.
-        message = theirs.message.removesuffix(_FAILED_POST_FILTER) + "."
-        theirs = msgspec.structs.replace(theirs, message=message)
-        message = ours.message.partition(" preemption: ")[0]
+        message = ours.message.removesuffix(_FAILED_POST_FILTER).partition(" preemption: ")[0]
+        message = message.removesuffix(".") + _FAILED_POST_FILTER
         ours = msgspec.structs.replace(ours, message=message)
     return _without_devices(theirs), _without_devices(ours)
 
