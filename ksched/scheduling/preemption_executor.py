@@ -22,6 +22,7 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Protocol
 
 import msgspec
+from msgspec import Struct
 
 from ksched.api.objects import Pod
 from ksched.cache.cache import SchedulerCache
@@ -53,22 +54,47 @@ class VictimClient(Protocol):
     async def delete_pod(self, namespace: str, name: str, uid: str = "") -> None: ...
 
 
-class Preemption:
-    """One preemptor's victims, and those of them still seen running.
+class Preemptor(Struct, frozen=True):
+    """For whom victims are evicted: one pod, or the members of a group that are placed together.
 
     kube-scheduler: ExecutorPreemptor.
     """
 
+    pods: tuple[PodInfo, ...]
+    node_names: tuple[str, ...]
+    """Where they are nominated to."""
+    group: str = ""
+    """The name of the group; empty for a pod by itself."""
+
+    @property
+    def pod(self) -> PodInfo:
+        return self.pods[0]
+
+    @property
+    def key(self) -> str:
+        return self.group or self.pod.key
+
+    @property
+    def title(self) -> str:
+        """As the events of its victims call it."""
+        return f"podgroup {self.group}" if self.group else f"pod {self.pod.uid}"
+
+    @property
+    def noun(self) -> str:
+        return "podgroup" if self.group else "pod"
+
+
+class Preemption:
+    """One preemptor's victims, and those of them still seen running."""
+
     def __init__(
         self,
-        pod: PodInfo,
-        node_name: str,
+        preemptor: Preemptor,
         victims: Sequence[PodInfo],
         profile_name: str,
         recorder: EventRecorder,
     ) -> None:
-        self.pod = pod
-        self.node_name = node_name
+        self.preemptor = preemptor
         self.victims = victims
         self.profile_name = profile_name
         self.recorder = recorder
@@ -88,15 +114,19 @@ class Preemptors:
         self._pending = pending
         self._read_pod = read_pod
 
-    def is_pending(self, pod: PodInfo) -> bool:
-        """Whether the pod is pending according to the watch."""
-        latest = self._pending.get(pod.uid)
-        return latest is not None and not latest.is_terminating
+    def are_pending(self, preemptor: Preemptor) -> bool:
+        """Whether all its pods are pending according to the watch."""
+        latest = [self._pending.get(pod.uid) for pod in preemptor.pods]
+        return all(pod is not None and not pod.is_terminating for pod in latest)
 
-    async def is_still_pending(self, pod: PodInfo) -> bool:
-        """Whether the API server agrees; raises ``ApiError`` or ``InvalidObject``."""
-        if not self.is_pending(pod):
+    async def is_still_pending(self, preemptor: Preemptor) -> bool:
+        """Whether the API server agrees; raises ``ApiError`` or ``InvalidObject``.
+
+        Of a group it is asked about one member: a group is usually deleted whole.
+        """
+        if not self.are_pending(preemptor):
             return False
+        pod = preemptor.pod
         try:
             now = await self._read_pod(pod)
         except NotFound:
@@ -158,23 +188,32 @@ class PreemptionExecutor:
 
         kube-scheduler: actuatePodPreemption, prepareCandidateAsync.
         """
-        if not self._preemptors.is_pending(pod):
+        self.start(Preemptor((pod,), (node_name,)), victims, profile_name, recorder)
+
+    def start(
+        self,
+        preemptor: Preemptor,
+        victims: Sequence[PodInfo],
+        profile_name: str,
+        recorder: EventRecorder,
+    ) -> None:
+        """The same for a pod or a group."""
+        if not self._preemptors.are_pending(preemptor):
             return
         running = [victim for victim in victims if not victim.is_terminating]
         if not running:
-            self._clear_lower_nominations(pod, node_name)
+            self._clear_lower_nominations(preemptor)
             return
         self._metrics.preemption_victims.of().observe(len(victims))
         if len(self._preemptions) >= self._sweep_at:
             self._sweep()
-        preemption = Preemption(pod, node_name, running, profile_name, recorder)
-        self._preemptions[pod.uid] = preemption
+        preemption = Preemption(preemptor, running, profile_name, recorder)
+        for pod in preemptor.pods:
+            self._preemptions[pod.uid] = preemption
         self._todo.append(preemption)
         self._wake.set()
-        log.info(
-            "preempting pods",
-            extra={"pod": pod.key, "node": node_name, "victims": [one.key for one in running]},
-        )
+        names = {"victims": [one.key for one in running], "nodes": [*{*preemptor.node_names}]}
+        log.info("preempting pods", extra={preemptor.noun: preemptor.key, **names})
 
     def is_preempting(self, uid: str) -> bool:
         """Whether some of a pod's victims are still seen running.
@@ -191,19 +230,22 @@ class PreemptionExecutor:
 
     def finished(self) -> list[Preemption]:
         """Return the preemptions whose deletions have all been confirmed by the API server."""
-        return [one for one in self._preemptions.values() if one.is_finished]
+        return [one for one in self._all() if one.is_finished]
 
     def give_up(self, preemptions: Iterable[Preemption]) -> None:
         """Stop waiting for victims that still run though their deletion was confirmed."""
         for preemption in preemptions:
-            pod = preemption.pod
-            if self._preemptions.get(pod.uid) is preemption and self.is_preempting(pod.uid):
-                del self._preemptions[pod.uid]
-                self._activate([pod])
+            self._look(preemption)
+            if preemption.running and preemption in self._all():
+                self._forget(preemption)
+                self._activate(preemption.preemptor.pods)
 
     def __len__(self) -> int:
         """The number of preemptions with victims left to delete."""
-        return sum(not preemption.is_finished for preemption in self._preemptions.values())
+        return sum(not preemption.is_finished for preemption in self._all())
+
+    def _all(self) -> set[Preemption]:
+        return set(self._preemptions.values())
 
     def _look(self, preemption: Preemption) -> None:
         for uid in list(preemption.running):
@@ -234,7 +276,7 @@ class PreemptionExecutor:
             self._preemptions.clear()
 
     async def _execute(self, preemption: Preemption) -> None:
-        with self._unexpected_errors.contain("preemption", preemption.pod) as problem:
+        with self._unexpected_errors.contain("preemption", preemption.preemptor.pod) as problem:
             await self._carry_out(preemption)
         if problem.text:
             # The pod is woken by events like any other: an immediate retry would fail again.
@@ -244,19 +286,19 @@ class PreemptionExecutor:
     async def _carry_out(self, preemption: Preemption) -> None:
         """kube-scheduler: prepareCandidate."""
         began = self._clock.now()
-        pod = preemption.pod
+        preemptor = preemption.preemptor
         try:
             async with self._slots:
-                is_pending = await self._preemptors.is_still_pending(pod)
+                is_pending = await self._preemptors.is_still_pending(preemptor)
         except (ApiError, InvalidObject) as problem:
-            log.error("preemptor not read", extra={"pod": pod.key, "err": str(problem)})
+            log.error("preemptor not read", extra={"pod": preemptor.pod.key, "err": str(problem)})
             self._finish(preemption, False, began)
             return
         if not is_pending:
-            log.info("preemptor is no longer pending", extra={"pod": pod.key})
+            log.info("preemptor is no longer pending", extra={"pod": preemptor.key})
             self._forget(preemption)
             return
-        self._clear_lower_nominations(pod, preemption.node_name)
+        self._clear_lower_nominations(preemptor)
         *others, last = preemption.victims
         async with asyncio.TaskGroup() as tasks:
             evictions = [tasks.create_task(self._evict(preemption, one)) for one in others]
@@ -270,7 +312,7 @@ class PreemptionExecutor:
         if not is_success:
             self._forget(preemption)
             # Otherwise the deletion events of its victims wake it.
-            self._activate([preemption.pod])
+            self._activate(preemption.preemptor.pods)
         result = "success" if is_success else "error"
         seconds = self._clock.now() - began
         self._metrics.preemption_goroutines_duration.of(result).observe(seconds)
@@ -278,21 +320,30 @@ class PreemptionExecutor:
 
     def _forget(self, preemption: Preemption) -> None:
         """Drop a preemption that will not take place."""
-        if self._preemptions.get(preemption.pod.uid) is preemption:
-            del self._preemptions[preemption.pod.uid]
+        for pod in preemption.preemptor.pods:
+            if self._preemptions.get(pod.uid) is preemption:
+                del self._preemptions[pod.uid]
 
-    def _clear_lower_nominations(self, pod: PodInfo, node_name: str) -> None:
-        """Clear nominations of lower priority to this node; those pods have to search again.
+    def _clear_lower_nominations(self, preemptor: Preemptor) -> None:
+        """Clear nominations of lower priority to its nodes; those pods have to search again.
 
         kube-scheduler: getLowerPriorityNominatedPods, clearNominatedNodeName.
         """
-        for other in self._nominator.nominated_pods_for_node(node_name):
-            if other.priority < pod.priority:
-                self._nominator.delete(other.uid)
-                self._status.set(other, DesiredStatus(nominated_node_name=""))
+        priority = min(pod.priority for pod in preemptor.pods)
+        own = {pod.uid for pod in preemptor.pods}
+        for node_name in dict.fromkeys(preemptor.node_names):
+            for other in self._nominator.nominated_pods_for_node(node_name):
+                if other.priority < priority and other.uid not in own:
+                    self._nominator.delete(other.uid)
+                    self._status.set(other, DesiredStatus(nominated_node_name=""))
 
     async def _evict(self, preemption: Preemption, victim: PodInfo) -> bool:
         """Evict one victim; False on failure."""
+        preemptor = preemption.preemptor
+        if self._cache.get_pod(victim.uid) is None:
+            # Gone, or sent back with the rest of its group.
+            preemption.running.discard(victim.uid)
+            return True
         is_in_memory = self._send_back(victim)
         if is_in_memory:
             # It may be placed again, so its presence in the cache means nothing.
@@ -306,25 +357,26 @@ class PreemptionExecutor:
             except ApiError as problem:
                 log.error(
                     "victim not deleted",
-                    extra={"pod": victim.key, "for": preemption.pod.key, "err": str(problem)},
+                    extra={"pod": victim.key, "for": preemptor.key, "err": str(problem)},
                 )
                 return False
-        note = f"Preempted by pod {preemption.pod.uid} on node {preemption.node_name}"
+        note = f"Preempted by {preemptor.title} on node {victim.node_name}"
         note += IN_MEMORY if is_in_memory else ""
         preemption.recorder.event(
-            victim, "Normal", "Preempted", "Preempting", note, related=preemption.pod
+            victim, "Normal", "Preempted", "Preempting", note, related=preemptor.pod
         )
         return True
 
     def _send_back(self, victim: PodInfo) -> bool:
         """Cancel a victim that is not bound yet; its binding cycle releases the node."""
         waiting = self._waiting.get(victim.uid)
-        if waiting is not None and waiting.preempt("preempted"):
+        if waiting is not None and (waiting.preempt("preempted") or waiting.is_rejected):
             return True
         return self._pre_binding.cancel(victim.uid, "preempted by DefaultPreemption")
 
     async def _delete(self, preemption: Preemption, victim: PodInfo) -> None:
-        message = f"{preemption.profile_name}: preempting to accommodate a higher priority pod"
+        noun = preemption.preemptor.noun
+        message = f"{preemption.profile_name}: preempting to accommodate a higher priority {noun}"
         body = disruption_patch(victim, message, self._clock.wall())
         if body is not None:
             await self._client.patch_pod_status(victim.namespace, victim.name, body)
