@@ -51,6 +51,8 @@ class Groups:
         """Called with members that may be tried now."""
         self.wall: Callable[[], float] = lambda: 0.0
         """Seconds since the epoch."""
+        self.generation = 0
+        """Changes with every count and every term."""
         self._dialects: dict[str, Dialect] = {}
         self._order: Sequence[Dialect] = ()
         self._groups: dict[GroupKey, Group] = {}
@@ -142,6 +144,7 @@ class Groups:
             return
         member = group.members.pop(uid)
         group.count(member, member.state, -1)
+        self.generation += 1
         if not group.members:
             del self._groups[group.key]
         else:
@@ -201,6 +204,7 @@ class Groups:
 
     def _changed(self, group: Group) -> None:
         """Wake the members if there are enough of them now."""
+        self.generation += 1
         if not group.is_satisfied and group.is_bound:
             group.is_satisfied = True
         was_ready, group.is_ready = group.is_ready, not group.why_gated()
@@ -217,6 +221,7 @@ class Groups:
         if group is None:
             return
         before = group.terms
+        self.generation += 1
         self._describe(group, self._dialects[key.dialect].terms_of(key))
         group.is_ready = not group.why_gated()
         if group.is_ready and _is_easier(before, group.terms):

@@ -165,7 +165,7 @@ class BindingCycle:
         if self._cache.get_node(placed.node_name) is None:
             return error(f'node "{placed.node_name}" was removed before the pod was bound')
         if placed.gate is not None:
-            status = await placed.gate.passed(pod.uid)
+            status = await self._pre_binding.run(pod.uid, placed.gate.passed(pod.uid))
             if not status.is_success:
                 return status
         async with self._slots:

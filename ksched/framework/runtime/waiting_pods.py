@@ -108,6 +108,12 @@ class WaitingPod:
         """
         return self.settle(Status(Code.ERROR, (f"waiting on permit for pod: {message}",)))
 
+    @property
+    def is_rejected(self) -> bool:
+        """Whether the pod is on its way back to the queue."""
+        settled = self.settled
+        return settled.done() and not settled.cancelled() and not settled.result().is_success
+
     def settle(self, status: Status) -> bool:
         """End the wait; False if it had ended already."""
         self._release()

@@ -19,6 +19,8 @@ class Candidate(Struct, frozen=True):
     node_name: str
     victims: tuple[PodInfo, ...]
     num_pdb_violations: int = 0
+    num_broken_groups: int = 0
+    """How many pod groups lose all members, those on other nodes included."""
 
 
 def start_time(pod: PodInfo) -> str:
@@ -31,12 +33,15 @@ def start_time(pod: PodInfo) -> str:
     return pod.pod.status.start_time or "not yet"
 
 
-def by_importance(pods: Iterable[PodInfo]) -> list[PodInfo]:
+def by_importance(pods: Iterable[PodInfo], breaking: frozenset[str] = frozenset()) -> list[PodInfo]:
     """Sort by importance: highest priority first, then the longest running.
+
+    Of equal priorities, pods whose eviction would take others of their group with them
+    (``breaking``) come before all others.
 
     kube-scheduler: MoreImportantPod.
     """
-    return sorted(pods, key=lambda pod: (-pod.priority, start_time(pod)))
+    return sorted(pods, key=lambda pod: (-pod.priority, pod.uid not in breaking, start_time(pod)))
 
 
 def earliest_start_time(victims: Sequence[PodInfo]) -> str:
@@ -52,14 +57,16 @@ def pick_one_node_for_preemption(candidates: Sequence[Candidate], rng: random.Ra
     """Choose where to preempt (preemption.go: pickOneNodeForPreemption, v1.36).
 
     Each criterion leaves the best and passes ties on: the fewest violated disruption budgets, the
-    lowest highest priority, the lowest sum of priorities, the fewest victims, the latest start of
-    the most important ones. Among the remaining ones the choice is random.
+    lowest highest priority, the fewest broken groups (not in kube-scheduler), the lowest sum of
+    priorities, the fewest victims, the latest start of the most important ones. Among the remaining
+    ones the choice is random.
 
     kube-scheduler: SelectCandidate, OrderedScoreFuncs.
     """
     criteria: tuple[Callable[[Candidate], int], ...] = (
         lambda one: one.num_pdb_violations,
         lambda one: one.victims[0].priority,
+        lambda one: one.num_broken_groups,
         lambda one: sum(victim.priority + PRIORITY_OFFSET for victim in one.victims),
         lambda one: len(one.victims),
     )

@@ -14,6 +14,7 @@ from ksched.framework.node_columns import REQUESTED, Ints, NodeTable, amounts_of
 from ksched.framework.plugins.default_preemption.budgets import DisruptionBudgets
 from ksched.framework.plugins.default_preemption.candidates import by_importance
 from ksched.framework.time_slices import TimeSlice
+from ksched.groups.wholeness import Wholeness
 from ksched.tuning import EVICTABLE_PRIORITIES_CACHED, ORDERS_CACHED
 
 
@@ -29,13 +30,16 @@ class ReprieveOrder(NamedTuple):
     """All pods of the node, to detect a change by identity: a changed node is a new object."""
     generation: int
     """Of the budgets."""
+    groups: int
+    """The generation of the pod groups; -1 if no pod has one."""
 
 
 class Evictable:
     """The pods below a priority, by row of the node table."""
 
-    def __init__(self, priority: int, table: NodeTable) -> None:
+    def __init__(self, priority: int, table: NodeTable, wholeness: Wholeness) -> None:
         self._priority = priority
+        self._wholeness = wholeness
         self._table = table
         self._changes = table.row_log.cursor()
         self._reprieve_orders: RecentlyUsed[int, ReprieveOrder] = RecentlyUsed()
@@ -63,6 +67,7 @@ class Evictable:
             cached is None
             or cached.pods_of_node is not info.pods
             or cached.generation != budgets.generation
+            or cached.groups not in (-1, self._wholeness.generation)
             or cached.amounts.shape[1] != self.staying.shape[0]
         ):
             cached = self._order(info, budgets)
@@ -71,13 +76,17 @@ class Evictable:
 
     def _order(self, info: NodeInfo, budgets: DisruptionBudgets) -> ReprieveOrder:
         lower = [pod for pod in info.pods.values() if pod.priority < self._priority]
-        violating, others = budgets.split(by_importance(lower))
+        ordered, groups = by_importance(lower), -1
+        if self._wholeness.has_groups(lower):
+            groups = self._wholeness.generation
+            ordered = by_importance(lower, self._wholeness.breaking(ordered))
+        violating, others = budgets.split(ordered)
         pods = (*violating, *others)
         amounts = np.zeros((len(pods), self.staying.shape[0]), np.int64)
         for turn, pod in enumerate(pods):
             for line, amount in amounts_of(pod):
                 amounts[turn, line] = amount
-        return ReprieveOrder(pods, len(violating), amounts, info.pods, budgets.generation)
+        return ReprieveOrder(pods, len(violating), amounts, info.pods, budgets.generation, groups)
 
     def _count(self, row: int, info: NodeInfo) -> None:
         # The sums of a node are exact; in the table they may be saturated at int64.
@@ -102,14 +111,15 @@ class Evictable:
 class EvictableByPriority:
     """Columns for the most recent preemptor priorities."""
 
-    def __init__(self) -> None:
+    def __init__(self, wholeness: Wholeness) -> None:
+        self._wholeness = wholeness
         self._cached: RecentlyUsed[int, Evictable] = RecentlyUsed()
 
     def below(self, priority: int, table: NodeTable) -> Evictable:
         """kube-scheduler: isPreemptionAllowed."""
         cached = self._cached.get(priority)
         if cached is None:
-            cached = Evictable(priority, table)
+            cached = Evictable(priority, table, self._wholeness)
             self._cached.put(priority, cached, EVICTABLE_PRIORITIES_CACHED)
         return cached
 

@@ -33,11 +33,14 @@ from ksched.framework.plugins import names
 from ksched.framework.plugins.default_preemption.budgets import DisruptionBudgets
 from ksched.framework.plugins.default_preemption.candidates import (
     Candidate,
+    by_importance,
     pick_one_node_for_preemption,
 )
 from ksched.framework.plugins.default_preemption.dry_run import DryRun, Findings, Rows
 from ksched.framework.plugins.default_preemption.evictable import EvictableByPriority
 from ksched.framework.victims import Victims
+from ksched.groups.registry import Groups
+from ksched.groups.wholeness import Wholeness, importance
 
 WAITING = unresolvable("waiting for the preemption for this pod to be finished")
 NEVER = unschedulable("not eligible due to preemptionPolicy=Never.")
@@ -52,7 +55,8 @@ class DefaultPreemption:
     many as possible reprieved, the most important first. Of the nodes, the one is chosen whose
     victims matter least: no violated PodDisruptionBudget, low priorities, few of them, started
     recently. The pod is nominated to the node and retried when its victims are gone; until they are
-    seen terminating it stays out of the queue.
+    seen terminating it stays out of the queue. A pod group that would be left with less than its
+    minimum loses all its members, wherever they run.
 
     Nothing is done for pods with ``preemptionPolicy: Never``, and for pods whose last victims are
     still terminating on the node they are nominated to.
@@ -67,7 +71,8 @@ class DefaultPreemption:
         self._args = args or DefaultPreemptionArgs()
         self._handle = handle
         self._budgets = DisruptionBudgets(handle.listers.require(PodDisruptionBudget))
-        self._evictable = EvictableByPriority()
+        self._wholeness = Wholeness(handle.listers.view(Groups))
+        self._evictable = EvictableByPriority(self._wholeness)
         self.sweep = self._evictable.sweep
 
     def pre_enqueue(self, pod: PodInfo) -> Status:
@@ -119,6 +124,7 @@ class DefaultPreemption:
             candidates = await self._call_extenders(pod, candidates)
         except ExtenderError as problem:
             return PostFilterResult(error(str(problem)))
+        candidates = [whole for one in candidates if (whole := self._whole(pod, one)) is not None]
         if not candidates:
             return PostFilterResult(unschedulable("no candidate node for preemption"))
         best = pick_one_node_for_preemption(candidates, self._handle.rng)
@@ -136,6 +142,21 @@ class DefaultPreemption:
             Candidate(node_name, tuple(one.pods), one.num_pdb_violations)
             for node_name, one in chosen.items()
         ]
+
+    def _whole(self, pod: PodInfo, candidate: Candidate) -> Candidate | None:
+        """Add the members of groups that must not be left with less than their minimum.
+
+        ``None`` if a group would be broken that is no less important than the pod, or its own.
+        """
+        if not self._wholeness.has_groups(candidate.victims):
+            return candidate
+        whole = self._wholeness.complete(candidate.victims)
+        own = self._wholeness.group_of(pod)
+        if any(group is own or importance(group) >= pod.priority for group in whole.broken):
+            return None
+        victims = by_importance(whole.pods)
+        violating, _ = self._budgets.split(victims)
+        return Candidate(candidate.node_name, tuple(victims), len(violating), len(whole.broken))
 
     def _find_objection(self, pod: PodInfo, statuses: NodeStatuses) -> Status | None:
         """Why a pod may not preempt (default_preemption.go: PodEligibleToPreemptOthers, v1.36)."""
