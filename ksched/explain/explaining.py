@@ -196,7 +196,7 @@ class _Explaining:
                 calls = (entry.hook.call(state, pod, info) for info in rows.infos)
                 verdicts = Verdicts.of([entry.hook.status(result) for result in calls])
             book = CodeBook()
-            codes = book.translate(entry.hook, entry.rank, verdicts, len(rows))
+            codes = book.translate(entry.hook, entry.position, verdicts, len(rows))
             if codes is None:
                 continue
             for row in np.flatnonzero(codes).tolist():

@@ -101,3 +101,16 @@ def rejectors(statuses: Iterable[Status]) -> tuple[frozenset[str], frozenset[str
         frozenset(status.plugin for status in rejecting),
         frozenset(status.plugin for status in rejecting if status.code is Code.PENDING),
     )
+
+
+def diagnose(statuses: NodeStatuses) -> Diagnosis:
+    """Build the diagnosis of an attempt whose filters left no node."""
+    counted = list(statuses.counted())
+    unschedulable, pending = rejectors(status for status, _ in counted)
+    return Diagnosis(
+        num_all_nodes=len(statuses.table),
+        reasons=count_reasons(counted),
+        unschedulable_plugins=unschedulable,
+        pending_plugins=pending,
+        node_statuses=statuses,
+    )

@@ -15,8 +15,8 @@ from ksched.tuning import FEW_ROWS
 
 Codes = NDArray[np.int32]
 
-NO_RANK = 1 << 14
-"""Rank of code 0: after every plugin."""
+AFTER_ALL = 1 << 14
+"""Position of code 0: after every plugin."""
 
 
 class _Translation(NamedTuple):
@@ -31,49 +31,50 @@ class _Translation(NamedTuple):
 class CodeBook:
     """Numbers for (plugin position, status) pairs; 0 stands for feasible.
 
-    The rank of a code is its plugin's position: of two rejections the one of lower rank determines
-    the node's status, because kube-scheduler stops at the first plugin that rejects.
+    The position of a code is its plugin's in the calling order. Of two rejections the one at the
+    lower position determines the node's status, because kube-scheduler stops at the first plugin
+    that rejects.
     """
 
-    __slots__ = ("_numbers", "_rank_list", "_ranks", "_translations", "statuses")
+    __slots__ = ("_numbers", "_position_list", "_positions", "_translations", "statuses")
 
     def __init__(self) -> None:
         self.statuses: list[Status] = []
-        self._rank_list = [NO_RANK]
-        self._ranks = np.array(self._rank_list, np.int16)
+        self._position_list = [AFTER_ALL]
+        self._positions = np.array(self._position_list, np.int16)
         self._numbers: dict[tuple[int, Status], int] = {}
         self._translations: dict[int, _Translation] = {}
-        """The last one by rank: a plugin's statuses are usually the same constant tuple."""
+        """The last one by position: a plugin's statuses are usually the same constant tuple."""
 
     def fork(self) -> CodeBook:
         """Return a copy to which one attempt may add codes that are not worth caching."""
         copy = CodeBook()
         copy.statuses = list(self.statuses)
-        copy._rank_list = list(self._rank_list)
-        copy._ranks = self._ranks
+        copy._position_list = list(self._position_list)
+        copy._positions = self._positions
         copy._numbers = dict(self._numbers)
         return copy
 
-    def number(self, rank: int, status: Status) -> int:
-        key = (rank, status)
+    def number(self, position: int, status: Status) -> int:
+        key = (position, status)
         number = self._numbers.get(key)
         if number is None:
             self.statuses.append(status)
             number = self._numbers[key] = len(self.statuses)
-            self._rank_list.append(rank)
-            self._ranks = np.array(self._rank_list, np.int16)
+            self._position_list.append(position)
+            self._positions = np.array(self._position_list, np.int16)
         return number
 
-    def rank(self, code: int) -> int:
-        return self._rank_list[code]
+    def position(self, code: int) -> int:
+        return self._position_list[code]
 
-    def ranks(self, codes: Codes) -> NDArray[np.int16]:
-        return self._ranks[codes]
+    def positions(self, codes: Codes) -> NDArray[np.int16]:
+        return self._positions[codes]
 
     def status(self, code: int) -> Status:
         return self.statuses[code - 1]
 
-    def translate(self, hook: Hook, rank: int, verdicts: object, count: int) -> Codes | None:
+    def translate(self, hook: Hook, position: int, verdicts: object, count: int) -> Codes | None:
         """Translate a plugin's verdicts to codes of this book; ``None`` if it rejects nothing."""
         if not isinstance(verdicts, Verdicts) or not _are_codes(verdicts.codes, count):
             raise hook.contract_violation(verdicts, f"Verdicts for {count} nodes")
@@ -81,11 +82,11 @@ class CodeBook:
         lowest, highest = _range(codes)
         if lowest == highest == 0:
             return None
-        known = self._translations.get(rank)
+        known = self._translations.get(position)
         if known is None or known.statuses is not statuses:
-            known = self._translation(hook, rank, statuses)
+            known = self._translation(hook, position, statuses)
             if isinstance(statuses, tuple):
-                self._translations[rank] = known
+                self._translations[position] = known
         if lowest < 0 or highest >= len(known.numbers):
             raise hook.contract_violation(codes, f"codes of {len(known.numbers) - 1} statuses")
         if known.wrong:
@@ -93,28 +94,28 @@ class CodeBook:
                 raise PluginFailure(_as_error(hook, hook.status(statuses[code - 1])))
         return known.numbers.take(codes)
 
-    def number_of(self, hook: Hook, rank: int, status: object) -> int:
+    def number_of(self, hook: Hook, position: int, status: object) -> int:
         """Return the code of one status of a plugin: 0 for a success."""
         signed = hook.status(status)
         if signed.is_success:
             return 0
         if not signed.is_rejected:
             raise PluginFailure(_as_error(hook, signed))
-        return self.number(rank, signed)
+        return self.number(position, signed)
 
-    def _translation(self, hook: Hook, rank: int, statuses: Sequence[Status]) -> _Translation:
+    def _translation(self, hook: Hook, position: int, statuses: Sequence[Status]) -> _Translation:
         if not isinstance(statuses, list | tuple):
             raise hook.contract_violation(statuses, "a tuple of statuses")
         numbers, wrong = [0], set()
         for code, status in enumerate(map(hook.status, statuses), 1):
             if not status.is_rejected:
                 wrong.add(code)
-            numbers.append(self.number(rank, status) if status.is_rejected else 0)
+            numbers.append(self.number(position, status) if status.is_rejected else 0)
         return _Translation(statuses, np.array(numbers, np.int32), frozenset(wrong))
 
     def first(self, one: Codes, other: Codes) -> Codes:
-        """Return, per node, the code of lower rank."""
-        return np.where(self._ranks[one] <= self._ranks[other], one, other)
+        """Return, per node, the code at the lower position."""
+        return np.where(self._positions[one] <= self._positions[other], one, other)
 
 
 def _are_codes(codes: object, count: int) -> bool:

@@ -316,7 +316,7 @@ class CheckedPipeline(Pipeline):
         filters = self._answer_cache.columns(state, pod).filters
         codes, book = filters.codes.copy(), filters.book.fork()
         for entry in uncached:
-            rows = np.flatnonzero(book.ranks(codes) > entry.rank)
+            rows = np.flatnonzero(book.positions(codes) > entry.position)
             fresh = _codes(entry, state, pod, NodeRows(table, rows), book)
             codes[rows[fresh != 0]] = fresh[fresh != 0]
         by_name = {entry.name: entry for entry in uncached}
@@ -346,7 +346,7 @@ def _codes(
 ) -> Codes:
     """Recompute the verdicts of one plugin."""
     verdicts = entry.hook.call(state, pod, nodes)
-    codes = book.translate(entry.hook, entry.rank, verdicts, len(nodes))
+    codes = book.translate(entry.hook, entry.position, verdicts, len(nodes))
     return np.zeros(len(nodes), np.int32) if codes is None else codes
 
 

@@ -77,7 +77,7 @@ class DryRunFilters:
                 verdicts = Verdicts.of([entry.hook.status(entry.hook.call(state, pod, node))])
             else:
                 verdicts = entry.hook.call(state, pod, nodes)
-            codes = book.translate(entry.hook, entry.rank, verdicts, 1)
+            codes = book.translate(entry.hook, entry.position, verdicts, 1)
             if codes is not None:
                 return book.status(int(codes[0]))
         return SUCCESS
@@ -181,7 +181,7 @@ class ResourceFilters:
         nodes = self._nodes.all() if is_changed else self._nodes.original
         self._work.rows_filtered += len(nodes)
         verdicts = entry.hook.call(self._state, self._pod, nodes)
-        rejected = self._book.translate(entry.hook, entry.rank, verdicts, len(nodes))
+        rejected = self._book.translate(entry.hook, entry.position, verdicts, len(nodes))
         return codes if rejected is None else self._book.first(codes, rejected)
 
 

@@ -62,13 +62,13 @@ class FilterEntry:
         "is_cached",
         "is_columnar",
         "name",
-        "rank",
+        "position",
         "scope",
     )
 
     def __init__(
         self,
-        rank: int,
+        position: int,
         hook: Hook,
         depends_on: FilterDependsOn,
         is_columnar: bool,
@@ -77,7 +77,7 @@ class FilterEntry:
         changes: Hook | None = None,
         group: Hook | None = None,
     ) -> None:
-        self.rank = rank
+        self.position = position
         self.name = hook.plugin
         self.hook = hook
         self.depends_on = depends_on
@@ -365,7 +365,7 @@ class FilterColumns:
             number = None
         if number is None:
             entry = column.entries[0]
-            number = self.book.number_of(entry.hook, entry.rank, status)
+            number = self.book.number_of(entry.hook, entry.position, status)
             column.numbers[status] = number
         if number:
             column.has_rejected = True
@@ -393,7 +393,7 @@ class FilterColumns:
         for entry in column.entries:
             self._work.rows_filtered += len(nodes)
             verdicts = entry.hook.call(state, pod, nodes)
-            codes = self.book.translate(entry.hook, entry.rank, verdicts, len(nodes))
+            codes = self.book.translate(entry.hook, entry.position, verdicts, len(nodes))
             if codes is not None:
                 result = codes if result is None else self.book.first(result, codes)
         where: Rows | slice = slice(0, self._count) if rows is None else rows
@@ -436,7 +436,7 @@ class FilterColumns:
             before, after = self._codes.item(row), 0
             for codes in rejecting:
                 code = codes.item(row)
-                if code and (not after or self.book.rank(code) < self.book.rank(after)):
+                if code and (not after or self.book.position(code) < self.book.position(after)):
                     after = code
             if before != after:
                 self._codes[row] = after
@@ -453,7 +453,7 @@ class FilterColumns:
             self._write_combined(slice(0, self._count), self._first_of(codes))
 
     def _first_of(self, columns: list[Codes]) -> Codes:
-        """Return, per row, the code of lowest rank."""
+        """Return, per row, the code at the lowest position."""
         first = columns[0]
         for codes in columns[1:]:
             first = self.book.first(first, codes)

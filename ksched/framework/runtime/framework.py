@@ -52,7 +52,7 @@ class Framework:
         self.queue_sort = self.hooks[QUEUE_SORT][0]
         self.queue_rank = next(iter(self._optional("rank")), None)
         self.filters = [
-            self._filter_entry(rank, hook) for rank, hook in enumerate(self.hooks[FILTER])
+            self._filter_entry(position, hook) for position, hook in enumerate(self.hooks[FILTER])
         ]
         self.scores = [
             self._score_entry(hook, weighted.weight)
@@ -103,11 +103,11 @@ class Framework:
             if hasattr(plugin, method)
         ]
 
-    def _filter_entry(self, rank: int, hook: Hook) -> FilterEntry:
+    def _filter_entry(self, position: int, hook: Hook) -> FilterEntry:
         plugin = self.plugins[hook.plugin]
         declared: FilterDependsOn = getattr(plugin, "filter_depends_on", FilterDependsOn())
         return FilterEntry(
-            rank,
+            position,
             hook,
             declared,
             hasattr(plugin, "filter_nodes"),

@@ -14,12 +14,12 @@ import numpy as np
 from msgspec import Struct
 
 from ksched.cache.dry_run_table import DryRunTable
-from ksched.cache.node_table import NodeRows, NodeTable
+from ksched.cache.node_table import NodeRows
 from ksched.cache.pod_info import PodInfo
 from ksched.cache.snapshot import Snapshot
 from ksched.configuration.extension_points import PRE_SCORE, SCORE
 from ksched.framework.cycle_state import CycleState
-from ksched.framework.diagnosis import Diagnosis, NodeStatuses, count_reasons, rejectors
+from ksched.framework.diagnosis import Diagnosis, NodeStatuses, diagnose
 from ksched.framework.interface import PreFilterResult
 from ksched.framework.runtime.answer_cache import AnswerCache, CachedColumns
 from ksched.framework.runtime.codes import CodeBook, Codes
@@ -169,21 +169,21 @@ class Pipeline:
         columns = self._answer_cache.columns(state, pod)
         filters = columns.filters
         filters.catch_up(state, pod)
-        live = self._uncached_filters(state)
-        epochs = self._epochs(live, state, pod, search)
-        rejection = None if epochs is None else filters.rejection
-        if epochs is not None and rejection and _are_same(live, filters.rejection_epochs, epochs):
-            return _nowhere(filters.codes, filters.book, rejection)
+        uncached = self._uncached_filters(state)
+        epochs = self._epochs(uncached, state, pod, search)
+        known = None if epochs is None else filters.rejection
+        if epochs is not None and known and _are_same(uncached, filters.rejection_epochs, epochs):
+            return _nowhere(filters.codes, filters.book, known)
         if search.limit is not None:
-            fit = await self._fit_some(columns, live, state, pod, search, search.limit)
-        elif live or search.nominated:
-            fit = await self._fit_now(columns, live, state, pod, search)
+            fit = await self._fit_some(columns, uncached, state, pod, search, search.limit)
+        elif uncached or search.nominated:
+            fit = await self._fit_now(columns, uncached, state, pod, search)
         else:
             codes = filters.codes
             fit = Feasibility(filters.feasible, len(codes), codes, filters.book, columns, True)
         if len(fit.rows):
             return fit
-        diagnosis = diagnose(self.snapshot.table, fit.codes, fit.book)
+        diagnosis = diagnose(NodeStatuses(self.snapshot.table, fit.codes, fit.book.statuses))
         if epochs is not None:
             filters.rejection, filters.rejection_epochs = diagnosis, epochs
         return _nowhere(fit.codes, fit.book, diagnosis)
@@ -196,29 +196,29 @@ class Pipeline:
         return [entry for entry in self._uncached if entry.name not in skipped]
 
     def _epochs(
-        self, live: list[FilterEntry], state: CycleState, pod: PodInfo, search: Search
+        self, uncached: list[FilterEntry], state: CycleState, pod: PodInfo, search: Search
     ) -> tuple[object, ...] | None:
         """What a cached rejection depends on besides cached verdicts; ``None`` if uncacheable."""
-        if not live:
+        if not uncached:
             return None if search.nominated else ()
-        if search.nominated or any(entry.epoch is None for entry in live):
+        if search.nominated or any(entry.epoch is None for entry in uncached):
             return None
         # Cached columns are shared by templates which these plugins may well distinguish.
-        epochs = [entry.epoch.call(state, pod) for entry in live if entry.epoch]
+        epochs = [entry.epoch.call(state, pod) for entry in uncached if entry.epoch]
         return (pod.template, *epochs)
 
     async def _fit_now(
         self,
         columns: CachedColumns,
-        live: list[FilterEntry],
+        uncached: list[FilterEntry],
         state: CycleState,
         pod: PodInfo,
         search: Search,
     ) -> Feasibility:
         """Complete the cached verdicts with the filters that run in every cycle."""
         codes, book = columns.filters.codes.copy(), columns.filters.book.fork()
-        for entry in live:
-            rows = np.flatnonzero(book.ranks(codes) > entry.rank)
+        for entry in uncached:
+            rows = np.flatnonzero(book.positions(codes) > entry.position)
             await self._reject(entry, state, pod, rows, codes, book)
         await self._check_nominated(state, pod, search.nominated, codes, book)
         return Feasibility(np.flatnonzero(codes == 0), len(codes), codes, book, columns)
@@ -226,7 +226,7 @@ class Pipeline:
     async def _fit_some(
         self,
         columns: CachedColumns,
-        live: list[FilterEntry],
+        uncached: list[FilterEntry],
         state: CycleState,
         pod: PodInfo,
         search: Search,
@@ -238,25 +238,25 @@ class Pipeline:
         number still missing, so the search ends exactly at the node that completes it.
         """
         codes, book = columns.filters.codes.copy(), columns.filters.book.fork()
-        for entry in live:
+        for entry in uncached:
             if entry.is_columnar:
-                rows = np.flatnonzero(book.ranks(codes) > entry.rank)
+                rows = np.flatnonzero(book.positions(codes) > entry.position)
                 await self._reject(entry, state, pod, rows, codes, book)
         order = np.roll(self.snapshot.order, -search.start)
         pieces: list[Rows] = []
-        found = position = 0
-        while found < limit and position < len(order):
-            piece = order[position : position + limit - found]
-            position += len(piece)
-            for entry in live:
+        found = visited = 0
+        while found < limit and visited < len(order):
+            piece = order[visited : visited + limit - found]
+            visited += len(piece)
+            for entry in uncached:
                 if not entry.is_columnar:
-                    rows = piece[book.ranks(codes[piece]) > entry.rank]
+                    rows = piece[book.positions(codes[piece]) > entry.position]
                     await self._reject(entry, state, pod, rows, codes, book)
             nominated = _among(piece, search.nominated)
             await self._check_nominated(state, pod, nominated, codes, book)
             pieces.append(piece[codes[piece] == 0])
             found += len(pieces[-1])
-        return Feasibility(np.concatenate(pieces), position, codes, book, columns)
+        return Feasibility(np.concatenate(pieces), visited, codes, book, columns)
 
     async def _fit_directly(
         self, state: CycleState, pod: PodInfo, search: Search, only: Rows
@@ -272,7 +272,8 @@ class Pipeline:
         await self._check_nominated(state, pod, nominated, codes, book)
         rows = only[codes[only] == 0]
         if not len(rows):
-            return _nowhere(codes, book, diagnose(self.snapshot.table, codes, book))
+            statuses = NodeStatuses(self.snapshot.table, codes, book.statuses)
+            return _nowhere(codes, book, diagnose(statuses))
         return Feasibility(rows, len(only), codes, book)
 
     async def _reject(
@@ -293,7 +294,7 @@ class Pipeline:
             verdicts = entry.hook.call(state, pod, nodes)
         else:
             verdicts = await self._filter_one_by_one(entry, state, pod, nodes)
-        rejected = book.translate(entry.hook, entry.rank, verdicts, len(nodes))
+        rejected = book.translate(entry.hook, entry.position, verdicts, len(nodes))
         if rejected is not None:
             hit = rejected != 0
             codes[rows[hit]] = rejected[hit]
@@ -341,8 +342,9 @@ class Pipeline:
                 await turn.give_way()
 
     def _number(self, book: CodeBook, status: Status) -> int:
-        rank = next((e.rank for e in self.framework.filters if e.name == status.plugin), 0)
-        return book.number(rank, status)
+        filters = self.framework.filters
+        position = next((one.position for one in filters if one.name == status.plugin), 0)
+        return book.number(position, status)
 
     # -- score ----------------------------------------------------------------------------------
 
@@ -460,7 +462,7 @@ def _names(hook: Hook, names: object) -> frozenset[str]:
 
 
 def _are_same(
-    live: list[FilterEntry], before: tuple[object, ...], after: tuple[object, ...]
+    uncached: list[FilterEntry], before: tuple[object, ...], after: tuple[object, ...]
 ) -> bool:
     """Whether two pairs of template and epochs are equal."""
     if len(before) != len(after):
@@ -469,26 +471,12 @@ def _are_same(
         return True
     if before[0] is not after[0]:
         return False
-    pairs = zip(live, before[1:], after[1:], strict=True)
+    pairs = zip(uncached, before[1:], after[1:], strict=True)
     return not any(entry.epoch and entry.epoch.differ(one, other) for entry, one, other in pairs)
 
 
 def _nowhere(codes: Codes, book: CodeBook, diagnosis: Diagnosis) -> Feasibility:
     return Feasibility(NO_ROWS, len(codes), codes, book, diagnosis=diagnosis)
-
-
-def diagnose(table: NodeTable, codes: Codes, book: CodeBook) -> Diagnosis:
-    """Build the diagnosis of an attempt that found no node."""
-    statuses = NodeStatuses(table, codes, book.statuses)
-    counted = list(statuses.counted())
-    unschedulable, pending = rejectors(status for status, _ in counted)
-    return Diagnosis(
-        num_all_nodes=len(table),
-        reasons=count_reasons(counted),
-        unschedulable_plugins=unschedulable,
-        pending_plugins=pending,
-        node_statuses=statuses,
-    )
 
 
 def _conflict(narrowing: list[str]) -> Status:

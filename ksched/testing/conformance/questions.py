@@ -116,12 +116,12 @@ class Questions:
                 question = Question("filter", pod.key, info.name)
                 with self._around(question, state, pod, [info]):
                     got = entry.hook.call(state, pod, info)
-                code = book.number_of(entry.hook, entry.rank, got)
+                code = book.number_of(entry.hook, entry.position, got)
                 yield question, book.status(code) if code else SUCCESS
             return
         with self._around(Question("filter_nodes", pod.key), state, pod, nodes.infos):
             verdicts = entry.hook.call(state, pod, nodes)
-        codes = book.translate(entry.hook, entry.rank, verdicts, len(nodes))
+        codes = book.translate(entry.hook, entry.position, verdicts, len(nodes))
         for number, name in enumerate(nodes.names):
             code = 0 if codes is None else int(codes[number])
             yield Question("filter_nodes", pod.key, name), book.status(code) if code else SUCCESS
