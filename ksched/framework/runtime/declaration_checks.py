@@ -220,8 +220,8 @@ class CheckedScoreColumns(ScoreColumns):
         while len(self._by_entry) > MAX_REMEMBERED:
             del self._by_entry[next(iter(self._by_entry))]
 
-    def best(self, state: CycleState, pod: PodInfo) -> Scores:
-        total = super().best(state, pod)
+    def totals_of_all(self, state: CycleState, pod: PodInfo) -> Scores:
+        total = super().totals_of_all(state, pod)
         feasible = self._filters.feasible
         nodes = NodeRows(self._snapshot.table, feasible)
         normalizing = [entry for entry in self._active if entry.normalize is not None]

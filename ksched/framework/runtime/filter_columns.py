@@ -387,7 +387,7 @@ class FilterColumns:
         return []
 
     def _fill(self, column: _Column, state: CycleState, pod: PodInfo, rows: Rows | None) -> None:
-        """Recompute one column, for some rows or (``None``) for all."""
+        """Recompute one column, for some rows or (``None``) for all (RunFilterPlugins)."""
         nodes = NodeRows(self._table, rows)
         result: Codes | None = None
         for entry in column.entries:

@@ -162,7 +162,10 @@ class Pipeline:
     async def find_nodes_that_fit(
         self, state: CycleState, pod: PodInfo, search: Search = EVERYWHERE
     ) -> Feasibility:
-        """Run the filters over the snapshot (findNodesThatPassFilters)."""
+        """Run the filters over the snapshot.
+
+        kube-scheduler: findNodesThatPassFilters, RunFilterPlugins.
+        """
         self.work.cycles += 1
         if search.only is not None:
             return await self._fit_directly(state, pod, search, search.only)
@@ -351,7 +354,10 @@ class Pipeline:
     async def prioritize_nodes(
         self, state: CycleState, pod: PodInfo, fit: Feasibility
     ) -> tuple[Rows | None, Scores]:
-        """Score the feasible nodes: rows and totals; ``None`` for all rows, -1 if infeasible."""
+        """Score the feasible nodes: rows and totals; ``None`` for all rows, -1 if infeasible.
+
+        kube-scheduler: prioritizeNodes.
+        """
         nodes = NodeRows(self.snapshot.table, fit.rows)
         self.metrics.begin(PRE_SCORE)
         await self._run_pre_score(state, pod, nodes)
@@ -364,11 +370,12 @@ class Pipeline:
     async def _total_scores(
         self, state: CycleState, pod: PodInfo, fit: Feasibility, nodes: NodeRows
     ) -> tuple[Rows | None, Scores]:
+        """kube-scheduler: RunScorePlugins."""
         cached = None if fit.columns is None else fit.columns.scores
         if cached is not None:
             cached.catch_up(state, pod)
         rated: Scores | int = 0
-        for entry in self._scored_every_cycle(state, fit):
+        for entry in self._uncached_scores(state, fit):
             if entry.is_columnar:
                 self.work.rows_scored += len(nodes)
                 rated = rated + entry.rate(state, pod, nodes)
@@ -377,11 +384,13 @@ class Pipeline:
         if cached is None:
             return fit.rows, np.zeros(len(nodes), np.int64) + rated
         if not fit.is_cached:
-            return fit.rows, cached.totals(state, pod, fit.rows) + rated
-        best = cached.best(state, pod)
+            return fit.rows, cached.totals_among(state, pod, fit.rows) + rated
+        totals = cached.totals_of_all(state, pod)
         if isinstance(rated, int) and not rated:
-            return None, best
-        return fit.rows, (best if len(fit.rows) == len(best) else best.take(fit.rows)) + rated
+            return None, totals
+        if len(fit.rows) < len(totals):
+            totals = totals.take(fit.rows)
+        return fit.rows, totals + rated
 
     async def scores_by_plugin(
         self, state: CycleState, pod: PodInfo, fit: Feasibility
@@ -392,7 +401,7 @@ class Pipeline:
         """
         nodes = NodeRows(self.snapshot.table, fit.rows)
         scores = {} if fit.columns is None else fit.columns.scores.by_plugin(state, pod, fit.rows)
-        for entry in self._scored_every_cycle(state, fit):
+        for entry in self._uncached_scores(state, fit):
             if entry.is_columnar:
                 rated = entry.rate(state, pod, nodes)
                 scores[entry.name] = np.full(len(nodes), rated) if isinstance(rated, int) else rated
@@ -400,7 +409,8 @@ class Pipeline:
                 scores[entry.name] = await self._score_one_by_one(entry, state, pod, nodes)
         return scores
 
-    def _scored_every_cycle(self, state: CycleState, fit: Feasibility) -> list[ScoreEntry]:
+    def _uncached_scores(self, state: CycleState, fit: Feasibility) -> list[ScoreEntry]:
+        """Scores without cached results; all of them if only a few rows were evaluated."""
         entries = self.framework.scores if fit.columns is None else self._uncached_score_entries
         skipped = state.skip_score
         return [entry for entry in entries if entry.name not in skipped]

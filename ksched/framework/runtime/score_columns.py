@@ -99,7 +99,7 @@ class ScoreEntry:
         return _checked(self.hook, self.hook.call(state, pod, nodes), len(nodes))
 
     def finish(self, state: CycleState, pod: PodInfo, nodes: NodeRows, raw: Scores) -> Scores:
-        """Normalize, check the range, apply the weight."""
+        """Normalize, check the range, apply the weight (NormalizeScore)."""
         scores: Scores = raw
         normalize = self.normalize
         if normalize is not None:
@@ -232,14 +232,14 @@ class ScoreColumns:
                     self._add_up(self._total, rows)
         self._read = read
 
-    def best(self, state: CycleState, pod: PodInfo) -> Scores:
+    def totals_of_all(self, state: CycleState, pod: PodInfo) -> Scores:
         """Return totals of all rows, -1 where a cached verdict rejects."""
         total = self._total
         if total is not None and self._flips.is_current:
             return total
         flips = self._flips.changes()
-        # With equal raw scores everywhere there is nothing to normalize again.
-        if total is None or flips is None or not self._is_level():
+        # Where normalizing adds the same to all nodes, a changed feasible set changes nothing else.
+        if total is None or flips is None or not self._normalizing_is_constant():
             total = self._total = self._total_anew(state, pod)
         else:
             for rows in flips:
@@ -249,19 +249,16 @@ class ScoreColumns:
 
     def _total_anew(self, state: CycleState, pod: PodInfo) -> Scores:
         feasible = self._filters.feasible
-        if self._is_level():
-            level = self._normalize(state, pod, feasible[:1])
-            self._normalized = np.full(self._count, level[0] if len(level) else 0, np.int64)
+        if self._normalizing_is_constant():
+            constant = self._normalize(state, pod, feasible[:1])
+            self._normalized = np.full(self._count, constant[0] if len(constant) else 0, np.int64)
         else:
             self._normalized = np.zeros(self._count, np.int64)
             self._normalized[feasible] = self._normalize(state, pod, feasible)
         return np.where(self._filters.codes == 0, self._fixed + self._normalized, -1)
 
-    def totals(self, state: CycleState, pod: PodInfo, rows: Rows) -> Scores:
-        """Return totals of some rows, normalized among themselves.
-
-        kube-scheduler: RunScorePlugins.
-        """
+    def totals_among(self, state: CycleState, pod: PodInfo, rows: Rows) -> Scores:
+        """Return totals of some rows, normalized among themselves."""
         return self._fixed[rows] + self._normalize(state, pod, rows)
 
     def by_plugin(self, state: CycleState, pod: PodInfo, rows: Rows) -> dict[str, Scores]:
@@ -388,7 +385,7 @@ class ScoreColumns:
             total += entry.finish(state, pod, nodes, self._raw[entry.name][some])
         return total
 
-    def _is_level(self) -> bool:
+    def _normalizing_is_constant(self) -> bool:
         """Whether normalizing adds the same to all nodes, whichever of them are feasible."""
         return all(map(self._is_uniform, self._normalizing))
 
