@@ -21,7 +21,7 @@ from ksched.errors import ApiError, Conflict, NotFound
 from ksched.framework.cycle_state import CycleState
 from ksched.framework.plugins.dynamic_resources.plugin import DynamicResources
 from ksched.framework.runtime.guard import PluginFailure
-from ksched.framework.runtime.lifecycle import (
+from ksched.framework.runtime.reserve_to_post_bind import (
     run_pre_bind,
     run_pre_bind_pre_flight,
     run_reserve,

@@ -22,13 +22,13 @@ from ksched.framework.cluster_events import ASSUMED_POD_FORGOTTEN
 from ksched.framework.diagnosis import Diagnosis
 from ksched.framework.handle import EventRecorder
 from ksched.framework.runtime.guard import PluginFailure
-from ksched.framework.runtime.lifecycle import (
+from ksched.framework.runtime.pre_binding import PreBindingPods
+from ksched.framework.runtime.reserve_to_post_bind import (
     run_bind,
     run_post_bind,
     run_pre_bind,
     run_pre_bind_pre_flight,
 )
-from ksched.framework.runtime.pre_binding import PreBindingPods
 from ksched.framework.runtime.waiting_pods import WaitingPod, WaitingPods
 from ksched.framework.status import SUCCESS, Status, error
 from ksched.queue.scheduling_queue import SchedulingQueue

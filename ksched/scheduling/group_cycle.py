@@ -23,7 +23,7 @@ from ksched.framework.diagnosis import Diagnosis
 from ksched.framework.plugins import names
 from ksched.framework.queued_pod import QueuedPodInfo
 from ksched.framework.runtime.guard import PluginFailure
-from ksched.framework.runtime.lifecycle import run_reserve
+from ksched.framework.runtime.reserve_to_post_bind import run_reserve
 from ksched.framework.runtime.waiting_pods import WaitingPods
 from ksched.framework.status import SUCCESS, Code, Status, error, unschedulable
 from ksched.framework.time_slices import TimeSlice

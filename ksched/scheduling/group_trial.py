@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from ksched.cache.snapshot import Snapshot
-from ksched.framework.runtime.lifecycle import run_unreserve
+from ksched.framework.runtime.reserve_to_post_bind import run_unreserve
 from ksched.groups.group import Group
 from ksched.queue.nominator import Nominator
 from ksched.scheduling.scheduling_cycle import Placed, Rejected

@@ -2,7 +2,7 @@
 
 schedule_one.go: bindingCycle, handleBindingCycleError (v1.36).
 
-Covers ``ksched.framework.runtime.lifecycle``, ``ksched.queue.activations`` and
+Covers ``ksched.framework.runtime.reserve_to_post_bind``, ``ksched.queue.activations`` and
 ``ksched.scheduling.binding_tasks`` too.
 """
 

@@ -25,8 +25,8 @@ from ksched.cache.pod_info import PodInfo
 from ksched.framework.cycle_state import CycleState
 from ksched.framework.runtime.deadlines import Deadlines
 from ksched.framework.runtime.guard import Hook, PluginFailure
-from ksched.framework.runtime.lifecycle import close, permit_answer
 from ksched.framework.runtime.profile_metrics import ProfileMetrics
+from ksched.framework.runtime.reserve_to_post_bind import close, permit_answer
 from ksched.framework.runtime.waiting_pods import (
     CANCEL_SECONDS,
     MAX_WAIT_SECONDS,

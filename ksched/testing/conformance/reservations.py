@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from ksched.configuration.extension_points import RESERVE
 from ksched.framework.runtime.guard import PluginFailure
-from ksched.framework.runtime.lifecycle import run_unreserve
+from ksched.framework.runtime.reserve_to_post_bind import run_unreserve
 from ksched.framework.untrusted_values import safe_error_text
 from ksched.testing.conformance.determinism import ask_all, told
 from ksched.testing.conformance.placements import Placement, placements, sweep
