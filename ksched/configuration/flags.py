@@ -20,7 +20,7 @@ from ksched.configuration.gated_plugins import enable_gated_plugins
 from ksched.configuration.loading import load_config
 from ksched.configuration.model import ClientConnection, LeaderElection, SchedulerConfiguration
 from ksched.configuration.serving_flags import (
-    Group,
+    FlagGroup,
     ServingOptions,
     add_serving_flags,
     add_switch,
@@ -193,7 +193,7 @@ def _given(flags: argparse.Namespace, names: Mapping[str, str]) -> dict[str, Any
 # -- declarations -------------------------------------------------------------------------------
 
 
-def _add_misc(group: Group) -> None:
+def _add_misc(group: FlagGroup) -> None:
     group.add_argument("--config", default="", metavar="FILE", help="configuration file")
     group.add_argument(
         "--write-config-to", default="", metavar="FILE", help="write the configuration and exit"
@@ -229,7 +229,7 @@ def _add_misc(group: Group) -> None:
     )
 
 
-def _add_leader_election(group: Group) -> None:
+def _add_leader_election(group: FlagGroup) -> None:
     add_switch(group, "leader-elect", "elect a leader before scheduling (default true)")
     for name, default in (("lease-duration", 15), ("renew-deadline", 10), ("retry-period", 2)):
         group.add_argument(
@@ -247,7 +247,7 @@ def _add_leader_election(group: Group) -> None:
     )
 
 
-def _add_deprecated(group: Group) -> None:
+def _add_deprecated(group: FlagGroup) -> None:
     group.add_argument("--kubeconfig", metavar="FILE", help="credentials and address")
     group.add_argument("--kube-api-content-type", metavar="TYPE", help="ksched speaks JSON")
     group.add_argument("--kube-api-qps", type=checked(_parse_rate), metavar="N", help="default 50")

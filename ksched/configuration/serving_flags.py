@@ -16,7 +16,7 @@ from ksched.configuration.durations import parse_duration
 from ksched.configuration.feature_gates import parse_bool
 
 T = TypeVar("T")
-Group = argparse._ArgumentGroup
+FlagGroup = argparse._ArgumentGroup
 
 LOOPBACK: Final = "127.0.0.1"
 ALWAYS_ALLOW_PATHS: Final = ("/healthz", "/readyz", "/livez")
@@ -122,7 +122,7 @@ def add_serving_flags(parser: argparse.ArgumentParser) -> None:
     _add_authorization(parser.add_argument_group("authorization flags"))
 
 
-def _add_serving(group: Group) -> None:
+def _add_serving(group: FlagGroup) -> None:
     group.add_argument(
         "--bind-address",
         type=checked(_parse_address),
@@ -167,7 +167,7 @@ def _add_serving(group: Group) -> None:
     )
 
 
-def _add_authentication(group: Group) -> None:
+def _add_authentication(group: FlagGroup) -> None:
     group.add_argument(
         "--authentication-kubeconfig",
         default="",
@@ -193,7 +193,7 @@ def _add_authentication(group: Group) -> None:
     )
 
 
-def _add_authorization(group: Group) -> None:
+def _add_authorization(group: FlagGroup) -> None:
     group.add_argument(
         "--authorization-kubeconfig",
         default="",
@@ -212,7 +212,7 @@ def _add_authorization(group: Group) -> None:
     _add_ttl(group, "authorization-webhook-cache-unauthorized-ttl", "time to cache what is not")
 
 
-def _add_ttl(group: Group, name: str, meaning: str) -> None:
+def _add_ttl(group: FlagGroup, name: str, meaning: str) -> None:
     group.add_argument(
         f"--{name}",
         type=checked(_parse_ttl),
@@ -222,7 +222,7 @@ def _add_ttl(group: Group, name: str, meaning: str) -> None:
     )
 
 
-def add_switch(group: Group, name: str, help_text: str) -> None:
+def add_switch(group: FlagGroup, name: str, help_text: str) -> None:
     """A boolean as Go's flags spell it: ``--name``, ``--name=false``."""
     group.add_argument(
         f"--{name}",

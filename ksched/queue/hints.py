@@ -27,7 +27,7 @@ from ksched.framework.cluster_events import (
 )
 from ksched.framework.queued_pod import QueuedPodInfo
 from ksched.framework.untrusted_values import is_interrupt, safe_error_text, safe_repr
-from ksched.queue.unschedulable import Group, Waker
+from ksched.queue.unschedulable import WaitingGroup, Waker
 
 log = logging.getLogger(__name__)
 
@@ -228,7 +228,7 @@ class HintTable:
 
     def pods_worth_requeuing(
         self,
-        group: Group,
+        group: WaitingGroup,
         pods: Collection[QueuedPodInfo],
         event: ClusterEvent,
         old: Any,

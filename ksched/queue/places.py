@@ -2,26 +2,21 @@
 
 ::
 
-                       add                            pop
-    ABSENT ──────────────────────────────► ACTIVE ───────────► IN_FLIGHT ──► ABSENT  (done)
-       │                                    ▲  ▲                │  │  │
-       │ add, a PreEnqueue plugin objects   │  │ backoff over   │  │  └─► ACTIVE   (no backoff left)
-       ▼                                    │  │                │  └────► BACKOFF  (error, or woken)
-     GATED ─────────────────────────────────┘  BACKOFF ◄────────┤
-       ▲     its plugin's event                ▲  │             ▼
-       └────────────── UNSCHEDULABLE ──────────┘  └─ popped early, when ACTIVE is empty
-                                event accepted by a hint
+    ABSENT ──add──► ACTIVE ──pop──► IN_FLIGHT ──┬──► ABSENT         passed Permit
+                      ▲                         ├──► UNSCHEDULABLE  rejected; no hint accepted an
+                      │ backoff over            │                   event meanwhile
+                      │                         ├──► BACKOFF        an error, or rejected and woken
+                    BACKOFF                     │                   meanwhile
+                      ▲                         ├──► ACTIVE         woken, no backoff left
+                      │ a hint accepts an event └──► GATED          a PreEnqueue plugin objects
+                      │
+                 UNSCHEDULABLE, GATED
 
-From IN_FLIGHT:
-
-    ABSENT         the pod passed Permit
-    UNSCHEDULABLE  rejected, and no hint accepted an event meanwhile
-    BACKOFF        an error, or rejected and woken meanwhile
-    ACTIVE         woken meanwhile, no backoff left
-    GATED          a PreEnqueue plugin objects
-
-Any place leads to ABSENT when the pod is deleted, and any in which a pod waits to IN_FLIGHT when a
-member of its group is popped.
+A pod that waited too long, or that a plugin activates, moves as if a hint had accepted an event.
+With no backoff left, UNSCHEDULABLE and GATED lead straight to ACTIVE. BACKOFF leads to IN_FLIGHT
+when ACTIVE is empty. PreEnqueue runs before a pod enters ACTIVE or BACKOFF, except from one to the
+other: it is GATED instead if a plugin objects. Any place leads to ABSENT when the pod is deleted,
+and any in which a pod waits to IN_FLIGHT when a member of its pod group is popped.
 """
 
 from __future__ import annotations

@@ -18,8 +18,11 @@ Waker = tuple[str, str]
 _GroupKey = tuple[str, PodTemplate, frozenset[str], frozenset[str], str]
 
 
-class Group:
-    """Waiting pods with the same profile, template and rejecting plugins; never empty."""
+class WaitingGroup:
+    """Waiting pods with the same profile, template and rejecting plugins; never empty.
+
+    Not a pod group (``ksched.groups``), whose members are placed together.
+    """
 
     __slots__ = ("key", "pending_plugins", "pods", "profile", "rejector_plugins", "wakers")
 
@@ -38,9 +41,9 @@ class UnschedulablePods:
     """Waiting pods by group, and groups by the plugins whose events wake them."""
 
     def __init__(self) -> None:
-        self._groups: dict[_GroupKey, Group] = {}
-        self._group_of: dict[str, Group] = {}
-        self._by_waker: dict[Waker, dict[_GroupKey, Group]] = {}
+        self._groups: dict[_GroupKey, WaitingGroup] = {}
+        self._group_of: dict[str, WaitingGroup] = {}
+        self._by_waker: dict[Waker, dict[_GroupKey, WaitingGroup]] = {}
 
     def add(self, queued: QueuedPodInfo) -> None:
         """kube-scheduler: addOrUpdate."""
@@ -53,7 +56,7 @@ class UnschedulablePods:
         )
         group = self._groups.get(key)
         if group is None:
-            group = self._groups[key] = Group(key, queued)
+            group = self._groups[key] = WaitingGroup(key, queued)
             for waker in group.wakers:
                 self._by_waker.setdefault(waker, {})[key] = group
         group.pods[queued.uid] = queued
@@ -71,18 +74,18 @@ class UnschedulablePods:
             if not groups:
                 del self._by_waker[waker]
 
-    def group_of(self, uid: str) -> Group | None:
+    def group_of(self, uid: str) -> WaitingGroup | None:
         return self._group_of.get(uid)
 
-    def groups(self) -> list[Group]:
+    def groups(self) -> list[WaitingGroup]:
         return list(self._groups.values())
 
-    def groups_woken_by(self, wakers: Iterable[Waker]) -> list[Group]:
+    def groups_woken_by(self, wakers: Iterable[Waker]) -> list[WaitingGroup]:
         """Return the groups with at least one plugin among ``wakers``, each once.
 
         kube-scheduler: isEventOfInterest.
         """
-        found: dict[_GroupKey, Group] = {}
+        found: dict[_GroupKey, WaitingGroup] = {}
         for waker in wakers:
             found.update(self._by_waker.get(waker, ()))
         return list(found.values())

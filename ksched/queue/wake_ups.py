@@ -21,7 +21,7 @@ from ksched.cache.pod_info import PodInfo
 from ksched.framework.cluster_events import WILDCARD, ClusterEvent
 from ksched.framework.queued_pod import QueuedPodInfo
 from ksched.queue.hints import SKIP, HintTable, Requeue
-from ksched.queue.unschedulable import Group, UnschedulablePods
+from ksched.queue.unschedulable import UnschedulablePods, WaitingGroup
 from ksched.tuning import PODS_PER_SLICE
 
 MAX_UNFINISHED = 64
@@ -51,11 +51,11 @@ class WakeUp:
         waiting: Sequence[UnschedulablePods],
         at: float,
         what: tuple[ClusterEvent, Any, Any],
-        groups: Iterable[Group],
+        groups: Iterable[WaitingGroup],
         pre_check: PreCheck | None,
     ) -> None:
         self._hints, self._at, self._what = hints, at, what
-        self._rest: deque[tuple[Group, list[QueuedPodInfo] | None]]
+        self._rest: deque[tuple[WaitingGroup, list[QueuedPodInfo] | None]]
         self._rest = deque((group, None) for group in groups)
         self._is_remembered = False
         self.label = what[0].label
@@ -143,7 +143,7 @@ class WakeUps:
             and wake_up.concerns(queued)
         )
 
-    def _groups(self, event: ClusterEvent) -> list[Group]:
+    def _groups(self, event: ClusterEvent) -> list[WaitingGroup]:
         if event.is_wildcard:
             return [group for pods in self._waiting for group in pods.groups()]
         interest = self._hints.interest(event)
@@ -156,7 +156,7 @@ class WakeUps:
         return groups
 
 
-def _group_of(queued: QueuedPodInfo, waiting: Sequence[UnschedulablePods]) -> Group | None:
+def _group_of(queued: QueuedPodInfo, waiting: Sequence[UnschedulablePods]) -> WaitingGroup | None:
     for pods in waiting:
         group = pods.group_of(queued.uid)
         if group is not None:

@@ -141,7 +141,7 @@ class SchedulingCycle:
             if isinstance(fit, Diagnosis):
                 return await self.run_post_filter(profile, state, queued, fit)
             node_name = await self.choose(profile, state, queued.pod, fit)
-            return await self._assume(profile, state, queued, node_name, fit)
+            return await self._assume_reserve_permit(profile, state, queued, node_name, fit)
         except PluginFailure as failed:
             profile.metrics.end(failed.status.code)
             return Rejected(queued, profile, failed.status)
@@ -215,7 +215,7 @@ class SchedulingCycle:
             plugins = " ".join(sorted(narrowing))
             return Search(
                 only=np.array(sorted(rows[name] for name in names if name in rows), np.intp),
-                absent=unresolvable(f"node(s) didn't satisfy plugin(s) [{plugins}]"),
+                status_of_others=unresolvable(f"node(s) didn't satisfy plugin(s) [{plugins}]"),
                 nominated=nominated,
             )
         considered = len(snapshot)
@@ -331,7 +331,7 @@ class SchedulingCycle:
 
     # -- assume, reserve, permit ----------------------------------------------------------------
 
-    async def _assume(
+    async def _assume_reserve_permit(
         self,
         profile: Profile,
         state: CycleState,
@@ -339,7 +339,10 @@ class SchedulingCycle:
         node_name: str,
         fit: Feasibility,
     ) -> Placed | Rejected:
-        """kube-scheduler: assumeAndReserve."""
+        """Take the node for the pod, in the cache, then Reserve, then Permit; all or nothing.
+
+        kube-scheduler: assumeAndReserve.
+        """
         pod = queued.pod.on_node(node_name)
         if self._cache.get_pod(pod.uid) is not None:
             # Another client bound it while an async plugin ran.

@@ -47,8 +47,9 @@ class Search(Struct, frozen=True):
     """The search space for feasible nodes."""
 
     only: Rows | None = None
-    """Candidate rows; the others get the status ``absent``. ``None``: all rows."""
-    absent: Status = SUCCESS
+    """Candidate rows; the others get ``status_of_others``. ``None``: all rows."""
+    status_of_others: Status = SUCCESS
+    """Not set for the nominated node: when it does not fit, all nodes are searched."""
     nominated: Mapping[int, ExpectedPods] = {}
     """By row, the nominated pods of at least this pod's priority. The filters must pass both with
     and without them."""
@@ -266,7 +267,7 @@ class Pipeline:
     ) -> Feasibility:
         """Run every filter on a few rows; not cached, since no equal pod may follow."""
         book = CodeBook()
-        codes = np.full(len(self.snapshot.table), book.number(0, search.absent), np.int32)
+        codes = np.full(len(self.snapshot.table), book.number(0, search.status_of_others), np.int32)
         codes[only] = 0
         for entry in self.framework.filters:
             if entry.name not in state.skip_filter:
