@@ -175,9 +175,13 @@ class Reflector(Generic[T]):
                 await self._check_history()
                 await self._watch()
                 self._works()
-            elif not (self._use_watch_list and await self._watch_list()):
-                await self._list()
-                return
+            else:
+                is_listed = self._use_watch_list and await self._watch_list()
+                if not is_listed:
+                    await self._list()
+                    # The watch follows without a pause.
+                    return
+                # The streaming list went on as the watch, which has ended.
         except (ApiError, _Garbled) as error:
             if self._may_be_absent and isinstance(error, NotFound):
                 self._not_served()
@@ -232,9 +236,8 @@ class Reflector(Generic[T]):
             self._history_lost()
         elif isinstance(error, Gone):
             self._version = ""
-        # A lost connection does not concern the version. A failure response that repeats does: the
-        # server may not have the version (restored from a backup).
-        elif not isinstance(error, TooManyRequests) and getattr(error, "code", -1) != 0:
+        elif not (isinstance(error, TooManyRequests) or _is_connection_lost(error)):
+            # A failure that repeats may be the version's: a restored server does not have it.
             self._failures_at_version += 1
             if self._failures_at_version >= _TRIES_AT_ONE_VERSION:
                 self._version = ""
@@ -439,6 +442,7 @@ class Reflector(Generic[T]):
             if self._complaint is not None:
                 self._works()
             self.state.contact_at = now = self._clock.now()
+            # As ``_yield_if_long``; a coroutine for every event would be slower.
             if now - self._slice_began >= _SLICE_SECONDS:
                 await asyncio.sleep(0)
                 self._slice_began = self._clock.now()
@@ -467,6 +471,11 @@ class Reflector(Generic[T]):
         if self._clock.now() - self._slice_began >= _SLICE_SECONDS:
             await asyncio.sleep(0)
             self._slice_began = self._clock.now()
+
+
+def _is_connection_lost(error: Exception) -> bool:
+    """Whether no usable HTTP response arrived: such a failure has the code 0."""
+    return isinstance(error, ApiError) and not error.code
 
 
 def _is_never_streaming(error: Exception) -> bool:

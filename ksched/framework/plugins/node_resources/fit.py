@@ -109,6 +109,7 @@ class NodeResourcesFit:
         return PASS_TEMPLATE
 
     def filter_nodes(self, state: CycleState, pod: PodInfo, nodes: NodeRows) -> Verdicts:
+        """kube-scheduler: fitsRequest."""
         checked = self._checked(pod.template)
         backed = self._backed_by_devices(checked) if checked.may_be_devices else NO_RESOURCES
         request = checked.offered_on(nodes.table.axis)
@@ -295,8 +296,6 @@ def _verdicts(
 
     The first line marks nodes where evicting pods does not help, the second those with too many
     pods, the others those that are short of a resource. All nodes lack what is ``absent``.
-
-    kube-scheduler: fitsRequest.
     """
     if len(marks) < 63:
         lines = range(len(marks))
