@@ -2,5 +2,5 @@
 
 ``dialects`` read the marks that users and controllers put on pods and the objects beside them;
 ``registry`` counts the members; ``slots`` proves that a group does not fit. Does not belong here:
-how members are placed (``ksched.scheduling.group_cycle``) and what is written about a group.
+the placement of members (``ksched.scheduling.group_cycle``) and writes to the API server.
 """

@@ -14,7 +14,7 @@ DEFAULT_TIMEOUT_SECONDS = 60.0
 
 
 class GroupKey(NamedTuple):
-    """Names a group; groups of different dialects never meet."""
+    """Names a group; the same name in two dialects is two groups."""
 
     dialect: str
     namespace: str
@@ -37,12 +37,12 @@ class Terms(Struct, frozen=True, eq=False):
     minimum: int = 1
     """How many members must be placed at once."""
     uid: str = ""
-    """Of the group's object; a group that was made anew under its old name is another one."""
+    """Of the group's object: one recreated under the same name is a different group."""
     min_by_role: Mapping[str, int] = {}
     min_resources: Mapping[str, int] = {}
     """What must be free in all before a member is placed."""
     expected: int = 0
-    """How many members must exist before any is tried, if that is more than the minimum."""
+    """How many members must exist before the first attempt, if more than the minimum."""
     timeout_seconds: float = DEFAULT_TIMEOUT_SECONDS
     priority: int | None = None
     topology: tuple[TopologyLevel, ...] = ()
@@ -51,7 +51,7 @@ class Terms(Struct, frozen=True, eq=False):
     """Whether the group's object records that the minimum was placed before."""
     created: str | None = None
     problem: str = ""
-    """Why the group cannot be understood; its members are gated."""
+    """What is invalid in the group's object or annotations; its members are gated."""
 
 
 class Mark(Struct, frozen=True):
@@ -72,7 +72,7 @@ class Member:
         self.pod = pod
         self.mark = mark
         self.is_pending = False
-        """Whether it waits for a node, and for this scheduler to choose it."""
+        """Whether it has no node yet and this scheduler is responsible for it."""
         self.is_assumed = False
         self.is_bound = False
 
@@ -92,16 +92,16 @@ class Member:
 MemberState = str
 
 AVAILABLE: MemberState = "available"
-"""Waits for a node and may be tried."""
+"""Pending, without scheduling gates."""
 GATED: MemberState = "gated"
 """Has scheduling gates."""
 ASSUMED: MemberState = "assumed"
-"""Has a node that the API server has not confirmed."""
+"""On a node; the API server has not confirmed the binding."""
 BOUND: MemberState = "bound"
 LEAVING: MemberState = "leaving"
-"""Is being deleted, wherever it is."""
+"""Terminating, pending or bound."""
 ELSEWHERE: MemberState = "elsewhere"
-"""Waits for another scheduler."""
+"""Pending; another scheduler is responsible for it."""
 
 
 class Group:
@@ -115,19 +115,19 @@ class Group:
         self.members: dict[str, Member] = {}
         self.counts: Counter[MemberState] = Counter()
         self.is_satisfied = False
-        """Whether the minimum was placed once: later members are ordinary pods."""
+        """Whether the minimum was placed once: later members are scheduled one by one."""
         self.is_ready = False
         """Whether enough members exist; as of the last change."""
         self.last_reason = ""
-        """Why it was rejected last; for the group cycle."""
+        """Why it was rejected last. Written by the group cycle."""
         self.short_slots = 0
-        """How many of its members had no place then."""
+        """How many of its members found no node then. Written by the group cycle."""
         self._pod_terms: Counter[Terms] = Counter()
         self._roles: dict[MemberState, Counter[str]] = {}
 
     @property
     def terms(self) -> Terms | None:
-        """What holds for the group. Of members that disagree, the largest minimum counts."""
+        """The terms in effect. If the annotations of members differ, the largest minimum counts."""
         if self.object_terms is not None or not self._pod_terms:
             return self.object_terms
         return max(self._pod_terms, key=lambda terms: (bool(terms.problem), terms.minimum))
@@ -135,7 +135,7 @@ class Group:
     # -- counting -------------------------------------------------------------------------------
 
     def count(self, member: Member, state: MemberState, sign: int) -> None:
-        """Add or take away a member in one of the counts."""
+        """Add a member to the counts of a state (``sign`` 1), or remove it (-1)."""
         self.counts[state] += sign
         if member.mark.role:
             self._roles.setdefault(state, Counter())[member.mark.role] += sign
@@ -147,24 +147,24 @@ class Group:
 
     @property
     def placed(self) -> int:
-        """How many members count on a node."""
+        """How many members are assumed or bound."""
         return self.counts[ASSUMED] + self.counts[BOUND]
 
     def in_role(self, role: str, *states: MemberState) -> int:
         return sum(self._roles[state][role] for state in states if state in self._roles)
 
     def available(self) -> list[Member]:
-        """The members that may be tried now."""
+        """The members in state AVAILABLE."""
         return [member for member in self.members.values() if member.state == AVAILABLE]
 
-    # -- what is missing ------------------------------------------------------------------------
+    # -- what is needed -------------------------------------------------------------------------
 
     @property
     def need(self) -> int:
-        """How many members must be placed in one decision; 0 if each may go by itself.
+        """How many members must be placed in one group cycle; 0 if each is scheduled alone.
 
-        After the minimum was placed once, members that are missing are decided together only if
-        all of them exist: otherwise the others have finished or will not come back.
+        After the minimum was placed once, replacements are placed together only if all that are
+        missing exist: otherwise the others have finished or will not be recreated.
         """
         terms = self.terms
         if terms is None:
@@ -197,12 +197,12 @@ class Group:
 
     @property
     def must_be_decided(self) -> bool:
-        """Whether a member may not be tried by itself."""
+        """Whether members are scheduled in a group cycle only."""
         terms = self.terms
         return terms is None or bool(terms.problem) or self.need > 0
 
     def why_gated(self) -> str:
-        """Why no member may be tried yet; empty if they may.
+        """Why the members are gated; empty if they are not.
 
         The first two sentences are kube-scheduler's.
         """

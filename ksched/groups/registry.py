@@ -1,8 +1,8 @@
-"""All pod groups and their members: the single writer of what is known about them.
+"""All pod groups and their members; the only writer of their counts.
 
-Fed by the pod watch (pods that wait), by the cache (pods that are placed, assumed or bound) and by
-the listers of the group objects. Nothing is ever recounted: every change of a member moves it from
-one count to another. A group is there as long as it has members.
+Input: pending pods from the watch, assumed and bound pods from the cache, group objects from the
+listers. Counts are incremental: a member whose state changes moves from one count to another. A
+group exists as long as it has members.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from ksched.groups.group import BOUND, Group, GroupKey, Mark, Member, Terms
 
 
 class Dialect(Protocol):
-    """A reader of one kind of group marks and objects."""
+    """Reads one kind of group marks and group objects."""
 
     name: str
     plugin: str
-    """The plugin that stands for the dialect in configurations and messages."""
+    """The plugin's name in configurations and messages."""
 
     def mark_of(self, pod: Pod) -> Mark | None:
         """The group mark of a pod."""
@@ -46,9 +46,9 @@ class Groups:
     def __init__(self, listers: Listers) -> None:
         self.listers = listers
         self.is_on = False
-        """Whether any dialect is read. Without one a pod costs nothing here."""
+        """Whether any dialect is registered; without one a pod costs nothing here."""
         self.wake: Callable[[Iterable[PodInfo]], None] = lambda pods: None
-        """Called with members that may be tried now."""
+        """Called with the members to activate when a group is no longer gated."""
         self.wall: Callable[[], float] = lambda: 0.0
         """Seconds since the epoch."""
         self.generation = 0
@@ -59,9 +59,9 @@ class Groups:
         self._group_of: dict[str, Group] = {}
 
     def read(self, dialect: Dialect) -> None:
-        """Read a dialect from now on; its plugin's constructor calls this.
+        """Register a dialect; its plugin's constructor calls this.
 
-        Of the marks of several dialects on a pod, that of the dialect that was read first counts.
+        Of several marks on a pod, the one whose dialect is first in PRECEDENCE counts.
         """
         if dialect.name in self._dialects:
             return
@@ -70,31 +70,31 @@ class Groups:
         self._order = sorted(self._dialects.values(), key=lambda one: PRECEDENCE[one.name])
         dialect.follow(self._object_changed)
 
-    # -- looking --------------------------------------------------------------------------------
+    # -- reading --------------------------------------------------------------------------------
 
     def of(self, uid: str) -> Group | None:
         """The group of a pod."""
         return self._group_of.get(uid)
 
     def to_decide(self, uid: str) -> Group | None:
-        """The group that must be decided with a pod; ``None`` if the pod may go by itself."""
+        """The group whose group cycle a popped pod starts; ``None`` if it is scheduled alone."""
         group = self._group_of.get(uid)
         return group if group is not None and group.must_be_decided else None
 
     def why_gated(self, uid: str) -> str:
-        """Why a pod may not be tried yet; empty if it may."""
+        """Why a pod is gated by its group; empty if it is not."""
         group = self._group_of.get(uid)
         if group is None:
             return ""
         reason = group.why_gated()
         if reason and group.counts[BOUND] and self._is_old(group):
-            # A scheduler before this one placed it, and the others have finished or are gone.
+            # Placed before this process started; the other members have finished or are deleted.
             group.is_satisfied = True
             reason = group.why_gated()
         return reason
 
     def _is_old(self, group: Group) -> bool:
-        """Whether a group has existed for longer than its members may take to be placed."""
+        """Whether a group has existed for longer than its timeout."""
         terms = group.terms
         if terms is None:
             return False
@@ -110,10 +110,10 @@ class Groups:
     def __len__(self) -> int:
         return len(self._groups)
 
-    # -- what the watch and the cache say -------------------------------------------------------
+    # -- changes from watch and cache -----------------------------------------------------------
 
     def pending(self, pod: PodInfo, *, is_ours: bool) -> None:
-        """A pod waits for a node: it is new or has changed.
+        """Apply a new or changed pod without a node.
 
         kube-scheduler: AddPodGroupMember, UpdatePodGroupMember.
         """
@@ -122,7 +122,7 @@ class Groups:
             self._set(member, pod, is_pending=is_ours, is_assumed=member.is_assumed)
 
     def placed(self, pod: PodInfo, *, is_assumed: bool) -> None:
-        """A pod counts on a node from now on, or has changed there."""
+        """Apply a pod that was assumed or bound, or has changed since."""
         member = self._member(pod)
         if member is not None:
             is_pending = is_assumed and member.is_pending
@@ -131,14 +131,14 @@ class Groups:
             )
 
     def displaced(self, uid: str) -> None:
-        """A pod lost its place; if it still waits, it may be tried again."""
+        """Apply that a pod was removed from its node: it is pending again, if it still exists."""
         group = self._group_of.get(uid)
         if group is not None:
             member = group.members[uid]
             self._set(member, member.pod, is_pending=member.is_pending)
 
     def gone(self, uid: str) -> None:
-        """A pod was deleted or has ended. kube-scheduler: RemovePodGroupMember."""
+        """Remove a pod that was deleted or has ended. kube-scheduler: RemovePodGroupMember."""
         group = self._group_of.pop(uid, None)
         if group is None:
             return
@@ -151,14 +151,14 @@ class Groups:
             self._changed(group)
 
     def satisfied(self, group: Group) -> None:
-        """The minimum of a group is placed, and no member is held back any more."""
+        """Record that the minimum of a group is placed: its members are no longer gated."""
         group.is_satisfied = True
         self._changed(group)
 
     # -- counting -------------------------------------------------------------------------------
 
     def _member(self, pod: PodInfo) -> Member | None:
-        """The member that a pod is, made if need be; it may have changed its group."""
+        """Return the member of a pod, created if the pod or its group reference is new."""
         mark = next((found for one in self._order if (found := one.mark_of(pod.pod))), None)
         group = self._group_of.get(pod.uid)
         if group is not None:
@@ -203,7 +203,7 @@ class Groups:
         self._changed(group)
 
     def _changed(self, group: Group) -> None:
-        """Wake the members if there are enough of them now."""
+        """Activate the members when the group is no longer gated."""
         self.generation += 1
         if not group.is_satisfied and group.is_bound:
             group.is_satisfied = True
@@ -214,7 +214,7 @@ class Groups:
     def _wake(self, group: Group) -> None:
         self.wake([member.pod for member in group.available()])
 
-    # -- what the listers say -------------------------------------------------------------------
+    # -- changes from listers -------------------------------------------------------------------
 
     def _object_changed(self, key: GroupKey) -> None:
         group = self._groups.get(key)
@@ -238,7 +238,7 @@ class Groups:
 
 
 def _is_easier(before: Terms | None, now: Terms | None) -> bool:
-    """Whether a group may fit that did not fit before."""
+    """Whether a group that did not fit may fit with its new terms."""
     if now is None:
         return False
     return (
@@ -263,4 +263,4 @@ PRECEDENCE: Mapping[str, int] = {
     KOORDINATOR: 3,
     VOLCANO: 4,
 }
-"""Which mark counts on a pod that has several."""
+"""Of several marks on a pod, the one of the lowest number counts."""

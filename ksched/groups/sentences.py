@@ -5,7 +5,7 @@ from __future__ import annotations
 from ksched.groups.slots import PODS
 
 GROUP_UNSCHEDULABLE = "pod group is unschedulable"
-"""How kube-scheduler begins what it says about a group."""
+"""The beginning of kube-scheduler's message about a group."""
 
 _BINARY = ("", "Ki", "Mi", "Gi", "Ti", "Pi")
 

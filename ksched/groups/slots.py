@@ -1,9 +1,9 @@
 """How many pods of a kind fit on each node: a bound that proves a group impossible in one pass.
 
-Only amounts and what the node objects say are counted. Neither can improve while members of the
-group are placed, so where the slots of all nodes are too few no order of placing helps, whatever
-the other filters think. What was counted is remembered for the state of the table it was counted
-on: a thousand groups of one kind that do not fit cost one pass between them.
+Only amounts and the node objects are read. Neither can improve while members of the group are
+placed: if all nodes together have too few slots, the group fits in no order, whatever the other
+filters return. Results are cached until the table changes, so a thousand groups of one kind that do
+not fit cost one pass.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ PODS = "pods"
 
 
 class Slots(NamedTuple):
-    """Where pods of a kind could go."""
+    """The number of pods of a kind that fit, by node."""
 
     by_row: Ints
     total: int
     scarcest: str
-    """The resource of which there is least; ``pods`` if it is the number of pods on a node."""
+    """The resource that allows the fewest pods; ``pods`` for the nodes' limits of pods."""
     rejectors: frozenset[str] = frozenset()
-    """The filters that rule nodes out."""
+    """The filters that reject nodes."""
 
 
 def count_slots(
@@ -41,7 +41,7 @@ def count_slots(
     open_rows: Bools,
     rejectors: frozenset[str] = frozenset(),
 ) -> Slots:
-    """Count for each open row how many pods with these requests it can take."""
+    """Count how many pods with these requests fit on each of ``open_rows``."""
     nodes = len(table)
     room = np.maximum(table.allowed_pods[:nodes] - table.pod_count[:nodes], 0)
     by_row: Ints = np.where(open_rows, room, 0)
@@ -54,7 +54,7 @@ def count_slots(
             return Slots(np.zeros(nodes, np.int64), 0, resource, rejectors)
         free = table.allocatable[position][:nodes] - table.requested[position][:nodes]
         fitting = np.where(open_rows, np.maximum(free, 0) // amount, 0)
-        # More than a node may have pods is as good as any number; sums stay far from the limit.
+        # Limited by the free pod slots, so that the sum cannot overflow.
         alone = int(np.minimum(fitting, room).sum())
         if alone < least:
             scarcest, least = resource, alone
@@ -81,7 +81,7 @@ def lacking(table: NodeTable, wanted: Mapping[str, int]) -> tuple[str, int] | No
 
 
 class CountedSlots:
-    """Slots by kind of pod, as long as the table does not change."""
+    """Slots by kind of pod, cached until the table changes."""
 
     def __init__(self, table: NodeTable) -> None:
         self._table = table
@@ -89,7 +89,7 @@ class CountedSlots:
         self._slots: RecentlyUsed[Hashable, Slots] = RecentlyUsed()
 
     def get(self, kind: Hashable) -> Slots | None:
-        """What was counted for a kind on the table as it is now."""
+        """Return the cached slots of a kind, if the table has not changed since."""
         if self._table.row_log.generation != self._generation:
             self._slots = RecentlyUsed()
             self._generation = self._table.row_log.generation

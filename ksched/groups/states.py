@@ -1,4 +1,4 @@
-"""The state of a group, and what it waits for, for people and metrics."""
+"""The state of a group and what it waits for; for metrics, debug pages and ``ksched groups``."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from ksched.groups.sentences import GROUP_UNSCHEDULABLE
 GroupState = str
 
 INCOMPLETE: GroupState = "incomplete"
-"""Too few pods exist that may be tried, or the group's object is missing or not understood."""
+"""Too few members are available, or the group's object is missing or invalid."""
 PENDING: GroupState = "pending"
-"""Is complete and has not been decided since."""
+"""Complete; its group cycle has not run yet."""
 SHORT: GroupState = "short"
-"""Was decided and did not fit."""
+"""Did not fit in its last group cycle."""
 BINDING: GroupState = "binding"
-"""Has nodes for its minimum; the API server has not confirmed all of them."""
+"""Its minimum is placed; the API server has not confirmed all of it."""
 PLACED: GroupState = "placed"
 BROKEN: GroupState = "broken"
-"""Had its minimum once and has fewer members on nodes now."""
+"""Its minimum was placed once; fewer members are on nodes now."""
 
 STATES: tuple[GroupState, ...] = (INCOMPLETE, PENDING, SHORT, BINDING, PLACED, BROKEN)
 
@@ -43,7 +43,7 @@ def state_of(group: Group) -> GroupState:
 
 
 def waits_for(group: Group) -> str:
-    """What a group waits for, in one sentence; empty if for nothing."""
+    """Return what a group waits for, in one sentence; empty if nothing."""
     state, terms = state_of(group), group.terms
     if terms is None or terms.problem:
         return group.why_gated()
@@ -68,7 +68,7 @@ def _missing(group: Group, wanted: int) -> str:
 
 
 def count_states(groups: Iterable[Group]) -> dict[GroupState, int]:
-    """How many groups are in each state, those with none included."""
+    """Count the groups by state; states without groups count 0."""
     counts = dict.fromkeys(STATES, 0)
     for group in groups:
         counts[state_of(group)] += 1

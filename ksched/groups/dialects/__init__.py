@@ -1,4 +1,4 @@
-"""How users and controllers mark groups, one file each; each turns its marks into ``Terms``.
+"""The notations of pod groups, one file each; each converts its own to ``Terms``.
 
-Does not belong here: what is done with a group, which is the same for all.
+Does not belong here: the treatment of groups, which is the same for all dialects.
 """

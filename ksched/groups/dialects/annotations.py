@@ -2,8 +2,8 @@
 
 ``ksched.dev/group`` names the group, ``ksched.dev/group-min`` how many pods must be placed at once.
 Optional are ``ksched.dev/group-timeout`` (``60s``) and ``ksched.dev/group-topology``: label keys of
-nodes from coarse to fine, separated by commas; the group stays within one value of each, or does so
-if it can where the key ends with ``:preferred``.
+nodes from coarse to fine, separated by commas. The nodes of the group have one value of each; for a
+key that ends with ``:preferred``, if possible.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _TERMS_KEPT = 4096
 
 
 class Annotations:
-    """Reads the groups that pods describe themselves."""
+    """Reads groups from the annotations of their pods."""
 
     name = ANNOTATIONS
 
@@ -54,12 +54,12 @@ class Annotations:
         return None
 
     def follow(self, changed: Callable[[GroupKey], None]) -> None:
-        """There is no object that could change."""
+        """Do nothing: groups of this dialect have no object."""
 
 
 @lru_cache(_TERMS_KEPT)
 def read_terms(minimum: str | None, timeout: str | None, topology: str | None) -> Terms:
-    """The terms in the annotations; equal texts give the same object."""
+    """Return the terms in the annotations; the same object for equal texts."""
     try:
         return Terms(
             minimum=_minimum(minimum),

@@ -1,7 +1,7 @@
 """Kubernetes' own groups: ``spec.schedulingGroup.podGroupName`` and ``scheduling.k8s.io`` PodGroup.
 
-Alpha in v1.36. The versions are those of v1.36 and its successors; what the API server does not
-serve has no objects, and of an object that is served in several the newest is read.
+Alpha in v1.36. The API versions are those of v1.36 and later; one that the API server does not
+serve has no objects. Of an object that is served in several versions the newest is read.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ KINDS = tuple(
 
 
 class InTree:
-    """Reads the groups that the API server itself knows."""
+    """Reads groups of the API group ``scheduling.k8s.io``."""
 
     name = IN_TREE
     plugin = PLUGIN

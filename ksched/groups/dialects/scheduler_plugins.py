@@ -1,6 +1,6 @@
 """Groups of scheduler-plugins' Coscheduling: a label and ``scheduling.x-k8s.io/v1alpha1`` PodGroup.
 
-Koordinator's PodGroup is of the same shape, with a label and an API group of its own.
+Koordinator's PodGroup has the same fields, with another label and API group.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ KIND = WatchedKind.custom(
 
 
 class SchedulerPlugins:
-    """Reads the groups that pods name by a label."""
+    """Reads groups that pods refer to by a label."""
 
     name = SCHEDULER_PLUGINS
     plugin = PLUGIN
