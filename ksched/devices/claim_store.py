@@ -1,9 +1,9 @@
-"""Claims as they will be once the API server's answers have come back through the watch.
+"""The newest version of every claim, whether from the watch or from a response of the API server.
 
-A claim that was written is *assumed*: what the API server returned counts at once, and until the
-watch brings that version or a newer one. A claim for which devices were chosen and that is not
-written yet is *in flight*. Both keep their devices in use. Shared by all profiles
-(``listers.view(ClaimStore)``), so that no device is given away twice.
+A claim that was written is *assumed*: the API server's response replaces the watched version until
+the watch delivers that version or a newer one. A claim whose devices are chosen but not written yet
+is *in flight*. The devices of both are in use. Shared by all profiles
+(``listers.view(ClaimStore)``), so that no device is allocated twice.
 
 Follows util/assumecache and dynamicresources/dra_manager.go (v1.36).
 """
@@ -27,19 +27,19 @@ class NotAssumed(Exception):
 
 
 class ClaimStore:
-    """All claims, those that are assumed or in flight included, and the devices they use."""
+    """All claims, assumed ones and those in flight included, and the devices in use."""
 
     def __init__(self, listers: Listers) -> None:
         self.lister = listers.require(ResourceClaim)
         self.devices = AllocatedDevices()
         self.generation = 0
-        """Grows with every change of what ``get`` returns and of what is in flight."""
+        """Grows with every change of a claim or of the claims in flight."""
         self._latest: dict[str, ResourceClaim] = {}
         self._assumed: set[str] = set()
         self._in_flight: dict[str, AllocationResult] = {}
         """By UID of the claim."""
         self._extended: dict[str, str] = {}
-        """Keys of claims made for extended resources, by UID of their pod."""
+        """Keys of the claims for extended resources, by UID of their pod."""
         self.lister.follow(self._listed)
 
     def get(self, name: str, namespace: str) -> ResourceClaim | None:
@@ -51,7 +51,7 @@ class ClaimStore:
     # -- written claims -------------------------------------------------------------------------
 
     def assume(self, claim: ResourceClaim) -> None:
-        """Count on a claim as the API server returned it; raises ``NotAssumed``.
+        """Use a claim as the API server returned it; raises ``NotAssumed``.
 
         kube-scheduler: AssumeCache.Assume.
         """
@@ -67,7 +67,7 @@ class ClaimStore:
         self._replace(key, claim)
 
     def forget_assumed(self) -> None:
-        """Believe the watch alone: the API server may have lost what it answered."""
+        """Return to the watched versions: the API server may have lost what it returned."""
         for key in tuple(self._assumed):
             name = self._latest[key].metadata
             self._assumed.discard(key)
@@ -79,7 +79,7 @@ class ClaimStore:
         known = self._latest.get(key)
         if key in self._assumed:
             if listed is not None and known is not None and not _is_newer(listed, known):
-                # What the watch brings is what was assumed, or older.
+                # The watch delivered the assumed version or an older one.
                 if listed.metadata.resource_version == known.metadata.resource_version:
                     self._assumed.discard(key)
                 return
@@ -93,28 +93,30 @@ class ClaimStore:
             self._latest.pop(key, None)
         else:
             self._latest[key] = claim
-        self._file(key, before, claim)
+        self._index_extended(key, before, claim)
         old = None if before is None else before.status.allocation
         new = None if claim is None else claim.status.allocation
         if _results(old) != _results(new):
-            # In this order a device that stays in use is never free in between.
+            # Add before remove: a device in both allocations is never free in between.
             if new is not None:
                 self.devices.add(new)
             if old is not None:
                 self.devices.remove(old)
 
-    def _file(self, key: str, before: ResourceClaim | None, after: ResourceClaim | None) -> None:
-        for claim, is_there in ((before, False), (after, True)):
+    def _index_extended(
+        self, key: str, before: ResourceClaim | None, after: ResourceClaim | None
+    ) -> None:
+        for claim, is_new in ((before, False), (after, True)):
             pod = None if claim is None else extended_resource_pod(claim)
             if pod is None:
                 continue
-            if is_there:
+            if is_new:
                 self._extended[pod] = key
             elif self._extended.get(pod) == key:
                 del self._extended[pod]
 
     def extended_resource_claim(self, pod_uid: str, pod_name: str) -> ResourceClaim | None:
-        """The claim that was made for a pod's extended resources.
+        """Return the claim created for a pod's extended resources.
 
         kube-scheduler: findExtendedResourceClaim.
         """
@@ -131,15 +133,21 @@ class ClaimStore:
     def is_in_flight(self, uid: str) -> bool:
         return uid in self._in_flight
 
-    def take_off(self, uid: str, allocation: AllocationResult) -> None:
-        """Keep the devices chosen for a claim until it ``lands``."""
-        self.land(uid)
+    def add_in_flight(self, uid: str, allocation: AllocationResult) -> None:
+        """Count the devices chosen for a claim as in use, until ``remove_in_flight``.
+
+        kube-scheduler: SignalClaimPendingAllocation.
+        """
+        self.remove_in_flight(uid)
         self._in_flight[uid] = allocation
         self.devices.add(allocation)
         self.generation += 1
 
-    def land(self, uid: str) -> bool:
-        """The claim was written, or will not be; False if it was not in flight."""
+    def remove_in_flight(self, uid: str) -> bool:
+        """Call when a claim was written, or will not be; False if it was not in flight.
+
+        kube-scheduler: RemoveClaimPendingAllocation.
+        """
         allocation = self._in_flight.pop(uid, None)
         if allocation is None:
             return False
@@ -153,7 +161,7 @@ def _results(allocation: AllocationResult | None) -> list[DeviceRequestAllocatio
 
 
 def extended_resource_pod(claim: ResourceClaim) -> str | None:
-    """UID of the pod for whose extended resources a claim was made."""
+    """Return the UID of the pod for whose extended resources a claim was created."""
     if claim.metadata.annotations.get(EXTENDED_RESOURCE_CLAIM) != "true":
         return None
     owners = (one.uid for one in claim.metadata.owner_references if one.controller)

@@ -115,12 +115,12 @@ def test_a_claim_in_flight_keeps_its_devices_until_it_lands() -> None:
     world = World(CLAIM)
     allocation = ALLOCATED.obj().status.allocation
     assert allocation is not None
-    world.store.take_off("uid:default/k", allocation)
+    world.store.add_in_flight("uid:default/k", allocation)
     assert world.store.is_in_flight("uid:default/k")
     assert world.dedicated == {"d1"}
     world.store.assume(ALLOCATED.obj())
-    assert world.store.land("uid:default/k")
-    assert not world.store.land("uid:default/k")
+    assert world.store.remove_in_flight("uid:default/k")
+    assert not world.store.remove_in_flight("uid:default/k")
     assert world.dedicated == {"d1"}
 
 

@@ -88,7 +88,7 @@ class ClaimBinder:
             if not is_special:
                 self._assume(claim)
         finally:
-            self._claims.land(in_flight)
+            self._claims.remove_in_flight(in_flight)
         if is_special and special is not None and special.chosen is not None:
             await self._writer.write_mappings(pod, claim, special.chosen.mappings)
 
@@ -182,7 +182,7 @@ class ClaimBinder:
         """
         for position, claim in enumerate(attempt.user_claims):
             if position in attempt.allocations:
-                self._claims.land(claim.metadata.uid)
+                self._claims.remove_in_flight(claim.metadata.uid)
             if claim.status.allocation is not None and claim.is_reserved_for(pod.uid):
                 key = (claim.metadata.uid, pod.uid)
                 if key not in self._releases:
@@ -191,7 +191,7 @@ class ClaimBinder:
         special = attempt.special
         if special is not None:
             claim = attempt.claims[-1]
-            self._claims.land(claim.metadata.uid)
+            self._claims.remove_in_flight(claim.metadata.uid)
             if special.is_stored:
                 self._start(self._writer.delete, claim)
 

@@ -260,7 +260,7 @@ class DynamicResources:
             return SUCCESS if only_special else error("claim allocation not found for node")
         attempt.allocations = chosen
         for position, allocation in chosen.items():
-            self._claims.take_off(attempt.claims[position].metadata.uid, allocation)
+            self._claims.add_in_flight(attempt.claims[position].metadata.uid, allocation)
         return SUCCESS
 
     def unreserve(self, state: CycleState, pod: PodInfo, node_name: str) -> None:
