@@ -1,7 +1,7 @@
-"""Which devices are in use, by claims that are stored and by those on their way to the API server.
+"""The devices in use, by stored claims and by claims in flight.
 
-Follows dynamicresources/allocateddevices.go (v1.36); unlike there a device that two claims were
-given stays in use until both release it.
+Follows dynamicresources/allocateddevices.go (v1.36); unlike there, a device that is allocated to
+two claims stays in use until both release it.
 """
 
 from __future__ import annotations
@@ -22,20 +22,20 @@ class SharedDevice:
     def __init__(self) -> None:
         self.shares = 0
         self.with_capacity = 0
-        """Shares that say how much they consume, if only nothing."""
+        """Shares with ``consumedCapacity``, even if that is empty."""
         self.consumed: dict[str, int] = {}
         """By capacity, in nano units."""
 
 
 class PoolUse:
-    """What of one pool is in use."""
+    """The devices of one pool that are in use."""
 
     __slots__ = ("dedicated", "shared", "version")
 
     def __init__(self) -> None:
         self.version = 0
         self.dedicated: dict[str, int] = {}
-        """By device, how many claims have it for themselves."""
+        """By device, how many claims have it undivided."""
         self.shared: dict[str, SharedDevice] = {}
 
     def is_in_use(self, device: str) -> bool:
@@ -46,7 +46,7 @@ class PoolUse:
         return shared is not None and shared.with_capacity > 0
 
     def signature(self, positions: dict[str, int]) -> Hashable:
-        """The same for pools of one layout in which the same is in use."""
+        """Equal for pools of one layout with the same devices in use."""
         mask = 0
         for name in self.dedicated:
             position = positions.get(name)

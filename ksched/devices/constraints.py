@@ -14,14 +14,14 @@ _Value: TypeAlias = tuple[str, int | str | bool]
 
 
 class Constraint(Protocol):
-    """Judges the devices of one search, one after the other."""
+    """Accepts or rejects the devices of one search, one after the other."""
 
     def add(self, request: Request, shape: DeviceShape) -> bool:
-        """Take a device into account; False if it violates the constraint."""
+        """Add a device; False, without a change, if it violates the constraint."""
         ...
 
     def remove(self, request: Request) -> None:
-        """Forget the device that was added last."""
+        """Remove the device that was added last."""
         ...
 
 
@@ -50,9 +50,10 @@ class MatchAttribute:
 
 
 class DistinctAttribute:
-    """Devices have different values, as far as they are of different requests.
+    """Devices of different requests have different values.
 
-    One value is known by request: that of its last device. After it was taken back none is.
+    As in kube-scheduler one value is stored for each request, that of its last device; after that
+    device was removed, none.
 
     kube-scheduler: distinctAttributeConstraint.
     """
@@ -77,7 +78,7 @@ class DistinctAttribute:
 
 
 def make_constraints(declared: Sequence[DeviceConstraint], claim_key: str) -> list[Constraint]:
-    """The constraints of a claim; raises ``AllocationFailed``."""
+    """Return the constraints of a claim; raises ``AllocationFailed``."""
     made: list[Constraint] = []
     for index, one in enumerate(declared):
         if one.match_attribute is not None:
@@ -95,7 +96,7 @@ def _concerns(requests: frozenset[str], request: Request) -> bool:
 
 
 def attribute_value(shape: DeviceShape, name: str) -> _Value | None:
-    """The value of an attribute by its full name. kube-scheduler: lookupAttribute."""
+    """Return an attribute by its full name. kube-scheduler: lookupAttribute."""
     attributes = shape.attributes
     attribute = attributes.get(name)
     if attribute is None:

@@ -1,4 +1,4 @@
-"""How much of a device a request takes (structured/internal/incubating: consumable_capacity.go)."""
+"""What a request consumes of a device (structured/internal/incubating: consumable_capacity.go)."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def consumed_capacity(
     shape: DeviceShape,
     *in_use: Mapping[str, int],
 ) -> dict[str, tuple[Quantity, int]] | None:
-    """What a request consumes of every capacity; ``None`` if the device has not enough.
+    """What a request consumes of every capacity; ``None`` if the device has too little.
 
     ``in_use`` are amounts that count as consumed already. Amounts are a quantity and the same in
     nano units.

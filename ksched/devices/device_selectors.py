@@ -24,9 +24,9 @@ from ksched.cel.versions import parse_semver
 COST_LIMIT = 1_000_000
 """``CELSelectorExpressionMaxCost``"""
 DEAR_WORK = 5_000
-"""Steps of an evaluation (about 2 ms) beyond which it does not belong on an event loop."""
+"""Steps (about 2 ms) up to which a selector may be evaluated on an event loop."""
 DEAR_LENGTH = 500
-"""Characters of an expression (about 10 ms of compiling) beyond which that does not either."""
+"""Characters (about 10 ms) up to which a selector may be compiled on an event loop."""
 _DEVICE = "kubernetes.DRADevice"
 
 
@@ -51,7 +51,7 @@ class CapacityValue(Protocol):
 
 
 class SelectableDevice(Protocol):
-    """What a selector may read of a device, beside its driver."""
+    """The fields of a device that a selector can read, besides its driver."""
 
     @property
     def attributes(self) -> Mapping[str, AttributeValue]: ...
@@ -62,10 +62,10 @@ class SelectableDevice(Protocol):
 
 
 class DeviceView:
-    """A device as selectors see it; built once per device and passed to all selectors.
+    """The variable ``device`` of a selector; built once per device and passed to all selectors.
 
-    A device that cannot be seen (an attribute without a value, a version that is none) makes every
-    selector fail on it, even ``true``, so ``problem`` is raised by ``DeviceSelector.matches``.
+    A device that cannot be converted (an attribute without a value, an invalid version) makes every
+    selector fail, even ``true``, so ``problem`` is raised by ``DeviceSelector.matches``.
     """
 
     __slots__ = ("problem", "variable")
@@ -115,7 +115,7 @@ def _attribute(name: str, attribute: AttributeValue) -> int | bool | str | objec
 
 @dataclass(frozen=True, slots=True)
 class Reads:
-    """What a selector reads of a device: its answer is the same for devices equal in this."""
+    """The fields that a selector reads: its result is the same for devices with equal ones."""
 
     everything: bool = False
     driver: bool = False
@@ -152,7 +152,7 @@ class DeviceSelector:
 
 
 def is_dear_to_compile(expression: str) -> bool:
-    """Whether to compile an expression in a thread: it is long, or a pattern in it may be."""
+    """Whether to compile an expression in a thread: it or a pattern in it may be long."""
     return len(expression) > DEAR_LENGTH or "{" in expression or "\\" in expression
 
 
@@ -233,7 +233,7 @@ def _reads(root: Node) -> Reads:
 
 
 def _device_path(node: Node) -> list[str] | None:
-    """The constant keys of ``device.attributes["a"].b`` and the like, optional or not."""
+    """Return the constant keys of a path like ``device.attributes["a"].b``, optional or not."""
     keys: list[str] = []
     while not isinstance(node, Ident):
         if isinstance(node, Select):

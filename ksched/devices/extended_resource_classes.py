@@ -1,9 +1,9 @@
-"""Which device class stands behind an extended resource.
+"""The device class that backs an extended resource.
 
-Follows dynamicresources/extended/extendedresourcecache (v1.36), quirks included: a class that loses
-a name to another one is not known by its implicit name either, an update that keeps the name loses
-against the class's own older version and is ignored, and a deletion drops both names whoever has
-them.
+Follows dynamicresources/extended/extendedresourcecache (v1.36), including these properties: a class
+whose name is held by a preferred class is not found by its implicit name either; an update that
+keeps the name is not preferred to the stored version and is ignored; a deletion drops both names
+even if they are another class's.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from ksched.cache.listers import Listers
 
 
 class ExtendedResourceClasses:
-    """Device classes by the extended resources that ask for their devices.
+    """Device classes by the extended resources that they back.
 
     Shared by all plugins (``listers.view(ExtendedResourceClasses)``).
     """
@@ -47,7 +47,7 @@ class ExtendedResourceClasses:
         self._seen[name] = after
         wanted = after.spec.extended_resource_name
         holder = self._classes.get(wanted) if wanted else None
-        if holder is not None and not _wins(after, holder):
+        if holder is not None and not _is_preferred(after, holder):
             return
         if before is not None:
             self._drop(before)
@@ -73,14 +73,14 @@ def implicit_name(one: DeviceClass) -> str:
 
 
 def is_device_resource_name(resource: str) -> bool:
-    """Whether devices may stand behind a resource of this name."""
+    """Whether a device class may back a resource of this name."""
     return is_extended_resource_name(resource) or resource.startswith(
         IMPLICIT_EXTENDED_RESOURCE_PREFIX
     )
 
 
-def _wins(one: DeviceClass, other: DeviceClass) -> bool:
-    """Whether a class gets a name that another one has: the newer, or of the smaller name."""
+def _is_preferred(one: DeviceClass, other: DeviceClass) -> bool:
+    """Whether a class gets a name that another has: the newer one, then the smaller name."""
     created, than = (each.metadata.creation_timestamp or "" for each in (one, other))
     if created != than:
         return created > than

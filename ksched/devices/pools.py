@@ -1,8 +1,8 @@
-"""Pools of devices as a node sees them (structured/internal/incubating/pools_incubating.go, v1.36).
+"""Pools of devices by node (structured/internal/incubating/pools_incubating.go, v1.36).
 
-A node sees a view: the pools of which some slice is meant for it, in the order in which devices are
-tried. Nodes that see the very same slices share their view; pools that look alike but for names
-have the same layout.
+The *view* of a node is the pools of which some slice is available to it, in the order in which
+devices are tried. Nodes with the same slices share a view. Pools that are equal but for names share
+a *layout*.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _layouts: WeakValueDictionary[Hashable, Layout] = WeakValueDictionary()
 
 
 class Pool:
-    """A pool, seen from nodes for which the same of its slices are meant."""
+    """A pool, for nodes to which the same of its slices are available."""
 
     __slots__ = (
         "counters",
@@ -60,7 +60,7 @@ class Pool:
         )
         """By device, whether the node may use it."""
         self.members = (*self.devices, *(device for one in others for device in one.devices))
-        """All devices of the pool, also those of slices that are not meant for the node."""
+        """All devices of the pool, including those of slices for other nodes."""
         self.counters: CounterAmounts = {}
         self.is_invalid = is_complete and not self._is_valid([*by_name, *others])
         self.has_binding_conditions = self.is_usable and any(
@@ -107,7 +107,7 @@ class Pool:
 
 
 class NodeView:
-    """What a node sees of all pools, in the order in which they are tried."""
+    """The pools of a node, in the order in which they are tried."""
 
     __slots__ = ("__weakref__", "candidates", "has_invalid_pools", "pools")
 
@@ -130,11 +130,11 @@ class _Published:
     def __init__(self) -> None:
         self.slices: dict[str, PublishedSlice] = {}
         self.pools: dict[Hashable, Pool] = {}
-        """As seen from nodes, by what tells them apart; true while the slices stay the same."""
+        """The pools of views, by slices and matching devices; until a slice changes."""
 
 
 class Slices:
-    """All published slices, and what nodes see of them."""
+    """All published slices, and the views of nodes."""
 
     def __init__(self) -> None:
         self._slices: dict[str, PublishedSlice] = {}
@@ -142,10 +142,10 @@ class Slices:
         self._local: dict[str, dict[str, PublishedSlice]] = {}
         """Slices for one node, by its name."""
         self._wide: dict[str, PublishedSlice] = {}
-        """All others: counters are looked at by every node."""
+        """All others; slices with counters are relevant to every node."""
         self._interned: WeakValueDictionary[tuple[int, ...], NodeView] = WeakValueDictionary()
         self.changed_nodes: ChangeLog[str] = ChangeLog()
-        """Nodes that may have another view; forgets when it may be all."""
+        """Nodes whose view may have changed; forgets when that may be all nodes."""
 
     def __len__(self) -> int:
         return len(self._slices)
@@ -158,7 +158,7 @@ class Slices:
         one = PublishedSlice(published)
         self._slices[one.name] = one
         self._pools.setdefault(one.pool, _Published()).slices[one.name] = one
-        self._home(one)[one.name] = one
+        self._index_of(one)[one.name] = one
         self._note(one.pool)
 
     def remove(self, name: str) -> None:
@@ -169,18 +169,18 @@ class Slices:
         del self._pools[one.pool].slices[name]
         if not self._pools[one.pool].slices:
             del self._pools[one.pool]
-        home = self._home(one)
-        del home[name]
-        if not home and one.nodes.node_name:
+        index = self._index_of(one)
+        del index[name]
+        if not index and one.nodes.node_name:
             self._local.pop(one.nodes.node_name, None)
 
-    def _home(self, one: PublishedSlice) -> dict[str, PublishedSlice]:
+    def _index_of(self, one: PublishedSlice) -> dict[str, PublishedSlice]:
         if one.nodes.node_name and not one.has_counters:
             return self._local.setdefault(one.nodes.node_name, {})
         return self._wide
 
     def _note(self, key: PoolKey) -> None:
-        """Tell which nodes may see the pool otherwise now."""
+        """Record which nodes may have another view after a change of the pool."""
         published = self._pools[key]
         published.pools.clear()
         if any(one.name in self._wide for one in published.slices.values()):
@@ -189,10 +189,10 @@ class Slices:
         for one in published.slices.values():
             self.changed_nodes.append(one.nodes.node_name)
 
-    # -- what a node sees -----------------------------------------------------------------------
+    # -- views of nodes -------------------------------------------------------------------------
 
     def relevant(self, node_name: str, labels: Mapping[str, str]) -> list[PublishedSlice]:
-        """The slices that a node has to look at."""
+        """Return the slices that are relevant to a node."""
         own = self._local.get(node_name)
         found = list(own.values()) if own else []
         found += [one for one in self._wide.values() if one.is_relevant(node_name, labels)]

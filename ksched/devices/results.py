@@ -1,4 +1,4 @@
-"""From chosen devices to what is written into a claim.
+"""The allocation result that is written to a claim, from its chosen devices.
 
 Follows structured/internal/incubating/allocator_incubating.go (v1.36).
 """
@@ -30,7 +30,7 @@ def allocation_result(
     node_name: str,
     make_share_id: Callable[[], str],
 ) -> AllocationResult:
-    """What a claim's allocation will say; raises ``AllocationFailed``."""
+    """Build the allocation of a claim; raises ``AllocationFailed``."""
     return AllocationResult(
         devices=DeviceAllocationResult(
             results=[_result(one, make_share_id) for one in chosen],
@@ -41,7 +41,7 @@ def allocation_result(
 
 
 def subrequest_score(plan: ClaimPlan, requests: frozenset[str]) -> int:
-    """How much the alternatives that were chosen are preferred. kube-scheduler: computeScore."""
+    """Score the chosen subrequests by preference. kube-scheduler: computeScore."""
     return sum(
         MAX_SUBREQUESTS - index
         for request in plan.spec.devices.requests
@@ -103,7 +103,7 @@ def _config(plan: ClaimPlan, chosen: Sequence[ChosenDevice]) -> list[DeviceAlloc
 def node_selector(
     claim_name: str, chosen: Sequence[ChosenDevice], node_name: str
 ) -> NodeSelector | None:
-    """Where the devices can be used; ``None`` if everywhere. kube-scheduler: createNodeSelector."""
+    """The nodes that can use the devices; ``None``: all. kube-scheduler: createNodeSelector."""
     expressions: list[NodeSelectorRequirement] = []
     fields: list[NodeSelectorRequirement] = []
     for one in chosen:

@@ -1,7 +1,7 @@
-"""Devices as drivers publish them: parsed once, and equal ones once for all.
+"""Published devices, parsed; equal devices share what is computed for them.
 
-A *shape* is all of a device but its name. A thousand nodes with the same eight devices have eight
-shapes at most, and whatever is found out about a shape holds for all its devices.
+The *shape* of a device is everything but its name. A thousand nodes with the same eight devices
+have at most eight shapes, and what is computed for a shape holds for all its devices.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _encode = msgspec.msgpack.Encoder(order="deterministic").encode
 
 
 class Capacity(NamedTuple):
-    """How much of something a device has."""
+    """One capacity of a device."""
 
     name: str
     value: Quantity
@@ -47,7 +47,7 @@ class Capacity(NamedTuple):
 
 
 class NodeSelection:
-    """Which nodes may use a slice or a device."""
+    """The nodes to which a slice or a device is available."""
 
     __slots__ = ("all_nodes", "node_name", "selector", "terms")
 
@@ -76,7 +76,7 @@ _numbers = count(1)
 
 
 class DeviceShape:
-    """All of a device but its name."""
+    """Everything of a device but its name."""
 
     __slots__ = (
         "__weakref__",
@@ -106,7 +106,7 @@ class DeviceShape:
         )
         self.nodes = NodeSelection(device.node_name, device.node_selector, device.all_nodes)
         self.selectable = DeviceView(driver, device)
-        """What selectors read."""
+        """The variable of CEL selectors."""
 
     @property
     def is_shareable(self) -> bool:
@@ -129,7 +129,7 @@ class PoolDevice:
 
     @property
     def nodes(self) -> NodeSelection:
-        """Where the device may be used."""
+        """The nodes to which the device is available."""
         published_by = self.published_by
         return self.shape.nodes if published_by.is_per_device else published_by.nodes
 
@@ -176,7 +176,7 @@ class PublishedSlice:
         return bool(self.counters)
 
     def is_relevant(self, node_name: str, labels: Mapping[str, str]) -> bool:
-        """Whether a node has to look at the slice. kube-scheduler: GatherPools."""
+        """Whether a slice is part of a node's view. kube-scheduler: GatherPools."""
         if self.counters:
             return True
         if self.nodes.is_given:
