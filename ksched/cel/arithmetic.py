@@ -20,11 +20,11 @@ from ksched.cel.values import (
 )
 
 LONGEST_LIST = 1_000_000
-"""Building a longer one would cost more than any expression may."""
+"""Building a longer one would exceed the largest cost limit."""
 MIN_TIME = -62135596800 * 10**9
 MAX_TIME = 253402300799 * 10**9 + 999_999_999
 _RECEIVERS = frozenset({str, Timestamp, Duration})
-"""Types whose values say «no such overload» themselves, without the function's name."""
+"""Types whose operations return "no such overload" without the function's name."""
 
 
 def _refuse(function: str, left: Value) -> EvaluationError:

@@ -1,4 +1,4 @@
-"""Types of all parts of an expression, or what is wrong with them."""
+"""The type checker: a type for every node of an expression, or issues."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from ksched.cel.values import Uint
 
 @dataclass(slots=True)
 class Declarations:
-    """What an expression may name."""
+    """The names that an expression may refer to."""
 
     variables: Mapping[str, Type]
     functions: Mapping[str, Function]
@@ -50,7 +50,7 @@ _LITERAL_TYPES: Mapping[type, Type] = {
 
 
 def check(root: Node, declarations: Declarations, issues: Issues) -> None:
-    """Write the type of every node and the possible overloads of every call."""
+    """Set the type of every node and the possible overloads of every call."""
     checker = _Checker(declarations, issues)
     checker.check(root)
     if issues:
@@ -224,7 +224,7 @@ class _Checker:
             if not self._types.assignable(found, types.BOOL):
                 self._mismatch(arg, types.BOOL, found)
                 misfits.append(index)
-        # cel-go has a balanced tree of pairs instead: only the root's own terms spoil its type.
+        # In cel-go a chain is a balanced tree of pairs: only the root's own terms make it an error.
         own_terms = {2: (0, 1), 3: (2,)}.get(len(given), ())
         return types.ERROR if set(misfits).intersection(own_terms) else types.BOOL
 
@@ -329,7 +329,7 @@ def _instantiate(original: Type, fresh: Mapping[str, Type]) -> Type:
 
 
 def check_literals_are_homogeneous(root: Node, issues: Issues) -> None:
-    """Elements of a literal have one type; cel-go looks at this when all types are known."""
+    """Report literals with elements of several types; as in cel-go, when all types are known."""
     for node in walk(root):
         if isinstance(node, ListLiteral):
             elements = [
@@ -352,7 +352,7 @@ def _present(optional: Type) -> Type:
 
 
 def _report_mismatches(elements: Sequence[tuple[Node, Type]], most: int, issues: Issues) -> None:
-    """Report so many elements whose type is not the first one's."""
+    """Report up to this many elements whose type differs from the first one's."""
     wanted = elements[0][1] if elements else types.DYN
     others = [(node, found) for node, found in elements if found != wanted]
     for node, found in others[:most]:

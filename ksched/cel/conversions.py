@@ -1,4 +1,4 @@
-"""``int(x)``, ``string(x)`` and the like."""
+"""Type conversions: ``int(x)``, ``string(x)`` and others."""
 
 from __future__ import annotations
 
@@ -142,14 +142,14 @@ def to_string(value: Value) -> str:
 
 
 def _decimal(nanos: int) -> str:
-    """Seconds with as many digits as they need."""
+    """Format as seconds, without trailing zeros."""
     whole, rest = divmod(abs(nanos), _SECOND)
     fraction = f".{rest:09d}".rstrip("0").rstrip(".")
     return f"{'-' if nanos < 0 else ''}{whole}{fraction}"
 
 
 def format_timestamp(value: Timestamp) -> str:
-    """RFC 3339 with as many digits as it needs, in UTC."""
+    """Format by RFC 3339 in UTC, without trailing zeros."""
     seconds, rest = divmod(value.nanos, _SECOND)
     moment = _EPOCH + timedelta(seconds=seconds)
     fraction = f".{rest:09d}".rstrip("0").rstrip(".")

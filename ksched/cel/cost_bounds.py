@@ -1,8 +1,8 @@
-"""Upper bounds of what an expression can cost and how long it can take, where they are simple.
+"""Upper bounds of the cost and the steps of an evaluation, where they are simple to derive.
 
-Costs are counted while an expression runs only if their bound is missing or too high: counting
-takes longer than most expressions do. Where the bound of the work is missing or high, an event loop
-should leave the evaluation to a thread.
+Costs are counted during evaluation only if their bound is missing or above the limit: counting
+takes longer than most evaluations. Where the bound of the steps is missing or high, an event loop
+should run the evaluation in a thread.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ from ksched.cel.syntax_tree import (
 )
 
 LONGEST_STRING = 1024
-"""Characters that an input's string is assumed to have at most; attributes have 64."""
+"""Assumed limit of the characters of an input string; attributes have at most 64."""
 LONGEST_ATTRIBUTE = 64
 LARGEST_MAP = 64
-"""Entries that an input's map is assumed to have at most; devices have 32 attributes."""
+"""Assumed limit of the entries of an input map; devices have at most 32 attributes."""
 LITERAL_COST = 32
-"""A list or map costs at most this beside its elements."""
+"""The highest cost of a list or map besides its elements."""
 HIGHEST_BOUND = 10**12
-"""Bounds above are not needed exactly."""
+"""Above this the exact bound is irrelevant."""
 
 _NO_LONGER = frozenset(
     [
@@ -106,12 +106,12 @@ _CONSTANT_SIZE = frozenset({"matches", "contains"})
 
 @dataclass(slots=True)
 class _Sizes:
-    """The longest values that an expression can meet."""
+    """The sizes of the longest values during an evaluation."""
 
     text: int
     """Characters of a string."""
     literal: int = 0
-    """Elements of a list or map that the expression writes down."""
+    """Elements of a list or map literal in the expression."""
 
     @property
     def collection(self) -> int:
@@ -127,14 +127,14 @@ class _Sizes:
 
 
 def cost_bound(root: Node) -> int | None:
-    """The highest cost, or ``None`` for functions that build something and for too many steps."""
+    """Return the highest cost; ``None`` for functions that build values and for too many steps."""
     return _bound(root, LONGEST_STRING, _call_cost)
 
 
 def work_bound(root: Node) -> int | None:
-    """The most steps that evaluation takes, in units of about half a microsecond, or ``None``.
+    """Return the most steps of an evaluation, of about half a microsecond each, or ``None``.
 
-    Unlike the cost it grows with the length of patterns times that of texts, not of literals.
+    Unlike the cost it grows with a pattern's instructions (``x{100}`` has many) times the text.
     """
     return _bound(root, LONGEST_ATTRIBUTE, _call_work)
 
@@ -191,18 +191,18 @@ def _call_work(node: Call, sizes: _Sizes) -> int | None:
 
 
 def _known_text(node: Call) -> str | None:
-    """The last argument, if it is a string that is written down."""
+    """Return the last argument, if it is a string literal."""
     last = node.args[-1]
     return last.value if isinstance(last, Literal) and isinstance(last.value, str) else None
 
 
 def _binds(node: Comprehension) -> bool:
-    """Whether this is a name for a value, not a loop."""
+    """Whether a fold only binds a name to a value (``cel.bind``)."""
     return isinstance(node.condition, Literal) and node.condition.value is False
 
 
 def _appends(node: Call) -> bool:
-    """Whether a fold adds one element to its list, or one key to its map."""
+    """Whether each step of a fold adds one element to its list, or one key to its map."""
     if node.function == "cel.@mapInsert":
         return len(node.args) == 3
     first = node.args[0] if node.args else None

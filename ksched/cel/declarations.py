@@ -1,4 +1,4 @@
-"""Functions as an environment declares them: signatures to check, implementations to run."""
+"""Function declarations: signatures for the checker, implementations for the planner."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ksched.cel.values import Value, no_such_overload, type_name
 
 Implementation = Callable[..., Value]
 CallCost = Callable[[list[Value], Value], int]
-"""Arguments and result to what the call cost."""
+"""Computes the cost of a call from its arguments and result."""
 
 _ANY_VALUE = frozenset({"any", "dyn", "param"})
 
@@ -26,10 +26,10 @@ class Overload:
     result: Type
     member: bool = False
     implementation: Implementation | None = None
-    """``None`` where the function implements all its overloads at once."""
+    """``None`` where the function has one implementation for all overloads."""
 
     def accepts(self, values: Iterable[Value]) -> bool:
-        """Whether values have the signature's types, as far as can be seen at run time."""
+        """Whether values have the signature's types, as far as types are known at run time."""
         for wanted, value in zip(self.args, values, strict=True):
             if wanted.kind not in _ANY_VALUE and wanted.name != type_name(value):
                 return False
@@ -48,17 +48,17 @@ class Overload:
 
 @dataclass(slots=True)
 class Function:
-    """A name with its overloads."""
+    """A function: a name with its overloads."""
 
     name: str
     overloads: list[Overload] = field(default_factory=list)
     implementation: Implementation | None = None
-    """Serves every overload and checks its operands itself."""
+    """The implementation of all overloads; checks its operands itself."""
     guarded: bool = True
     """Whether operand types are checked before an overload's implementation is called."""
 
     def resolve(self, ids: list[str]) -> Implementation:
-        """What to call, given the overloads that the checker left possible."""
+        """Return the function to call, given the overloads that the checker found possible."""
         if self.implementation is not None:
             return self.implementation
         bound = [one for one in self.overloads if one.implementation is not None]
@@ -114,7 +114,7 @@ def _guarded_single(
 
 
 def _guarded_pair(name: str, overload: Overload, implementation: Implementation) -> Implementation:
-    """The most frequent guard, without a loop."""
+    """The check of two operands, the most frequent case, without a loop."""
     first, second = (one.name for one in overload.args)
 
     def call(left: Value, right: Value) -> Value:
@@ -126,7 +126,7 @@ def _guarded_pair(name: str, overload: Overload, implementation: Implementation)
 
 
 class Library:
-    """Functions that belong together, and what their calls cost."""
+    """A set of functions, and the costs of their calls."""
 
     def __init__(self) -> None:
         self.functions: dict[str, Function] = {}
@@ -137,7 +137,7 @@ class Library:
     def function(
         self, name: str, implementation: Implementation | None = None, *, guarded: bool = True
     ) -> Function:
-        """Declare a function, or find it."""
+        """Return a function; declares it if it is new."""
         found = self.functions.get(name)
         if found is None:
             found = self.functions[name] = Function(name, [], implementation, guarded)
@@ -161,7 +161,7 @@ class Library:
             self.costs[overload_id] = cost
 
     def add(self, other: Library) -> None:
-        """Take over all that another library declares; overloads are appended."""
+        """Add all declarations of another library; overloads are appended."""
         for name, function in other.functions.items():
             own = self.functions.get(name)
             if own is None:
@@ -181,7 +181,7 @@ MAP_AB = types.map_of(A, B)
 
 
 def fixed_cost(cost: int) -> CallCost:
-    """A call that costs the same whatever its operands."""
+    """A constant cost."""
 
     def charge(args: list[Value], result: Any) -> int:
         return cost

@@ -1,4 +1,4 @@
-"""Expressions compiled against declared variables, and evaluated."""
+"""Compiles expressions for declared variables and functions, and evaluates them."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ from ksched.cel.syntax_tree import Call, Literal, Node, walk
 from ksched.cel.values import Value
 
 _SHALLOW = 200
-"""Frames that evaluation may take without asking for more room."""
+"""Stack frames of an evaluation up to which the recursion limit is not raised."""
 _FRAMES_PER_NODE = 10
 
 
 def kubernetes_library() -> Library:
-    """All functions that Kubernetes' environments have."""
+    """Return all functions of Kubernetes' environments."""
     library = Library()
     for part in (
         standard_functions.LIBRARY,
@@ -50,7 +50,7 @@ def kubernetes_library() -> Library:
 
 @dataclass(slots=True)
 class Environment:
-    """What expressions may use."""
+    """The functions, variables and types that expressions may use."""
 
     library: Library
     variables: Mapping[str, Type]
@@ -79,7 +79,7 @@ class Environment:
 
 @dataclass(slots=True)
 class CheckedExpression:
-    """An expression whose type is known and that is not planned yet."""
+    """A type-checked expression."""
 
     environment: Environment
     root: Node
@@ -90,7 +90,7 @@ class CheckedExpression:
         return self.root.type
 
     def plan(self, cost_limit: int) -> Program:
-        """Make it ready to run; raises ``CompileError`` for constants that have no value."""
+        """Plan the evaluation; raises ``CompileError`` for constants without a value."""
         bound = cost_bound(self.root)
         limit = cost_limit if bound is None or bound > cost_limit else None
         places = {name: place for place, name in enumerate(self.environment.variables, 1)}
@@ -107,13 +107,13 @@ class Program:
     def __init__(self, root: Node, run: Run, size: int, depth: int, work: int | None) -> None:
         self.root = root
         self.work = work
-        """The most steps that an evaluation takes (``work_bound``)."""
+        """The most steps of an evaluation (``work_bound``)."""
         self._run = run
         self._spare = [None] * (size - 2)
         self._frames = 6 * depth
 
     def evaluate(self, variable: Value) -> Value:
-        """The value for one input; raises ``EvaluationError`` or ``CostExceeded``."""
+        """Return the value for one input; raises ``EvaluationError`` or ``CostExceeded``."""
         frame = [0, variable, *self._spare]
         if self._frames <= _SHALLOW:
             return self._run(frame)
@@ -122,7 +122,7 @@ class Program:
 
 
 def _depth(root: Node) -> int:
-    """The longest way from the root to a leaf."""
+    """Return the length of the longest path from the root to a leaf."""
     depths: dict[int, int] = {}
     stack: list[tuple[Node, bool]] = [(root, False)]
     while stack:
@@ -136,7 +136,7 @@ def _depth(root: Node) -> int:
 
 
 def _check_literals(root: Node, issues: Issues) -> None:
-    """Report texts of times and patterns that are none."""
+    """Report literals that are not valid times or patterns."""
     for node in walk(root):
         if not isinstance(node, Call) or not node.args or not isinstance(node.args[0], Literal):
             continue

@@ -1,8 +1,8 @@
-"""What can be wrong with an expression, before and while it is evaluated.
+"""The errors of compilation and evaluation.
 
 CompileError       the expression does not parse, type-check or plan
 EvaluationError    the expression has no value; ``&&``, ``||`` and macros may absorb it
-CostExceeded       evaluation was stopped; nothing absorbs it
+CostExceeded       evaluation was stopped at the cost limit; nothing absorbs it
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 MOST_ISSUES = 100
-"""Issues that a message lists; cel-go reports as many."""
+"""Limit of the issues in a message, as in cel-go."""
 
 
 class CompileError(Exception):
@@ -22,7 +22,7 @@ class EvaluationError(Exception):
 
 
 class CostExceeded(Exception):
-    """Evaluation would cost more than its limit."""
+    """Evaluation exceeds its cost limit."""
 
     def __init__(self) -> None:
         super().__init__("operation cancelled: actual cost limit exceeded")
@@ -54,7 +54,7 @@ class Issues:
         self._found.append(Issue(position, message))
 
     def describe(self) -> str:
-        """All problems in the order of the text, each with its line and a pointer to the place."""
+        """Return all issues in the order of the text, each with its line and a pointer."""
         self._found.sort(key=lambda issue: issue.position)
         lines = [self._describe(issue) for issue in self._found[:MOST_ISSUES]]
         if len(self._found) > MOST_ISSUES:

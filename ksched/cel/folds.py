@@ -1,4 +1,4 @@
-"""Running folds, logic and names bound to values."""
+"""Evaluation of folds, logic, literals and bound names."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Run = Callable[[Frame], Value]
 
 
 class Pending:
-    """A value under a name that was not read yet."""
+    """A bound value that was not read yet."""
 
     __slots__ = ("run",)
 
@@ -31,7 +31,7 @@ class Pending:
 
 
 class Failure:
-    """What a variable holds whose value could not be computed."""
+    """Stands for the value of a variable whose evaluation failed."""
 
     __slots__ = ("error",)
 
@@ -79,7 +79,7 @@ READERS: Mapping[str, Callable[[int], Run]] = {
 
 
 def logic(terms: Sequence[Run], decisive: bool) -> Run:
-    """``&&`` (decided by false) or ``||`` (by true): a decisive term wins over errors."""
+    """``&&`` (decided by false) or ``||`` (by true); a decisive term absorbs errors."""
 
     def run(frame: Frame) -> Value:
         error: EvaluationError | None = None
@@ -109,7 +109,7 @@ def not_equal(left: Value, right: Value) -> bool:
 
 
 def equals_string(operand: Run, text: str, negated: bool) -> Run:
-    """Comparison with a known string, the most frequent test of all."""
+    """Comparison with a constant string, the most frequent operation."""
     if negated:
         return lambda frame: not_equal(operand(frame), text)
 
@@ -121,7 +121,7 @@ def equals_string(operand: Run, text: str, negated: bool) -> Run:
 
 
 def list_builder(elements: Sequence[tuple[Run, bool]]) -> Run:
-    """A list of elements, those that are optional only where they are present."""
+    """A list literal; optional elements without a value are omitted."""
 
     def run(frame: Frame) -> Value:
         built: list[Value] = []
@@ -141,7 +141,7 @@ def list_builder(elements: Sequence[tuple[Run, bool]]) -> Run:
 
 
 def map_builder(entries: Sequence[tuple[Run, Run, bool]]) -> Run:
-    """A map of entries, those that are optional only where their value is present."""
+    """A map literal; optional entries without a value are omitted."""
 
     def run(frame: Frame) -> Value:
         built: dict[Value, Value] = {}
@@ -204,13 +204,13 @@ class Fold:
     step: Run
     result: Run
     places: tuple[int, int, int]
-    """Of the accumulator and the variables; 0 for a second variable that is not there."""
+    """Places in the frame of the accumulator and the variables; 0 for no second variable."""
 
     def run(self, frame: Frame) -> Value:
         accumulator, first, second = self.places
         members = self._members(self.over(frame), bool(second))
         start = self.init(frame)
-        # Steps change lists and maps in place.
+        # Steps modify lists and maps in place.
         frame[accumulator] = start.copy() if type(start) in (list, dict) else start
         condition, step = self.condition, self.step
         for member in members:

@@ -1,4 +1,4 @@
-"""Text into tokens."""
+"""The lexer: text to tokens."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from ksched.cel.errors import Issues
 
 
 class Token(NamedTuple):
-    """``kind`` is the text itself for operators and key words, else the token's class."""
+    """``kind`` is the text itself for operators and keywords, otherwise the token's class."""
 
     kind: str
     text: str
@@ -41,14 +41,14 @@ _TOKEN = re.compile(
     """,
     re.VERBOSE | re.DOTALL,
 )
-# What the start of a string is, as far as it is one.
+# An unterminated string, as far as it is valid.
 _BROKEN_STRING = re.compile(
     rf"""[bBrR]{{0,2}}(?:"(?:{_ESCAPE}|[^\\"\n\r])*|'(?:{_ESCAPE}|[^\\'\n\r])*)""", re.VERBOSE
 )
 
 
 def tokens(text: str, issues: Issues) -> list[Token]:
-    """All tokens of a text, the last one ``END``; what is no token is an issue and left out."""
+    """Return all tokens of a text, the last one ``END``; invalid characters become issues."""
     found: list[Token] = []
     position = 0
     while position < len(text):
@@ -92,9 +92,9 @@ _SIMPLE = {
 
 
 def unescape(token: str, *, as_bytes: bool) -> str:
-    """The characters of a string token, or of a bytes token's string as Latin-1.
+    """Return the characters of a string token; those of a bytes token as Latin-1.
 
-    Raises ``ValueError`` for escapes that no character has.
+    Raises ``ValueError`` for invalid escapes.
     """
     raw = token[0] in "rR"
     body = (token[1:] if raw else token).replace("\r\n", "\n").replace("\r", "\n")

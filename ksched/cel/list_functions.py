@@ -100,7 +100,7 @@ def _traversed(args: list[Value], result: Value) -> int:
 
 
 def _traversal(value: Value) -> int:
-    """A tenth of a string's bytes, one for any other value, all of a collection."""
+    """A tenth of the bytes of a string, the sum of the members of a collection, otherwise 1."""
     if type(value) is str:
         return int(len(value.encode()) * 0.1)
     if type(value) is bytes:
@@ -160,7 +160,7 @@ def _distinct(elements: list[Value]) -> list[Value]:
 
 
 def _bounded_square(elements: list[Value]) -> None:
-    """Refuse quadratic work that would cost more than any expression may."""
+    """Reject quadratic work that exceeds the largest cost limit."""
     if 2 * len(elements) ** 2 > LONGEST_LIST:
         raise CostExceeded
 

@@ -1,4 +1,4 @@
-"""Reading fields, keys and positions of values."""
+"""Access to fields, keys and positions of values."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _KEYS = (str, bool, int, float)
 
 
 def _look(value: Value, key: Value) -> tuple[bool, Value]:
-    """Whether a value has a key or position, and what is there."""
+    """Return whether a value has a key or position, and the value there."""
     if isinstance(value, dict):
         return find(value, key)
     if type(value) is list:
@@ -59,7 +59,7 @@ def has(value: Value, field: str) -> bool:
 
 
 def path_reader(place: int, keys: list[str]) -> Callable[[list[Value]], Value]:
-    """A function that follows constant keys from a variable."""
+    """Return a function that reads a path of constant keys from a variable."""
 
     def slow(frame: list[Value]) -> Value:
         value = frame[place]

@@ -1,4 +1,4 @@
-"""Macros: calls that become folds and conditions while the text is parsed."""
+"""Macros: calls that the parser replaces by folds and conditions."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from ksched.cel.syntax_tree import (
 )
 
 ACCUMULATOR = "@result"
-"""A name that no text can contain."""
+"""Not an identifier, so that it cannot occur in an expression."""
 UNUSED = "#unused"
 
 
@@ -112,7 +112,7 @@ def _collected(
     condition: Node | None,
     element: Node,
 ) -> Node:
-    """A fold that appends an element for every member (or those that meet a condition)."""
+    """A fold that appends an element for every member, or every member that meets a condition."""
     appended = ListLiteral(position, [element], frozenset())
     step: Node = _call(position, "_+_", _accumulator(position), appended)
     if condition is not None:
@@ -170,7 +170,7 @@ def _transform_map_entry(position: int, target: Node | None, args: list[Node]) -
 
 
 def bound(position: int, name: str, value: Node, body: Node) -> Comprehension:
-    """``value`` under a name within ``body``, evaluated when it is first read."""
+    """Bind a name to ``value`` within ``body``; it is evaluated when first read."""
     return Comprehension(
         position,
         over=ListLiteral(position, [], frozenset()),

@@ -1,4 +1,4 @@
-"""Values that may be absent."""
+"""Functions of optional values."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tokens into a tree; macros are expanded on the way.
+"""The parser: tokens to a syntax tree, with macros expanded.
 
 Recursive descent for nesting, a loop for chains of operators. Depth is bounded as in cel-go.
 """
@@ -25,9 +25,9 @@ from ksched.cel.syntax_tree import (
 from ksched.cel.values import MAX_INT, MAX_UINT, Uint
 
 DEEPEST = 250
-"""Levels of nesting, and operators in one chain, that cel-go accepts."""
+"""Limit of nesting, and of operators in one chain, as in cel-go."""
 LONGEST = 100_000
-"""Characters of an expression that cel-go accepts."""
+"""Limit of the characters of an expression, as in cel-go."""
 
 _FRAMES_PER_LEVEL = 16
 _RESERVED = frozenset(
@@ -63,13 +63,13 @@ _MAY_FOLLOW = _RELATIONS | {END, *"+-*/%?:)],}", "&&", "||"}
 _FUNCTIONS = {"in": "@in"}
 
 Macro = Callable[[int, Node | None, list[Node]], Node | None]
-"""Expands a call (position, target, arguments); ``None`` if it is a plain call after all."""
+"""Expands a call (position, target, arguments); ``None`` if it is not a macro after all."""
 MacroKey = tuple[str, int, bool]
 """Name, number of arguments, whether there is a target."""
 
 
 class MacroError(Exception):
-    """A macro was used in a way that it does not have."""
+    """The arguments of a macro are invalid."""
 
     def __init__(self, position: int, message: str) -> None:
         super().__init__(message)
@@ -78,11 +78,11 @@ class MacroError(Exception):
 
 
 class _SyntaxProblem(Exception):
-    """The text ends here as far as parsing goes; the issue is recorded."""
+    """Parsing stops; the issue is recorded."""
 
 
 def parse(text: str, macros: Mapping[MacroKey, Macro], issues: Issues) -> Node | None:
-    """The tree of a text, or ``None`` if there are issues."""
+    """Return the tree of a text, or ``None`` if there are issues."""
     if len(text) > LONGEST:
         size = f"size: {len(text)}, limit {LONGEST}"
         issues.add(-1, f"expression code point size exceeds limit: {size}")
@@ -129,7 +129,7 @@ class _Parser:
         return self._take()
 
     def _surprise(self, token: Token, kind: str, wanted: str | None) -> str:
-        """The problem in ANTLR's words, which depend on the tokens around."""
+        """Return ANTLR's message, which depends on the adjacent tokens."""
         wanted = wanted or f"'{kind}'"
         if token.kind != END and self._tokens[self._next + 1].kind == kind:
             return f"extraneous input '{token.text}' expecting {wanted}"
@@ -142,7 +142,7 @@ class _Parser:
         raise _SyntaxProblem
 
     def _enter(self, rule: str) -> None:
-        """Count a level of a grammar rule; operands on the right of an operator are one more."""
+        """Count a level of a grammar rule; right operands are one level deeper."""
         self._depths[rule] += 1
         if self._depths[rule] > DEEPEST:
             self._issues.add(-1, f"expression recursion limit exceeded: {DEEPEST}")
@@ -186,7 +186,7 @@ class _Parser:
         return self._chain(self._unary, _PRODUCTS, "calculation")
 
     def _chain(self, operand: Callable[[], Node], operators: frozenset[str], rule: str) -> Node:
-        """Operands between operators that associate to the left."""
+        """Parse operands of left-associative operators."""
         left = operand()
         length = 0
         while self._peek().kind in operators:
@@ -316,7 +316,7 @@ class _Parser:
         return Ident(token.position, dot + token.text)
 
     def _message(self, dot: str, first: Token) -> Node | None:
-        """``a.b.C{field: value}``, if that is what stands here."""
+        """Parse ``a.b.C{field: value}``, if the next tokens are one."""
         ahead = self._next
         names = [first.text]
         while self._tokens[ahead].kind == "." and self._tokens[ahead + 1].kind == "IDENTIFIER":
@@ -361,7 +361,7 @@ class _Parser:
         return MapLiteral(opening.position, entries)
 
     def _no_start(self, token: Token) -> str:
-        """What ANTLR says about a token with which no expression starts."""
+        """Return ANTLR's message about a token with which no expression starts."""
         wanted = _STARTS
         if self._tokens[self._next - 1].kind == "(" and self._is_call(self._next - 1):
             wanted = _STARTS.replace("'(', ", "'(', ')', ")

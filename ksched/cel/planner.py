@@ -1,8 +1,8 @@
-"""A checked expression into nested Python functions.
+"""The planner: a checked expression to nested Python functions.
 
 Each function takes the frame (a list: the cost so far, the variables, then the variables of folds,
-each at a place of its own) and returns the value or raises ``EvaluationError``. With tracking,
-costs are added up as cel-go does; where a bound is known beforehand the plan does without.
+each at its own place) and returns the value or raises ``EvaluationError``. With tracking, costs are
+counted as in cel-go; a plan whose bound is below the limit has none.
 """
 
 from __future__ import annotations
@@ -42,14 +42,14 @@ Run = Callable[[Frame], Value]
 CONVERSIONS = frozenset(
     ["bool", "bytes", "double", "duration", "dyn", "int", "string", "timestamp", "type", "uint"]
 )
-"""Functions that are evaluated while planning if their argument is known."""
+"""Functions that are evaluated by the planner if their argument is constant."""
 _ATTRIBUTES = frozenset({"_[_]", "_[?_]", "_?._", "_?_:_"})
 _PRIMITIVE = (bool, float, int, str)
 _LIST_COST, _MAP_COST = 10, 30
 
 
 class Plan(NamedTuple):
-    """How to get a value; ``constant`` if it is ``value`` every time."""
+    """A planned node: ``run`` returns its value; a ``constant`` one is always ``value``."""
 
     run: Run
     constant: bool = False
@@ -71,7 +71,7 @@ class Planner:
         cost_limit: int | None,
     ) -> None:
         self.size = len(variables) + 1
-        """Places of the frame."""
+        """By variable, its place in the frame."""
         self._scope: list[dict[str, tuple[int, str]]] = [
             {name: (place, "variable") for name, place in variables.items()}
         ]
@@ -105,7 +105,7 @@ class Planner:
         return self._call(node, resolve)
 
     def place(self) -> int:
-        """A place of the frame that nothing else uses."""
+        """Return an unused place in the frame."""
         self.size += 1
         return self.size - 1
 
@@ -145,11 +145,11 @@ class Planner:
         return isinstance(node, Ident | Select)
 
     def _operand(self, node: Node) -> Plan:
-        """The operand of a selection, whose variable is charged with the whole chain."""
+        """Plan the operand of a selection; the cost of its variable is part of the chain's."""
         return self.plan(node, resolve=self._is_attribute(node))
 
     def _chain_cost(self, node: Node, resolve: bool) -> int:
-        """What a chain of selections costs beside its qualifiers."""
+        """Return the cost of a chain of selections besides its qualifiers."""
         if resolve:
             return 0
         while True:
@@ -163,7 +163,7 @@ class Planner:
                 return 1
 
     def _path(self, node: Node) -> tuple[int, list[str]] | None:
-        """The variable and keys of ``variable.a["b"].c``, if that is what the node is."""
+        """Return variable and keys of a node like ``variable.a["b"].c``."""
         keys: list[str] = []
         while True:
             if isinstance(node, Select) and not node.test_only:
@@ -380,7 +380,7 @@ class Planner:
         return Plan(run)
 
     def _membership(self, node: Call, plans: list[Plan]) -> Plan:
-        """``x in [constants]`` as a look-up."""
+        """Plan ``x in [constants]`` as a lookup in a set."""
         members = plans[1].value
         if not members:
             return constant(False)
@@ -408,7 +408,7 @@ class Planner:
         )
 
     def _append(self, node: Call) -> Plan:
-        """``accumulator + [element]`` in place: nothing else sees the accumulator."""
+        """Plan ``accumulator + [element]`` in place: the accumulator has no other reader."""
         second = node.args[1]
         assert isinstance(second, ListLiteral)
         element = self.plan(second.elements[0])
@@ -449,7 +449,7 @@ class Planner:
         return Plan(fold.run)
 
     def _binding(self, node: Comprehension) -> Plan:
-        """A value under a name, evaluated when it is first read."""
+        """Plan a bound name, whose value is evaluated when first read."""
         init = self.plan(node.init).run
         place = self.place()
         self._scope.append({node.accumulator: (place, "lazy")})

@@ -27,8 +27,8 @@ class Quantity(OpaqueValue):
     """An exact amount.
 
     ``scale`` is the decimal exponent of apimachinery's short form, or ``None`` for its long form,
-    which is never an integer to it. Sums are of another Go type than parsed quantities, so that
-    they cannot stand on the right of ``==``.
+    which ``AsInt64`` does not convert. A sum has another Go type than a parsed quantity, so it is
+    invalid as the right operand of ``==``.
     """
 
     __slots__ = ("is_sum", "nanos", "scale")
@@ -45,7 +45,7 @@ class Quantity(OpaqueValue):
         return self.nanos == other.nanos
 
     def integer(self) -> int | None:
-        """The value as ``AsInt64`` sees it."""
+        """The result of ``AsInt64``."""
         if self.scale is None or self.scale < 0:
             return None
         units = self.nanos // NANOS
@@ -54,7 +54,7 @@ class Quantity(OpaqueValue):
 
 @lru_cache(maxsize=4096)
 def parse_quantity(text: str) -> Quantity:
-    """A quantity; raises ``EvaluationError`` with apimachinery's words."""
+    """Parse a quantity; raises ``EvaluationError`` with apimachinery's message."""
     if text != text.strip():
         raise EvaluationError(_FORMAT)
     try:
@@ -65,7 +65,7 @@ def parse_quantity(text: str) -> Quantity:
 
 
 def _scale(text: str) -> int | None:
-    """The exponent of the short form, if apimachinery uses it for this text."""
+    """Return the exponent of the short form, if apimachinery uses it for this text."""
     number = text.lstrip("+-")
     digits = len(number) - len(number.lstrip("0123456789"))
     whole, rest = number[:digits], number[digits:]

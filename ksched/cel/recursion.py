@@ -1,8 +1,8 @@
-"""Room on the interpreter's stack for deep expressions.
+"""The recursion limit for deep expressions.
 
-The parser bounds nesting as cel-go does (250 levels), which is more than Python's default of 1000
-frames bears. Calls between Python functions take no C stack, so a higher limit is safe. The limit
-holds for all threads: it stays as high as the deepest block that is open in any of them needs.
+The parser accepts 250 levels of nesting, as cel-go does, for which Python's default of 1000 frames
+is too low. Calls between Python functions use no C stack, so a higher limit is safe. The limit is
+shared by all threads: it is the highest that any open block needs.
 """
 
 from __future__ import annotations
@@ -13,15 +13,15 @@ from contextlib import contextmanager
 from threading import Lock
 
 _FRAMES_IN_USE = 1000
-"""More than a daemon's own calls have on the stack."""
+"""More frames than the caller of an evaluation has on the stack."""
 _LOCK = Lock()
 _OPEN: list[int] = []
-"""The limit before the first block, then what each open block wants."""
+"""The limit before the first block, then the limits of the open blocks."""
 
 
 @contextmanager
 def room_for(frames: int) -> Iterator[None]:
-    """Let functions nest so deep for the length of the block."""
+    """Allow this many more frames within the block."""
     wanted = frames + _FRAMES_IN_USE
     with _LOCK:
         if not _OPEN:

@@ -13,7 +13,7 @@ Ranges = tuple[tuple[int, int], ...]
 
 
 class RegexError(ValueError):
-    """A pattern is not one; the message is that of Go's ``regexp``."""
+    """A pattern is invalid; the message is that of Go's ``regexp``."""
 
     def __init__(self, problem: str, where: str) -> None:
         super().__init__(f"error parsing regexp: {problem}: `{where}`")

@@ -1,6 +1,6 @@
-"""RE2's syntax, as Go's ``regexp`` accepts it, into a program for ``regular_expressions``.
+"""The compiler of patterns: RE2's syntax, as in Go's ``regexp``, to a program.
 
-Not supported, unlike there: Unicode scripts (``\\p{Greek}``; general categories are), and programs
+Not supported, unlike in Go: Unicode scripts (``\\p{Greek}``; general categories are), and programs
 of more than ``LARGEST_PROGRAM`` instructions.
 """
 
@@ -115,7 +115,7 @@ def _complement(ranges: Ranges) -> Ranges:
 
 
 def program(pattern: str) -> list[Instruction]:
-    """The program of a pattern; raises ``RegexError``."""
+    """Compile a pattern; raises ``RegexError``."""
     parser = _Parser(pattern)
     instructions: list[Instruction] = []
     with room_for(DEEPEST * _FRAMES_PER_LEVEL):
@@ -133,7 +133,7 @@ class _Parser:
         self.position = 0
         self._flags = _Flags()
         self._empty_quotes = 0
-        """Of which each may repeat what is repeated already."""
+        """``\\Q\\E`` pairs, each of which allows another repetition of a repetition."""
 
     def _peek(self) -> str:
         return self._pattern[self.position : self.position + 1]
@@ -275,7 +275,7 @@ class _Parser:
         self.position = end + 1
 
     def _group_flags(self, start: int) -> bool:
-        """Read ``i-s:`` or ``i)``; whether the group ended with its flags."""
+        """Parse ``i-s:`` or ``i)``; returns whether the group ended with its flags."""
         flags = self._flags
         value, seen = True, False
         names = {"i": "fold", "s": "dot_all", "m": "lines", "U": "ungreedy"}
@@ -311,7 +311,7 @@ class _Parser:
         return one_of(self._set(((code, code),)))
 
     def _named_set(self) -> tuple[Ranges, tuple[tuple[str, bool], ...]] | None:
-        """``\\d``, ``\\W``, ``\\pL``, ``\\P{Lu}``, if one stands here."""
+        """Parse ``\\d``, ``\\W``, ``\\pL`` or ``\\P{Lu}``, if one is next."""
         kind = self._pattern[self.position + 1 : self.position + 2]
         if kind and kind.lower() in _PERL:
             self.position += 2

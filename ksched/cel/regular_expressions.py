@@ -2,7 +2,7 @@
 
 A backtracking matcher that visits each pair of instruction and position at most once: the same
 first match as Perl's, but never more steps than program times text (RE2 calls it bit-state).
-Python's ``re`` backtracks without that bound, so one pattern could stop the whole process.
+Python's ``re`` backtracks without that bound, so one pattern could block the process.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from ksched.cel.regex_syntax import program
 from ksched.cel.values import Value, no_such_overload
 
 MOST_STEPS: Final = 500_000
-"""Steps after which a match is given up: no pattern on an attribute's 64 characters needs them."""
+"""Limit of the steps of a match; far above any pattern on the 64 characters of an attribute."""
 _REMEMBERED = 256
 _WORD = frozenset("0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZ_abcdefghijklmnopqrstuvwxyz")
 
@@ -32,7 +32,7 @@ class Regex:
         """Steps of the last search."""
 
     def matches(self, text: str) -> bool:
-        """Whether a match is anywhere in the text. The last answers are remembered."""
+        """Whether the text contains a match. The last results are cached."""
         known = self._known.get(text)
         if known is None:
             known = self.search(text, 0) is not None
@@ -42,7 +42,7 @@ class Regex:
         return known
 
     def search(self, text: str, start: int) -> tuple[int, int] | None:
-        """Where the leftmost match begins and ends, from a position on."""
+        """Return begin and end of the leftmost match from a position on."""
         visited: set[int] = set()
         width = len(self._program)
         for begin in range(start, len(text) + 1):
@@ -53,7 +53,7 @@ class Regex:
         return None
 
     def _run(self, text: str, begin: int, visited: set[int], width: int) -> int | None:
-        """Where the preferred match from ``begin`` ends."""
+        """Return the end of the preferred match from ``begin``."""
         code = self._program
         pending = [begin * width]
         while pending:
@@ -83,12 +83,12 @@ class Regex:
         return None
 
     def find(self, text: str) -> str:
-        """The first match, empty if there is none."""
+        """Return the first match, empty if there is none."""
         found = self.search(text, 0)
         return text[found[0] : found[1]] if found is not None else ""
 
     def find_all(self, text: str, most: int) -> list[str]:
-        """All matches that do not overlap; ``most`` below zero for any number."""
+        """Return non-overlapping matches, at most ``most``; all if that is negative."""
         matches: list[str] = []
         position, last_end = 0, -1
         while position <= len(text) and (most < 0 or len(matches) < most):
@@ -120,7 +120,7 @@ def _holds(instruction: Instruction, text: str, position: int) -> bool:
 
 @lru_cache(maxsize=256)
 def compile_regex(pattern: str) -> Regex:
-    """A compiled pattern; raises ``RegexError``."""
+    """Compile a pattern; raises ``RegexError``."""
     return Regex(pattern)
 
 
@@ -168,4 +168,4 @@ KNOWN_PATTERN: Mapping[str, Callable[[Regex], Callable[..., Value]]] = {
     "find": _known_find,
     "findAll": _known_find_all,
 }
-"""Functions for patterns that are constant: compiled once, before anything is evaluated."""
+"""Functions whose constant patterns are compiled once, by the planner."""

@@ -1,4 +1,4 @@
-"""The functions and operators that every CEL has."""
+"""The standard functions and operators of CEL."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Types as the checker sees them.
+"""The types of the checker.
 
-Equal types are one object, so that comparing deep ones costs nothing. Their size is bounded,
-because a short text can name a type of exponential size (``{a: a}`` bound again and again).
+Equal types are one object, so that they are compared by identity. Their size is bounded, because a
+short expression can have a type of exponential size (``{a: a}``, bound repeatedly).
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from weakref import WeakValueDictionary
 from ksched.cel.errors import CompileError
 
 LARGEST_TYPE = 4096
-"""Nodes of a type; no expression of practice comes near."""
+"""Limit of the nodes of a type; practical expressions have far fewer."""
 
 
 @dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
 class Type:
-    """``kind`` is ``param`` for type variables, ``struct`` for objects, else the kind's name."""
+    """``kind`` is ``param`` for type variables, ``struct`` for objects, else the type's name."""
 
     kind: str
     name: str
@@ -110,7 +110,7 @@ def unwrap_optional(candidate: Type) -> tuple[Type, bool]:
 
 
 def describe(candidate: Type) -> str:
-    """The type as messages name it."""
+    """Format a type for messages."""
     if candidate.kind == "error":
         return "!error!"
     if candidate.kind in _SHORT:

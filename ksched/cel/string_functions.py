@@ -1,4 +1,4 @@
-"""Strings beyond the standard: cel-go's extension (version 2), Kubernetes' ``find``."""
+"""Functions of strings: cel-go's extension (version 2), Kubernetes' ``find``."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ksched.cel.values import Value, describe, size_of
 
 LIBRARY = Library()
 LONGEST_RESULT = 10_000_000
-"""A string that could not be read once within a cost of a million."""
+"""Limit of a string; reading a longer one exceeds a cost of a million."""
 
 _SPACES = "\t\n\v\f\r \x85\xa0\u1680\u2028\u2029\u202f\u205f\u3000" + "".join(
     map(chr, range(0x2000, 0x200B))
@@ -35,7 +35,7 @@ _QUOTED = {
 
 
 def bounded(length: int) -> None:
-    """Refuse a result that would be too large before it is built."""
+    """Reject a result that would be too large before it is built."""
     if length > LONGEST_RESULT:
         raise CostExceeded
 

@@ -1,7 +1,7 @@
 """Nodes of a parsed expression.
 
-A node may have several parents (macros use an argument twice), so whoever walks the tree remembers
-where it has been. ``position`` is the offset of the token that messages point to; the checker
+A node may have several parents (macros use an argument twice), so a traversal must record the nodes
+it has visited. ``position`` is the offset of the token that messages point to; the checker
 writes ``type`` and, on calls, ``overloads``.
 """
 
@@ -23,7 +23,7 @@ class Node:
         self.checked = False
 
     def children(self) -> Iterator[Node]:
-        """The direct parts."""
+        """Return the direct subexpressions."""
         yield from ()
 
 
@@ -48,7 +48,7 @@ class Ident(Node):
 
 
 class Select(Node):
-    """``operand.field``, or the test whether it is there."""
+    """``operand.field``, or the test for its presence."""
 
     __slots__ = ("field", "operand", "test_only")
 
@@ -171,7 +171,7 @@ class Comprehension(Node):
 
 
 def qualified_name(node: Node) -> str | None:
-    """``a.b.c`` as one name, if the node is nothing but names."""
+    """Return ``a.b.c`` as one name, if the node consists of names only."""
     parts: list[str] = []
     while isinstance(node, Select) and not node.test_only:
         parts.append(node.field)
@@ -182,7 +182,7 @@ def qualified_name(node: Node) -> str | None:
 
 
 def walk(root: Node) -> Iterator[Node]:
-    """Every node once, however many parents it has."""
+    """Yield every node once, however many parents it has."""
     seen: set[int] = set()
     stack = [root]
     while stack:

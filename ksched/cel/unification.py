@@ -1,4 +1,4 @@
-"""Which types go together, and what type variables stand for."""
+"""Unification of types and bindings of type variables."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _GENERIC = frozenset({"opaque", "list", "map"})
 
 
 class Substitutions:
-    """What each type variable stands for; attempts that fail leave no trace."""
+    """Bindings of type variables; a failed unification leaves them unchanged."""
 
     def __init__(self) -> None:
         self._bound: dict[str, Type] = {}
@@ -20,12 +20,12 @@ class Substitutions:
         self._fresh = 0
 
     def fresh(self) -> Type:
-        """A type variable that nothing mentions yet."""
+        """Return a new type variable."""
         self._fresh += 1
         return types.param(f"_var{self._fresh - 1}")
 
     def assignable(self, given: Type, wanted: Type) -> bool:
-        """Whether the types agree; if so, variables are bound accordingly."""
+        """Whether the types can be unified; if so, variables are bound accordingly."""
         return self.all_assignable((given,), (wanted,))
 
     def all_assignable(self, given: Sequence[Type], wanted: Sequence[Type]) -> bool:
@@ -41,7 +41,7 @@ class Substitutions:
         return False
 
     def apply(self, original: Type, *, free_as_dyn: bool = False) -> Type:
-        """A type with its variables replaced by what they stand for."""
+        """Replace the variables of a type by their bindings."""
         if original.kind == "param":
             bound = self._bound.get(original.name)
             if bound is not None:
@@ -81,7 +81,7 @@ class Substitutions:
         return given.kind == wanted.kind and given.name == wanted.name
 
     def _substitutes(self, candidate: Type, variable: Type) -> tuple[bool, bool]:
-        """Whether a variable can stand for a type, and whether it stood for one already."""
+        """Return whether a variable can be bound to a type, and whether it was bound already."""
         if candidate == variable:
             return True, True
         bound = self._bound.get(variable.name)
@@ -109,7 +109,7 @@ class Substitutions:
 
 
 def most_general(one: Type, other: Type) -> Type:
-    """The less specific of two types that agree."""
+    """Return the less specific of two types that can be unified."""
     return one if _at_most_as_specific(one, other) else other
 
 

@@ -1,4 +1,4 @@
-"""Values while an expression is evaluated.
+"""Values during evaluation.
 
 | CEL | Python |
 |---|---|
@@ -25,7 +25,7 @@ MAX_INT: Final = 2**63 - 1
 MAX_UINT: Final = 2**64 - 1
 
 Value = Any
-"""Any of the table above; what it is, is known only at run time."""
+"""Any value of the table above."""
 
 
 class Uint(int):
@@ -36,21 +36,21 @@ class Uint(int):
 
 @dataclass(frozen=True, slots=True, order=True)
 class Duration:
-    """A span of time."""
+    """A duration."""
 
     nanos: int
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class Timestamp:
-    """A moment, in nanoseconds since 1970."""
+    """A timestamp, in nanoseconds since 1970."""
 
     nanos: int
 
 
 @dataclass(frozen=True, slots=True)
 class TypeValue:
-    """A type as a value: what ``type(x)`` and the name ``int`` are."""
+    """A type as a value, such as ``type(x)`` or the name ``int``."""
 
     name: str
 
@@ -82,16 +82,16 @@ class OpaqueValue:
     type_name: str = ""
 
     def equals(self, other: Value) -> bool:
-        """Whether the values are equal; raises ``EvaluationError`` where they cannot be."""
+        """Whether the values are equal; raises ``EvaluationError`` if they are not comparable."""
         raise NotImplementedError
 
     def unhashable(self) -> str | None:
-        """What cel-go says when it looks the value up among constants, where it cannot."""
+        """cel-go's message for a lookup among constants, where it does not support one."""
         return None
 
 
 class DefaultMap(dict[Any, Any]):
-    """A map that has a value for every key that is looked up, though not when it is listed."""
+    """A map with a default value for keys that are looked up; iteration omits them."""
 
     __slots__ = ("default",)
 
@@ -104,7 +104,7 @@ class DefaultMap(dict[Any, Any]):
 
 
 class _Key:
-    """A map key of a type that Python would confuse with another, or cannot hash."""
+    """A map key of a type that Python equates with another or cannot hash."""
 
     __slots__ = ("value",)
 
@@ -117,7 +117,7 @@ _PLAIN_KEYS = frozenset({str, int, Uint, float})
 
 
 def map_key(value: Value) -> Any:
-    """The key under which a dict holds a CEL key."""
+    """Return the dict key of a CEL key."""
     if type(value) in _PLAIN_KEYS:
         return value
     if type(value) is bool:
@@ -126,7 +126,7 @@ def map_key(value: Value) -> Any:
 
 
 def key_value(key: Any) -> Value:
-    """The CEL key behind a dict's key."""
+    """Return the CEL key of a dict key."""
     return key.value if type(key) is _Key else key
 
 
@@ -154,7 +154,7 @@ def type_name(value: Value) -> str:
 
 
 def no_such_overload(function: str = "", *args: Value) -> EvaluationError:
-    """What an operation says about operands that it does not have."""
+    """The error of an operation without an overload for its operands."""
     if not function:
         return EvaluationError(NO_SUCH_OVERLOAD)
     names = ", ".join(map(type_name, args))
@@ -170,7 +170,7 @@ def _numbers_equal(left: float, right: float) -> bool:
 _NUMBERS = frozenset({int, Uint, float})
 _NESTED = frozenset({list, dict, DefaultMap, OptionalValue})
 LONGEST_DESCRIPTION = 1_000_000
-"""Characters of a value in a message."""
+"""Limit of the characters of a value in a message."""
 
 
 def equal(left: Value, right: Value, known: _Known | None = None) -> bool:
@@ -209,9 +209,9 @@ _Known = set[tuple[int, int]]
 
 
 def _members_equal(pairs: Iterable[tuple[Value, Value]], known: _Known | None) -> bool:
-    """Whether all pairs are equal; cel-go takes an error inside a collection for «not unequal».
+    """Whether all pairs are equal; as in cel-go, an error inside a collection is not a difference.
 
-    A list may hold another many times, that one a third, and so on: each pair is compared once.
+    Nested lists may share members repeatedly: each pair is compared once.
     """
     if known is None:
         known = set()
@@ -231,7 +231,7 @@ def _members_equal(pairs: Iterable[tuple[Value, Value]], known: _Known | None) -
 
 
 def surely_equal(left: Value, right: Value) -> bool:
-    """Equality while searching, where an error is no match."""
+    """Equality for searches, where an error counts as different."""
     try:
         return equal(left, right)
     except EvaluationError:
@@ -259,7 +259,7 @@ def _rounded(number: float) -> float:
 
 
 def find(entries: dict[Any, Value], key: Value) -> tuple[bool, Value]:
-    """Whether a map has a key, and its value. Numbers find each other across types."""
+    """Return whether a map has a key, and its value; numbers match across types."""
     plain = key if type(key) is str else map_key(key)
     if plain in entries:
         return True, entries[plain]
@@ -269,7 +269,7 @@ def find(entries: dict[Any, Value], key: Value) -> tuple[bool, Value]:
 
 
 def list_index(index: Value) -> int:
-    """The position that a value names in a list."""
+    """Convert a value to a position in a list."""
     kind = type(index)
     if kind is int or kind is Uint:
         return int(index)
@@ -281,7 +281,7 @@ def list_index(index: Value) -> int:
 
 
 def format_double(number: float) -> str:
-    """A double as Go's ``%g`` writes it."""
+    """Format a double as Go's ``%g`` does."""
     if math.isnan(number):
         return "NaN"
     if math.isinf(number):
@@ -299,7 +299,7 @@ def format_double(number: float) -> str:
 
 
 def describe(value: Value) -> str:
-    """A value as messages show it; raises ``CostExceeded`` for one that is too long to show."""
+    """Format a value for messages; raises ``CostExceeded`` if that would be too long."""
     return _describe(value, {})
 
 
@@ -334,7 +334,7 @@ def _describe_members(value: Value, known: dict[int, str]) -> str:
 
 
 def size_of(value: Value) -> int:
-    """Elements or characters of a value that has a size, else 1: what costs are measured by."""
+    """The size of a value for costs: elements or characters, otherwise 1."""
     kind = type(value)
     if kind is str or kind is bytes or kind is list or isinstance(value, dict):
         return len(value)

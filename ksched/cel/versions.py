@@ -17,11 +17,11 @@ SEMVER = types.struct("kubernetes.Semver")
 _NUMBERS = frozenset(digits)
 _IDENTIFIER = frozenset(digits + ascii_letters + "-")
 Identifier = tuple[bool, int, str]
-"""Whether it is a word, its number, its text: numbers come before words."""
+"""Whether it is alphanumeric, its number, its text: numbers sort first."""
 
 
 class Semver(OpaqueValue):
-    """A version; its build metadata does not count."""
+    """A version; comparison ignores its build metadata."""
 
     __slots__ = ("_order", "major", "minor", "patch")
     type_name = "kubernetes.Semver"
@@ -85,7 +85,7 @@ def _check_build(text: str) -> None:
 
 @lru_cache(maxsize=4096)
 def parse_semver(text: str) -> Semver:
-    """A version; raises ``EvaluationError`` in the words of blang/semver."""
+    """Parse a version; raises ``EvaluationError`` with the message of blang/semver."""
     if not text:
         raise EvaluationError("Version string empty")
     parts = text.split(".", 2)
@@ -103,7 +103,7 @@ def parse_semver(text: str) -> Semver:
 
 
 def _normalized(text: str) -> str:
-    """The text without a leading v and zeros, with minor and patch filled in."""
+    """Remove a leading v and zeros; add missing minor and patch numbers."""
     parts = text.removeprefix("v").split(".", 2)
     for index, part in enumerate(parts):
         if len(part) > 1:
