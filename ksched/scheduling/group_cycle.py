@@ -1,9 +1,9 @@
-"""The group cycle: members of a group are placed on one snapshot, all that it needs or none.
+"""The group cycle: the members that a group needs are placed on one snapshot, all or none.
 
-A group that does not fit holds nothing: what was placed for it is undone before the cycle ends, so
-two groups that each lack half cannot wait for each other. Members go through the ordinary filters
-and scores; each sees those before it as if they were bound. When the need is met, all are assumed
-without a pause in between. Members past the need are ordinary pods afterwards.
+A group that does not fit holds nothing: its placements are undone before the cycle ends, so two
+groups that each lack half of the space cannot wait for each other. Members go through the same
+filters and scores as other pods; each counts those before it as placed. When the need is met, all
+are assumed without an await in between. Members past the need are scheduled one by one.
 """
 
 from __future__ import annotations
@@ -54,26 +54,26 @@ NODE_FILTERS = frozenset(
         names.NODE_PORTS,
     }
 )
-"""Filters that reject a node for good as long as pods are only added. What amounts decide is
-counted."""
+"""Filters whose rejection of a node holds while pods are only added. What depends on amounts is
+counted as slots."""
 
 TRIES = 3
-"""How often a group is decided again because members or nodes vanished meanwhile."""
+"""How often a cycle starts again because members or nodes disappeared meanwhile."""
 
 
 class GroupDecision(Struct, frozen=True):
-    """What became of the members of a group."""
+    """The outcome of a group cycle for each member."""
 
     placed: Sequence[Placed] = ()
     rejected: Sequence[Rejected] = ()
     untried: Sequence[QueuedPodInfo] = ()
     """Members past the need."""
     is_news: bool = True
-    """Whether the reason is another than at the last attempt."""
+    """Whether the reason differs from that of the last attempt."""
 
 
 class GroupCycle:
-    """Decides for the members of one group at a time."""
+    """Schedules the members of one group at a time."""
 
     def __init__(
         self,
@@ -100,7 +100,7 @@ class GroupCycle:
         self._slots = CountedSlots(cache.snapshot.table)
 
     async def run(self, group: Group, members: Sequence[QueuedPodInfo]) -> GroupDecision:
-        """Place as many members as the group needs, or say why not; nothing is left half done.
+        """Place the members that the group needs, or none and return the reasons.
 
         kube-scheduler: podGroupCycle, submitPodGroupAlgorithmResult.
         """
@@ -123,7 +123,7 @@ class GroupCycle:
             self._cycle.is_running = False
 
     async def _decide(self, group: Group, members: Sequence[QueuedPodInfo]) -> GroupDecision | None:
-        """One try; ``None`` if it must be repeated because the members changed meanwhile."""
+        """Run once; ``None`` if the members changed meanwhile and it must be repeated."""
         reason = group.why_gated()
         need = Need(group)
         if not reason and len(members) < need.total:
@@ -160,7 +160,7 @@ class GroupCycle:
         return self._refuse_misfits(group, misfits, members, fitting, need)
 
     def _lack_of_resources(self, group: Group) -> str:
-        """What of the group's minimum resources is not free, if it has none placed yet."""
+        """Return which of the group's minResources is not free, unless members are placed."""
         terms = group.terms
         if terms is None or not terms.min_resources or group.is_satisfied:
             return ""
@@ -176,7 +176,7 @@ class GroupCycle:
     async def _prove_impossible(
         self, members: Sequence[QueuedPodInfo], need: Need
     ) -> tuple[str, frozenset[str], int] | None:
-        """Why the need cannot be met whatever is tried, the rejecting plugins, missing places."""
+        """Return why no order meets the need, the rejecting plugins and the missing slots."""
         kinds: dict[object, list[QueuedPodInfo]] = {}
         for queued in members:
             template = queued.pod.template
@@ -201,7 +201,7 @@ class GroupCycle:
         return text, rejectors | {names.NODE_RESOURCES_FIT}, need.total - fitting
 
     async def _count(self, queued: QueuedPodInfo) -> Slots | None:
-        """Slots for pods like this one; ``None`` where amounts do not decide."""
+        """Return the slots for pods of this kind; ``None`` if they cannot be counted."""
         profile = self._cycle.profile_of(queued)
         fit_plugin = profile.framework.plugins.get(names.NODE_RESOURCES_FIT)
         checked = getattr(fit_plugin, "checked_requests", None)
@@ -223,7 +223,7 @@ class GroupCycle:
     # -- placing --------------------------------------------------------------------------------
 
     async def _place_all(self, trial: Trial, order: Sequence[QueuedPodInfo], need: Need) -> None:
-        """Place members until the need is met or cannot be met any more."""
+        """Place members until the need is met or can no longer be met."""
         turn = TimeSlice(self._now)
         for number, queued in enumerate(order):
             if len(trial) >= need.total and need.is_met_by(trial.placed):
@@ -259,7 +259,7 @@ class GroupCycle:
     def _commit(
         self, group: Group, trial: Trial, order: Sequence[QueuedPodInfo], need: Need
     ) -> GroupDecision | None:
-        """Assume everything that was placed; nothing else runs meanwhile."""
+        """Assume all placed members; synchronous, so that nothing changes in between."""
         for one in trial.placed:
             has_node = self._cache.get_node(one.node_name) is not None
             if not (has_node and self._is_alive(one.queued)):
@@ -288,7 +288,7 @@ class GroupCycle:
         )
 
     def _permit(self, placed: Sequence[Placed]) -> Status:
-        """Ask the Permit plugins about every member; the first objection is that of the group."""
+        """Run Permit for every member; the first rejection is that of the group."""
         for one in placed:
             if not one.profile.framework.hooks[PERMIT]:
                 continue
@@ -302,7 +302,7 @@ class GroupCycle:
         return SUCCESS
 
     def _is_alive(self, queued: QueuedPodInfo) -> bool:
-        """Whether a member still waits for a node."""
+        """Whether a member is still pending."""
         latest = self._pending.get(queued.uid)
         return (
             latest is not None
@@ -310,7 +310,7 @@ class GroupCycle:
             and self._cache.get_pod(queued.uid) is None
         )
 
-    # -- refusing -------------------------------------------------------------------------------
+    # -- rejecting ------------------------------------------------------------------------------
 
     def _refuse_misfits(
         self,
@@ -320,7 +320,7 @@ class GroupCycle:
         fitting: int,
         need: Need,
     ) -> GroupDecision:
-        """Reject all members with the reason of the first one that did not fit."""
+        """Reject all members with the reason of the first that did not fit."""
         rejectors = frozenset[str]()
         for one in misfits:
             if one.diagnosis is not None:
@@ -340,7 +340,7 @@ class GroupCycle:
         rejectors: frozenset[str] = frozenset(),
         short_slots: int = 0,
     ) -> GroupDecision:
-        """Reject all members for one reason; any event that may help one of them wakes it."""
+        """Reject all members for one reason; an event of any rejecting plugin wakes them."""
         group.short_slots = short_slots
         text = f"{GROUP_UNSCHEDULABLE}, {status.message}"
         is_news, group.last_reason = group.last_reason != text, text
@@ -361,7 +361,7 @@ class GroupCycle:
     def _failed(
         self, group: Group, members: Sequence[QueuedPodInfo], status: Status
     ) -> GroupDecision:
-        """Something went wrong with one member: all try again after a pause."""
+        """Fail all members after an error of one: all are retried after their backoff."""
         text = f"failed to schedule other pod from a pod group: {status.message}"
         group.last_reason = text
         return GroupDecision(
@@ -377,7 +377,7 @@ class GroupCycle:
 
 
 async def _reserve(placed: Placed) -> Status:
-    """Run the Reserve plugins; after an objection the caller undoes all of them."""
+    """Run Reserve; after a rejection the caller runs Unreserve."""
     profile = placed.profile
     if not profile.framework.hooks[RESERVE]:
         return SUCCESS
@@ -388,9 +388,9 @@ async def _reserve(placed: Placed) -> Status:
 
 
 def in_order(members: Sequence[QueuedPodInfo], need: Need) -> list[QueuedPodInfo]:
-    """The order of placing: those of roles that are short first, large ones before small ones.
+    """The order of placing: members of roles below their minimum first, then large before small.
 
-    Among equals as in kube-scheduler: by priority, then by who came first.
+    Equal ones as in kube-scheduler: by priority, then by age.
     """
 
     def key(queued: QueuedPodInfo) -> tuple[object, ...]:
@@ -415,6 +415,6 @@ def _has_kinds(members: Sequence[QueuedPodInfo]) -> bool:
 def _failed_first(
     misfits: Sequence[Rejected], order: Sequence[QueuedPodInfo]
 ) -> list[QueuedPodInfo]:
-    """The members of the templates that did not fit, then the others: another order may do."""
+    """Put members whose templates did not fit first: another order may succeed."""
     failed = {one.queued.pod.template for one in misfits}
     return sorted(order, key=lambda queued: queued.pod.template not in failed)

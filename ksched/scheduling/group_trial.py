@@ -1,4 +1,4 @@
-"""Members of a group placed one after the other in the snapshot, and all of it undone again."""
+"""A trial placement of a group: members are added to the snapshot one by one, and removed."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class _Step(NamedTuple):
 
 
 class Need:
-    """How many members must be placed in one decision, in all and by role."""
+    """How many members must be placed in one group cycle, in total and by role."""
 
     def __init__(self, group: Group) -> None:
         self.total = group.need
@@ -43,7 +43,7 @@ class Need:
 
 
 class Trial:
-    """What was placed so far, known only to the snapshot and the plugins' books."""
+    """The members placed so far; only the snapshot and Reserve plugins have them."""
 
     def __init__(
         self, snapshot: Snapshot, nominator: Nominator, undone: Callable[[], None]
@@ -62,22 +62,22 @@ class Trial:
         return len(self._steps)
 
     def add(self, placed: Placed) -> None:
-        """Count a member on its node, for the members after it."""
+        """Add a member to its node, for the filters of the members after it."""
         row = self._snapshot.table.rows[placed.node_name]
         nominated = self._nominator.node_of(placed.pod.uid)
         self._steps.append(_Step(placed, row, nominated))
-        # Its room would count twice.
+        # The nomination would count a second time.
         self._nominator.delete(placed.pod.uid)
         self._snapshot.assume(placed.pod, row)
 
     def drop(self, uid: str) -> None:
-        """Undo one member's part wherever it stands: the others stay as they are."""
+        """Remove one member; the others stay."""
         step = next(step for step in self._steps if step.placed.pod.uid == uid)
         self._steps.remove(step)
         self._undo(step)
 
     def undo(self) -> None:
-        """Leave everything as it was before the first step."""
+        """Remove all members, the last one first."""
         while self._steps:
             self._undo(self._steps.pop())
 

@@ -1,8 +1,7 @@
-"""Where the members of a group that were placed together wait for each other before they are bound.
+"""A barrier before Bind for the members of a group that were placed together.
 
-A member that is denied permission, or whose volumes cannot be provided, must not leave the others
-bound without it. So no member is bound before all are ready; if so many fail that the group's need
-is not met, all places are given back at once.
+If Permit or PreBind of a member fails, the others must not be bound without it. So none is bound
+before all are ready; if so many fail that the group's need is not met, all placements are undone.
 """
 
 from __future__ import annotations
@@ -36,7 +35,7 @@ class QuorumGate:
         return self._decided.is_set() and self._status.is_success
 
     async def passed(self, uid: str) -> Status:
-        """Wait for the others; the status is a success, or why all have to go back."""
+        """Wait for the others; returns a success, or why all placements are undone."""
         if not self._decided.is_set():
             self._missing.discard(uid)
             self._ready.add(uid)
@@ -46,7 +45,7 @@ class QuorumGate:
         return self._status
 
     def leave(self, uid: str, status: Status) -> None:
-        """A member failed. Before the gate has opened, too few of the others may be left."""
+        """Record that a member failed; before the gate opens, too few others may be left."""
         if self._decided.is_set():
             return
         self._missing.discard(uid)
