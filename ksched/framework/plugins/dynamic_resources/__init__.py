@@ -1,4 +1,4 @@
-"""DynamicResources: the devices that a pod's resource claims ask for.
+"""DynamicResources: allocates devices for the resource claims of pods.
 
 Does not belong here: which devices there are, which are in use, and how they are chosen
 (``ksched.devices``).

@@ -10,23 +10,23 @@ from ksched.framework.plugins.dynamic_resources.extended_resources import Extend
 
 
 class SpecialClaim:
-    """The claim that stands for a pod's extended resources; always the last of its claims."""
+    """The claim for a pod's extended resources; always the last of its claims."""
 
     __slots__ = ("backed", "chosen", "is_stored", "others")
 
     def __init__(self, backed: Sequence[str], others: Sequence[str], is_stored: bool) -> None:
         self.backed = backed
-        """Resources that come from devices where a node does not offer them itself."""
+        """Resources that are backed by devices on nodes that do not offer them."""
         self.others = others
         """Other resources that a node must have."""
         self.is_stored = is_stored
-        """Whether it is left over from an earlier attempt, or created by this one."""
+        """Whether it exists: from an earlier attempt, or created by this one."""
         self.chosen: ExtendedRequests | None = None
-        """What it asks for on the chosen node."""
+        """Its requests on the selected node."""
 
 
 class Attempt:
-    """What the extension points of one attempt tell each other."""
+    """The data that extension points of one attempt share."""
 
     __slots__ = ("allocations", "claims", "selectors", "special", "unallocated", "unavailable")
 
@@ -36,11 +36,11 @@ class Attempt:
         self.unallocated: list[int] = []
         """Positions of the claims that have no devices yet."""
         self.selectors: dict[int, NodeTerms] = {}
-        """By position of an allocated claim, the nodes where its devices can be used."""
+        """By position of an allocated claim, the nodes that can use its devices."""
         self.unavailable: set[int] = set()
-        """Positions of claims that kept the pod from a node."""
+        """Positions of claims because of which a node was rejected."""
         self.allocations: dict[int, AllocationResult] = {}
-        """By position, what was chosen at Reserve."""
+        """By position, the allocation chosen at Reserve."""
 
     @property
     def user_claims(self) -> list[ResourceClaim]:

@@ -1,4 +1,4 @@
-"""Devices that must be made ready before a pod is bound."""
+"""Binding conditions: devices that must be ready before a pod is bound."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ksched.api.devices import (
 
 
 class BindingFailed(Exception):
-    """A driver says that a device will not become ready."""
+    """A driver reports that a device will not become ready."""
 
 
 def is_ready(claim: ResourceClaim) -> bool:
@@ -40,7 +40,7 @@ def is_ready(claim: ResourceClaim) -> bool:
 
 
 def is_timed_out(claim: ResourceClaim, timeout_seconds: float, now: float) -> bool:
-    """Whether a claim's devices had their time. kube-scheduler: isClaimTimeout."""
+    """Whether the binding timeout of a claim is over. kube-scheduler: isClaimTimeout."""
     allocation = claim.status.allocation
     if allocation is None or allocation.allocation_timestamp is None:
         return False

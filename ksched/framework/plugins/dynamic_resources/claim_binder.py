@@ -1,4 +1,4 @@
-"""PreBind and Unreserve: claims written, devices waited for, and both undone."""
+"""PreBind and Unreserve: claims are written, binding conditions awaited, and both undone."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ from ksched.framework.plugins.dynamic_resources.claim_writer import ClaimWriter,
 log = logging.getLogger(__name__)
 
 LOOK_AGAIN_SECONDS = 5.0
-"""Between two looks at the binding conditions of devices."""
+"""The interval of checks of the binding conditions."""
 SEEN_SECONDS = 120.0
-"""Time for the watch to bring a claim that was created for extended resources."""
+"""How long the watch may take to deliver a claim created for extended resources."""
 SEEN_AGAIN_SECONDS = 1.0
 
 SUCCESS, FAILURE, TIMEOUT, ERROR = "success", "failure", "timeout", "error"
 
 
 class ClaimBinder:
-    """Takes the claims of placed pods to the API server."""
+    """Writes the claims of placed pods."""
 
     def __init__(
         self,
@@ -46,9 +46,9 @@ class ClaimBinder:
         self._writer = writer
         self._binding_timeout_seconds = binding_timeout_seconds
         self.tasks: PluginTasks | None = None
-        """Where Unreserve has work done that it cannot wait for."""
+        """Runs the API calls of Unreserve, which is synchronous."""
         self._releases: dict[tuple[str, str], asyncio.Event] = {}
-        """By UID of claim and pod, reservations that are being taken back."""
+        """By UIDs of claim and pod, reservations that are being removed."""
 
     async def bind(self, pod: PodInfo, node_name: str, attempt: Attempt) -> None:
         """Write all claims of a pod, and wait for their devices; raises ``NotWritten``.
@@ -101,7 +101,7 @@ class ClaimBinder:
         return True
 
     async def _see(self, claim: ResourceClaim) -> None:
-        """Count on a claim as soon as the watch has brought it."""
+        """Assume a created claim as soon as the watch has delivered it."""
         give_up_at = self._clock.now() + SEEN_SECONDS
         meta = claim.metadata
         while True:
@@ -115,7 +115,7 @@ class ClaimBinder:
             await self._changed([meta.key], SEEN_AGAIN_SECONDS)
 
     async def _changed(self, keys: Sequence[str], seconds: float) -> None:
-        """Wait until one of some claims changes, and no longer than some seconds."""
+        """Wait until one of the claims changes, or the time is over."""
         changed = asyncio.Event()
         with self._claims.lister.notifying(keys, changed.set):
             try:
@@ -176,7 +176,7 @@ class ClaimBinder:
     # -- undoing --------------------------------------------------------------------------------
 
     def undo(self, pod: PodInfo, attempt: Attempt) -> None:
-        """Give back devices and reservations; what the API server must be told follows later.
+        """Release devices at once; the API calls follow in the background.
 
         kube-scheduler: Unreserve.
         """
@@ -210,7 +210,7 @@ class ClaimBinder:
             self._releases.pop(key).set()
 
     async def _released(self, pod: PodInfo, attempt: Attempt, position: int) -> None:
-        """Wait for what an earlier attempt of the pod still takes back."""
+        """Wait until reservations of an earlier attempt of the pod are removed."""
         claim = attempt.claims[position]
         release = self._releases.get((claim.metadata.uid, pod.uid))
         if release is None:

@@ -1,7 +1,7 @@
-"""Claims on their way to the API server: what PreBind, PostFilter and Unreserve write.
+"""API calls for claims, of PreBind, PostFilter and Unreserve.
 
 Follows dynamicresources.go: bindClaim, and extendeddynamicresources.go (v1.36). A claim is written
-back whole, as it was read; only what is changed is encoded anew.
+with all its fields as they were read; only changed ones are encoded again.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class ClaimWriter:
     async def bind(
         self, pod: PodInfo, claim: ResourceClaim, allocation: AllocationResult | None
     ) -> ResourceClaim:
-        """Allocate a claim, if that is left to do, and reserve it for a pod.
+        """Write the allocation of a claim, if it has none, and reserve it for a pod.
 
         Returns the claim as stored; raises ``NotWritten``.
         """
@@ -137,7 +137,7 @@ class ClaimWriter:
         claim: ResourceClaim,
         mappings: Sequence[ContainerExtendedResourceRequest],
     ) -> None:
-        """Tell the kubelet which devices belong to which container; raises ``NotWritten``.
+        """Write which requests of the claim are for which container; raises ``NotWritten``.
 
         kube-scheduler: patchPodExtendedResourceClaimStatus.
         """
@@ -152,7 +152,7 @@ class ClaimWriter:
             raise NotWritten(f"update {what}: {problem.said}") from problem
 
     async def deallocate(self, claim: ResourceClaim) -> None:
-        """Take back the devices of a claim; raises ``ApiError``."""
+        """Deallocate a claim; raises ``ApiError``."""
         fields = _decode_fields(claim.whole)
         status = _decode_fields(fields.get("status", Raw(b"{}")))
         for name in ("allocation", "reservedFor", "devices"):
@@ -164,7 +164,7 @@ class ClaimWriter:
         )
 
     async def release(self, claim: ResourceClaim, pod_uid: str) -> ResourceClaim:
-        """Take back a reservation; the allocation stays. Raises ``ApiError``."""
+        """Remove a reservation; the allocation stays. Raises ``ApiError``."""
         patch = {
             "metadata": {"uid": claim.metadata.uid},
             "status": {"reservedFor": [{"$patch": "delete", "uid": pod_uid}]},
@@ -177,7 +177,7 @@ class ClaimWriter:
         )
 
     async def delete(self, claim: ResourceClaim) -> None:
-        """Delete the claim that was made for extended resources; raises ``ApiError``.
+        """Delete a claim created for extended resources; raises ``ApiError``.
 
         kube-scheduler: deleteClaim.
         """

@@ -1,4 +1,4 @@
-"""Extended resources that devices stand behind: the claim that is made for them.
+"""Extended resources that are backed by devices, and the claim created for them.
 
 Follows dynamicresources/extendeddynamicresources.go (v1.36).
 """
@@ -36,7 +36,7 @@ SPECIAL_CLAIM = "<extended-resources>"
 
 
 class ExtendedRequests(NamedTuple):
-    """What the claim of a pod asks for on some nodes, and for which containers."""
+    """The requests of a pod's claim on some nodes, and their containers."""
 
     spec: ResourceClaimSpec
     mappings: Sequence[ContainerExtendedResourceRequest]
@@ -46,7 +46,7 @@ NOTHING = ExtendedRequests(ResourceClaimSpec(), ())
 
 
 def class_backed(template: PodTemplate, classes: ExtendedResourceClasses) -> tuple[str, ...]:
-    """Resources that a pod requests and that devices stand behind, sorted."""
+    """Return the requested resources that a device class backs, sorted."""
     return tuple(
         sorted(
             resource
@@ -68,7 +68,7 @@ def other_scalars(template: PodTemplate, backed: Sequence[str]) -> tuple[str, ..
 
 
 def special_claim(pod: PodInfo, uid: str) -> ResourceClaim:
-    """The claim that is made for a pod's extended resources, while it exists nowhere else."""
+    """Build the claim for a pod's extended resources, before it is created."""
     owner = OwnerReference(
         api_version="v1", kind="Pod", name=pod.name, uid=pod.uid, controller=True
     )
@@ -86,7 +86,7 @@ def special_claim(pod: PodInfo, uid: str) -> ResourceClaim:
 def extended_requests(
     spec: PodSpec, resources: Sequence[str], classes: ExtendedResourceClasses
 ) -> ExtendedRequests:
-    """What a pod asks for where these resources (sorted) come from devices.
+    """Build the requests of a pod where these resources (sorted) are backed by devices.
 
     kube-scheduler: createRequestsAndMappings.
     """
@@ -139,7 +139,7 @@ def extended_requests(
 
 
 class _Asked(NamedTuple):
-    """How much a container asks for of a resource."""
+    """How much of a resource a container requests."""
 
     container: int
     resource: str

@@ -1,4 +1,4 @@
-"""Which claims a pod uses, and what may be wrong with them."""
+"""The claims of a pod."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from ksched.devices.claim_store import ClaimStore
 
 
 class Unresolved(Exception):
-    """A claim of a pod that cannot be used; the text says which and why."""
+    """A claim of a pod cannot be used; the message names it and the reason."""
 
 
 def claims_of(pod: Pod, store: ClaimStore) -> list[ResourceClaim]:
