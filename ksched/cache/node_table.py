@@ -50,7 +50,8 @@ class Follower(Protocol):
 class NodeTable:
     """Columns of all nodes of a snapshot, or of the few nodes of an overlay.
 
-    The single writer is the cache while publishing, between cycles. ``node_log`` has rows whose
+    Written by the cache when it publishes, between cycles, and by the trial of a group
+    (``Snapshot.assume``, ``forget``), which undoes it within its cycle. ``node_log`` has rows whose
     node object changed, ``row_log`` rows with any change that a pod-dependent verdict may read;
     every entry of the first is also in the second. A row past the end is one that was removed.
 

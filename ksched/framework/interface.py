@@ -34,7 +34,7 @@ never during a cycle, and drops what was not used since the previous call.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Sequence
+from collections.abc import Awaitable, Coroutine, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 import numpy as np
@@ -181,9 +181,13 @@ class PreScorePlugin(Plugin, Protocol):
     """Prepares scoring of the feasible nodes. SKIP: this plugin does not score this pod.
 
     SKIP_TEMPLATE and PASS_TEMPLATE hold for all pods of the template, also as PreFilter results.
+    Synchronous; a call with long work may return a coroutine that yields to the event loop
+    (``time_slices``), which the cycle awaits.
     """
 
-    def pre_score(self, state: CycleState, pod: PodInfo, nodes: NodeRows) -> Status: ...
+    def pre_score(
+        self, state: CycleState, pod: PodInfo, nodes: NodeRows
+    ) -> Status | Coroutine[Any, Any, Status]: ...
 
 
 class ScorePlugin(Plugin, Protocol):

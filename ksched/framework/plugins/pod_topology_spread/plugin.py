@@ -1,4 +1,7 @@
-"""PodTopologySpread: spreads pods over zones, hosts or any other node label."""
+"""PodTopologySpread: spreads pods over zones, hosts or any other node label.
+
+How pods are counted by the values of a label, and only changes are evaluated: docs/counters.md.
+"""
 
 from __future__ import annotations
 
