@@ -36,7 +36,7 @@ class CacheStatistics(Struct, frozen=True):
 
 
 class PlacementListener(Protocol):
-    """Keeps account of who is placed."""
+    """Receives every placement, and its end."""
 
     def placed(self, pod: PodInfo, *, is_assumed: bool) -> None: ...
 
@@ -64,7 +64,7 @@ class SchedulerCache:
         """Nodes that ``update_snapshot`` has to publish, and what of each is stale."""
         self._apart: dict[str, Node] = {}
         self.listener: PlacementListener | None = None
-        """Told of pods that come to count on a node, change there, or do not count any more."""
+        """Called when a pod is assumed, added, updated or removed."""
         self.snapshot = Snapshot(axis)
 
     def pod_info(self, pod: Pod) -> PodInfo:

@@ -1,4 +1,4 @@
-"""One attempt: a popped pod, or the group it belongs to, is decided and its binding begun."""
+"""One attempt: the scheduling cycle of a popped pod, or of its group, then binding or failure."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from ksched.scheduling.scheduling_cycle import Placed, Rejected, SchedulingCycle
 
 
 class Attempts:
-    """Takes popped pods through their cycles; the binding cycles are the caller's tasks."""
+    """Runs the cycles of popped pods; the binding cycles are tasks of the caller."""
 
     def __init__(
         self,
@@ -81,7 +81,7 @@ class Attempts:
     async def _schedule_group(
         self, group: Group, leader: QueuedPodInfo, bindings: asyncio.TaskGroup
     ) -> None:
-        """Decide the members of a group together.
+        """Schedule the members of a group in one group cycle.
 
         kube-scheduler: schedulePodGroup.
         """
@@ -122,7 +122,7 @@ class Attempts:
         self._metrics.podgroup_scheduling_algorithm_duration.of().observe(seconds)
 
     def _is_skipped(self, queued: QueuedPodInfo) -> bool:
-        """Whether there is nothing to decide about a pod any more (skipPodSchedule)."""
+        """Whether a pod needs no attempt: it is terminating or assumed (skipPodSchedule)."""
         pod = queued.pod
         if pod.is_terminating:
             note = f"skip schedule deleting pod: {pod.key}"
@@ -142,7 +142,7 @@ class Attempts:
         uid = placed.pod.uid
         waiting, latest = self._waiting.get(uid), self._pending.get(uid)
         if waiting is not None and (latest is None or latest.is_terminating):
-            # Deleted while an async plugin was asked, before there was a waiting pod to reject.
+            # Deleted while an async plugin ran, before there was a waiting pod to reject.
             waiting.reject("", REMOVED)
         if placed.state.pods_to_activate:
             self._queue.activate(placed.state.pods_to_activate.values())

@@ -246,11 +246,11 @@ class BindingCycle:
         pod = placed.pod
         nominated = ""
         if placed.gate is not None:
-            # Its group is being bound without it: the place stays its own.
+            # The other members are being bound: it stays nominated to its node.
             nominated = placed.node_name if placed.gate.is_open else ""
             placed.gate.leave(pod.uid, status)
             if not placed.gate.is_open:
-                # The group backs off: that a member gives its place back must not wake it.
+                # The group backs off: the event of a member that is undone must not wake it.
                 diagnosis = None
         self._give_back(placed)
         rejected = Rejected(placed.queued, placed.profile, status, diagnosis, nominated)

@@ -71,7 +71,7 @@ class PodHandler:
         self._scheduler_names = frozenset(scheduler_names)
         self._clock = clock
         self._groups = groups
-        """Only if there may be any."""
+        """``None`` if no plugin reads pod groups."""
         self.quarantine_ends: dict[str, float] = {}
         """Pending pods that are withheld from the queue, by UID, with the end of the quarantine;
         read-only for others."""
@@ -130,7 +130,8 @@ class PodHandler:
                 self._wake_after_lost_nomination(pod, ASSIGNED_POD_DELETE)
             return
         if self._cache.is_assumed(uid) and self._reject_waiting(uid):
-            # Its binding cycle forgets it: now if still held, otherwise after the bind fails.
+            # Held at Permit: its binding cycle forgets it. Past Permit the bind will fail, and the
+            # space is free now.
             return
         self._cache.remove_pod(uid)
         self._queue.move_all_to_active_or_backoff_queue(ASSIGNED_POD_DELETE, known.pod, None)

@@ -38,9 +38,9 @@ class FailureHandler:
         self._unexpected_errors = unexpected_errors
 
     def handle_scheduling_failure(self, rejected: Rejected, *, is_news: bool = True) -> None:
-        """Requeue the pod unless it is gone or bound, and publish the reason.
+        """Requeue the pod unless it is deleted or bound, and publish the reason.
 
-        A reason that is no news is not written as an Event again.
+        Without ``is_news`` no Event repeats the reason.
         """
         queued, diagnosis = rejected.queued, rejected.diagnosis
         reason = UNSCHEDULABLE if rejected.status.is_rejected else SCHEDULER_ERROR

@@ -248,7 +248,7 @@ class Scheduler:
         return groups
 
     def _make_pod_handler(self) -> PodHandler:
-        # Plugins have said by now whether there are groups at all.
+        # All plugins are built: those that read groups have registered their dialects.
         groups = self.groups if self.groups.is_on else None
         self.cache.listener = groups
         return PodHandler(

@@ -92,7 +92,7 @@ class Rejected(Struct, frozen=True):
     diagnosis: Diagnosis | None = None
     nominated_node_name: str | None = ""
     text: str = ""
-    """What is told instead of the diagnosis."""
+    """The message, if it is not that of the diagnosis."""
 
     @property
     def message(self) -> str:
