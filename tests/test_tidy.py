@@ -92,7 +92,9 @@ OWNS_TASKS = {
 SYNCHRONOUS = {
     "ksched.api": set[str](),
     "ksched.cache": set[str](),
+    "ksched.cel": set[str](),
     "ksched.devices": set[str](),
+    "ksched.groups": set[str](),
     "ksched.scheduling.event_handlers": set[str](),
     "ksched.queue": {"pop"},
 }

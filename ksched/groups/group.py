@@ -105,7 +105,7 @@ ELSEWHERE: MemberState = "elsewhere"
 
 
 class Group:
-    """The members of a group, counted by state. Written by ``Groups`` only."""
+    """The members of a group, counted by state. Written by ``Groups``, except as noted."""
 
     def __init__(self, key: GroupKey, plugin: str) -> None:
         self.key = key
