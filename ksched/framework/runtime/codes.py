@@ -14,9 +14,10 @@ from ksched.framework.verdicts import CodesOfNodes, Verdicts
 from ksched.tuning import FEW_ROWS
 
 Codes = NDArray[np.int32]
+"""Numbers of a ``CodeBook``, one per node."""
 
 AFTER_ALL = 1 << 14
-"""Position of code 0: after every plugin."""
+"""Position of number 0: after every plugin."""
 
 
 class _Translation(NamedTuple):
@@ -31,9 +32,9 @@ class _Translation(NamedTuple):
 class CodeBook:
     """Numbers for (plugin position, status) pairs; 0 stands for feasible.
 
-    The position of a code is its plugin's in the calling order. Of two rejections the one at the
-    lower position determines the node's status, because kube-scheduler stops at the first plugin
-    that rejects.
+    A plugin's own codes (``Verdicts.codes``) are translated to these numbers. The position of a
+    number is its plugin's in the calling order. Of two rejections the one at the lower position
+    determines the node's status, because kube-scheduler stops at the first plugin that rejects.
     """
 
     __slots__ = ("_numbers", "_position_list", "_positions", "_translations", "statuses")
@@ -47,7 +48,7 @@ class CodeBook:
         """The last one by position: a plugin's statuses are usually the same constant tuple."""
 
     def fork(self) -> CodeBook:
-        """Return a copy to which one attempt may add codes that are not worth caching."""
+        """Return a copy to which one attempt may add numbers that are not worth caching."""
         copy = CodeBook()
         copy.statuses = list(self.statuses)
         copy._position_list = list(self._position_list)
@@ -65,17 +66,17 @@ class CodeBook:
             self._positions = np.array(self._position_list, np.int16)
         return number
 
-    def position(self, code: int) -> int:
-        return self._position_list[code]
+    def position(self, number: int) -> int:
+        return self._position_list[number]
 
-    def positions(self, codes: Codes) -> NDArray[np.int16]:
-        return self._positions[codes]
+    def positions(self, numbers: Codes) -> NDArray[np.int16]:
+        return self._positions[numbers]
 
-    def status(self, code: int) -> Status:
-        return self.statuses[code - 1]
+    def status(self, number: int) -> Status:
+        return self.statuses[number - 1]
 
     def translate(self, hook: Hook, position: int, verdicts: object, count: int) -> Codes | None:
-        """Translate a plugin's verdicts to codes of this book; ``None`` if it rejects nothing."""
+        """Translate a plugin's verdicts to numbers; ``None`` if it rejects nothing."""
         if not isinstance(verdicts, Verdicts) or not _are_codes(verdicts.codes, count):
             raise hook.contract_violation(verdicts, f"Verdicts for {count} nodes")
         codes, statuses = verdicts.codes, verdicts.statuses
@@ -95,7 +96,7 @@ class CodeBook:
         return known.numbers.take(codes)
 
     def number_of(self, hook: Hook, position: int, status: object) -> int:
-        """Return the code of one status of a plugin: 0 for a success."""
+        """Return the number of one status of a plugin: 0 for a success."""
         signed = hook.status(status)
         if signed.is_success:
             return 0
@@ -114,7 +115,7 @@ class CodeBook:
         return _Translation(statuses, np.array(numbers, np.int32), frozenset(wrong))
 
     def first(self, one: Codes, other: Codes) -> Codes:
-        """Return, per node, the code at the lower position."""
+        """Return, per node, the number at the lower position."""
         return np.where(self._positions[one] <= self._positions[other], one, other)
 
 

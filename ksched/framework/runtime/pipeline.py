@@ -1,8 +1,9 @@
 """PreFilter, Filter, PreScore and Score of one profile: from a pod and a snapshot to scored nodes.
 
 Columnar plugins evaluate all nodes at once and most results are cached between cycles (see
-``answer_cache``, ``filter_columns``, ``score_columns``). Only async PreFilters and per-node plugins
-over many nodes yield to the event loop in between; the snapshot does not change meanwhile.
+``answer_cache``, ``filter_columns``, ``score_columns``). Only async PreFilters, calls that return a
+coroutine because their work exceeds a time slice, and per-node plugins over many nodes yield to the
+event loop in between; the snapshot does not change meanwhile.
 """
 
 from __future__ import annotations
@@ -117,7 +118,10 @@ class Pipeline:
     async def run_pre_filter(
         self, state: CycleState, pod: PodInfo
     ) -> tuple[Status, frozenset[str] | None, list[str]]:
-        """Return status, remaining nodes and the narrowing plugins (RunPreFilterPlugins)."""
+        """Return the status, the candidate nodes (``None``: all) and the plugins that named them.
+
+        kube-scheduler: RunPreFilterPlugins.
+        """
         rejected: Status | None = None
         nodes: frozenset[str] | None = None
         narrowing: list[str] = []
@@ -491,7 +495,7 @@ def _nowhere(codes: Codes, book: CodeBook, diagnosis: Diagnosis) -> Feasibility:
 
 
 def _conflict(narrowing: list[str]) -> Status:
-    """kube-scheduler's status when PreFilter plugins leave no node between them."""
+    """kube-scheduler's status when the candidates of PreFilter plugins have no node in common."""
     names = sorted(narrowing)
     if len(names) == 1:
         return unresolvable(f"node(s) didn't satisfy plugin {names[0]}").by(names[0])
