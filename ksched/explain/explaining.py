@@ -20,7 +20,7 @@ from ksched.framework.diagnosis import Diagnosis
 from ksched.framework.queued_pod import QueuedPodInfo
 from ksched.framework.runtime.codes import CodeBook
 from ksched.framework.runtime.guard import PluginFailure
-from ksched.framework.runtime.pipeline import Feasibility
+from ksched.framework.runtime.node_search import Feasibility
 from ksched.framework.runtime.profiles import Profile
 from ksched.framework.status import Status
 from ksched.framework.verdicts import Verdicts

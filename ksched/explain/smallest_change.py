@@ -24,7 +24,7 @@ from ksched.explain.explanation import Change
 from ksched.explain.steps import Case, Step, eviction_steps, node_steps, pod_steps
 from ksched.framework.cycle_state import CycleState
 from ksched.framework.runtime.guard import PluginFailure
-from ksched.framework.runtime.pipeline import Search
+from ksched.framework.runtime.node_search import Search
 from ksched.framework.runtime.profiles import Profile
 
 POD, NODE, EVICTION = "pod", "node", "eviction"

@@ -30,7 +30,7 @@ from ksched.extenders.extender import EXTENDER, Filtered, HttpExtender
 from ksched.extenders.http_client import Guard, HttpExtenderClient
 from ksched.framework.diagnosis import Diagnosis, NodeStatuses, count_reasons, rejectors
 from ksched.framework.runtime.filter_columns import NO_ROWS, Rows
-from ksched.framework.runtime.pipeline import Feasibility
+from ksched.framework.runtime.node_search import Feasibility
 from ksched.framework.runtime.score_columns import Scores
 from ksched.framework.status import SUCCESS, Code, Status, unresolvable, unschedulable
 from ksched.framework.victims import Victims

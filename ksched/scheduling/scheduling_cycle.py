@@ -32,8 +32,8 @@ from ksched.framework.interface import PostFilterResult
 from ksched.framework.queued_pod import QueuedPodInfo
 from ksched.framework.runtime.filter_columns import Rows
 from ksched.framework.runtime.guard import Hook, PluginFailure
+from ksched.framework.runtime.node_search import EVERYWHERE, Feasibility, Search
 from ksched.framework.runtime.permit_calls import PermitCalls
-from ksched.framework.runtime.pipeline import EVERYWHERE, Feasibility, Search
 from ksched.framework.runtime.profiles import Profile
 from ksched.framework.runtime.reserve_to_post_bind import run_permit, run_reserve, run_unreserve
 from ksched.framework.runtime.score_columns import Scores

@@ -30,7 +30,8 @@ from ksched.framework.runtime.filter_columns import (
 )
 from ksched.framework.runtime.framework import Framework
 from ksched.framework.runtime.guard import PluginFailure
-from ksched.framework.runtime.pipeline import EVERYWHERE, Feasibility, Pipeline, Search
+from ksched.framework.runtime.node_search import EVERYWHERE, Feasibility, Search
+from ksched.framework.runtime.pipeline import Pipeline
 from ksched.framework.runtime.profile_metrics import ProfileMetrics
 from ksched.framework.runtime.score_columns import ScoreColumns, ScoreEntry, Scores
 from ksched.framework.status import SUCCESS, Code, Status

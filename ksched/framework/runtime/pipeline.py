@@ -12,7 +12,6 @@ from collections.abc import Callable, Mapping, Set
 from types import CoroutineType
 
 import numpy as np
-from msgspec import Struct
 
 from ksched.cache.dry_run_table import DryRunTable
 from ksched.cache.node_table import NodeRows
@@ -28,6 +27,7 @@ from ksched.framework.runtime.dry_run_filters import DryRunFilters, disallowed
 from ksched.framework.runtime.filter_columns import NO_ROWS, FilterEntry, Rows, Work
 from ksched.framework.runtime.framework import Framework
 from ksched.framework.runtime.guard import Hook, PluginFailure
+from ksched.framework.runtime.node_search import EVERYWHERE, Feasibility, Search
 from ksched.framework.runtime.profile_metrics import ProfileMetrics
 from ksched.framework.runtime.score_columns import MAX_RAW_SCORE, ScoreEntry, Scores
 from ksched.framework.status import (
@@ -42,43 +42,6 @@ from ksched.framework.status import (
 from ksched.framework.time_slices import TimeSlice
 from ksched.framework.verdicts import Verdicts
 from ksched.queue.nominator import ExpectedPods
-
-
-class Search(Struct, frozen=True):
-    """The search space for feasible nodes."""
-
-    only: Rows | None = None
-    """Candidate rows; the others get ``status_of_others``. ``None``: all rows."""
-    status_of_others: Status = SUCCESS
-    """Not set for the nominated node: when it does not fit, all nodes are searched."""
-    nominated: Mapping[int, ExpectedPods] = {}
-    """By row, the nominated pods of at least this pod's priority. The filters must pass both with
-    and without them."""
-    limit: int | None = None
-    """Stop after this many feasible nodes."""
-    start: int = 0
-    """Where in the node order a limited search begins."""
-
-
-EVERYWHERE = Search()
-
-
-class Feasibility(Struct, frozen=True):
-    """The feasible rows, and the statuses of the other nodes.
-
-    ``columns`` are the cached columns, unless only a few rows were evaluated directly.
-    ``is_cached`` means that the rows are exactly those that the cached verdicts leave, so that the
-    cached totals can be used as they are.
-    """
-
-    rows: Rows
-    evaluated: int
-    codes: Codes
-    book: CodeBook
-    columns: CachedColumns | None = None
-    is_cached: bool = False
-    diagnosis: Diagnosis | None = None
-    """Why there are no rows, if there are none."""
 
 
 class Pipeline:
