@@ -1,7 +1,7 @@
 """The wire as one small interface: HTTP over a socket, or a call into the embedded API server.
 
 Does not belong here: an implementation. ``ksched.client`` speaks HTTP, ``ksched.apiserver`` runs
-in process, and everything above them cannot tell the difference.
+in process, and everything above them cannot distinguish the two.
 """
 
 from __future__ import annotations

@@ -183,10 +183,10 @@ _encode = msgspec.json.Encoder().encode
 
 
 def trim(data: bytes | Raw) -> bytes:
-    """Copy an object without what its receiver knows or nobody reads.
+    """Copy an object without ``apiVersion``, ``kind`` and ``managedFields``.
 
-    Its kind follows from where it stands in the message, as in a list. ``managedFields`` are the
-    API server's own books and often half of the object.
+    The kind follows from the object's position in the message, as in a list. ``managedFields`` are
+    read by the API server only, and often half of the object.
     """
     try:
         fields = _decode_fields(data)

@@ -101,7 +101,7 @@ class DeviceClaim(Object, frozen=True):
 
 
 class ResourceClaimSpec(Object, frozen=True, eq=False, weakref=True, gc=True):
-    """What a claim asks for; specs of the same bytes are one object, and compared as such."""
+    """The requests of a claim; specs with equal bytes are one object, compared by identity."""
 
     devices: DeviceClaim = DeviceClaim()
 

@@ -1,15 +1,13 @@
-"""A small, honest Kubernetes API server in memory, and a kubelet that pretends to run pods.
+"""A small Kubernetes API server in memory, and a kubelet that simulates running pods.
 
-``ApiServer`` answers requests synchronously; ``InProcessTransport`` brings them without a socket
-(and so works on virtual time), ``listener`` brings them over HTTP for kubectl and for ``ksched
-run``.
+``ApiServer`` handles requests synchronously; ``InProcessTransport`` passes them without a socket
+(and so works on virtual time), ``http_listener`` over HTTP for kubectl and ``ksched run``.
 
-What a real kube-apiserver does differently is a bug here, except for these: whoever asks may do
-everything (RBAC objects are stored, not obeyed); fields nobody knows are kept; ``managedFields`` do
-not exist, so server-side apply merges and never takes away; foreground deletion is background
-deletion, and orphaning happens at once; volumes get no protection finalizers; services no
-addresses.
+A difference from a real kube-apiserver is a bug, except for these: every request is authorized
+(RBAC objects are stored, not enforced); unknown fields are stored; ``managedFields`` do not exist,
+so server-side apply merges and never removes; foreground deletion is background deletion, and
+orphaning happens at once; volumes get no protection finalizers, services no addresses.
 
-Does not belong here: anything the scheduler knows. This is the other side of the wire and imports
+Does not belong here: any part of the scheduler. This is the other side of the wire and imports
 nothing of ksched but the API arithmetic, clock, errors and transport contract.
 """

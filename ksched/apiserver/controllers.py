@@ -1,8 +1,8 @@
-"""The few controllers a demo cluster needs to look alive.
+"""The controllers that a demo cluster needs.
 
-Deployments and ReplicaSets keep their pods, Jobs run to completion, disruption budgets are counted,
-dependents of deleted owners and the contents of deleted namespaces go, and so do the pods of nodes
-that went away. Level-triggered: a change marks a key, and the key is looked at as it then is.
+Deployments and ReplicaSets maintain their pods, Jobs run to completion, disruption budgets are
+counted; dependents of deleted owners, contents of deleted namespaces and pods of deleted nodes are
+deleted. Level-triggered: a change marks a key, and the key's current state is reconciled.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Custom resources: the kinds that CustomResourceDefinitions add to a server.
 
-A definition is served as soon as it is stored, in its storage version only, and takes its objects
-along when it is deleted. Schemas are not looked at: every field is kept as it was written.
+A definition is served as soon as it is stored, in its storage version only; its objects are deleted
+with it. Schemas are ignored: every field is stored as it was written.
 """
 
 from __future__ import annotations

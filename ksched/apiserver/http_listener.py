@@ -111,7 +111,7 @@ async def _stream(http: web.BaseRequest, watch: Watch) -> web.StreamResponse:
         async for batch in watch.batches():
             await response.write(b"\n".join([*batch, b""]))
     except ConnectionError:
-        # The client has disconnected; there is nobody to report to.
+        # The client has disconnected.
         return response
     finally:
         watch.close()

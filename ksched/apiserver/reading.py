@@ -129,8 +129,8 @@ class Reader:
             watch.begin_with_state(collection.iterate("", options.selection.namespace))
         elif version:
             try:
-                # A real server waits in silence for the version to come. Ours begins anew at
-                # every start, so whoever outlived it would wait for nothing.
+                # A real server waits for a future version. Versions here restart with the
+                # process, so a client from before a restart would wait forever.
                 check_known_version(self._store, version)
                 watch.begin_with_changes(collection.changes_since(version))
             except StatusError as error:
@@ -177,7 +177,7 @@ class Reader:
         return msgspec.json.encode(table(resource, objects, options, metadata, now))
 
     def _watch_seconds(self) -> float:
-        """Watches end at different times, so that they do not all come back at once."""
+        """Watches end at different times, so that they are not all reopened at once."""
         return _SHORTEST_WATCH_SECONDS * (1 + self._random.random())
 
 

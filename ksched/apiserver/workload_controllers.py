@@ -67,7 +67,7 @@ def pod_from_template(owner: JsonObject) -> JsonObject:
 
 
 def surplus_pods(pods: Sequence[JsonObject], wanted: int) -> list[JsonObject]:
-    """Choose the pods to give up: the unbound first, then the unready, then the youngest."""
+    """Select the pods to delete: unbound ones first, then unready ones, then the youngest."""
 
     def rank(pod: JsonObject) -> tuple[bool, bool, int]:
         bound, version = bool(pod["spec"].get("nodeName")), int(pod["metadata"]["resourceVersion"])

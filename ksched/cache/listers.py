@@ -126,7 +126,7 @@ class Listers:
         return shared
 
     def known_view(self, build: Callable[[Listers], V]) -> V | None:
-        """The view if somebody asked for it already; asks for nothing itself."""
+        """Return the view if it was built already; does not build it."""
         return self._views.get(build)
 
     def required(self) -> dict[WatchedKind[Any], Lister[Any]]:

@@ -224,7 +224,7 @@ class NodeTable:
         ]
 
     def forget_changes(self) -> None:
-        """Send every reader to look at all rows: something changed that no column holds."""
+        """Make every reader read all rows again: something changed that no column contains."""
         self.node_log.forget()
         self.row_log.forget()
 

@@ -48,7 +48,7 @@ class History:
     async def check(self, version: str) -> None:
         """Raise ``HistoryLost`` if the server's state at the last known version was different.
 
-        A server that cannot tell passes.
+        A server whose earlier state cannot be read passes.
         """
         try:
             if len(self._store.objects) <= FEW:

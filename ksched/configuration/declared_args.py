@@ -20,9 +20,9 @@ _TYPE_FIELDS = ("apiVersion", "kind")
 
 
 def declared_args(model: object, profile: Profile, name: str) -> BaseModel:
-    """What a profile says to the plugin ``name``, as its model; ``ConfigError`` with all problems.
+    """The arguments of the plugin ``name`` as its model; ``ConfigError`` with all problems.
 
-    A plugin that is told nothing gets the model's defaults. ``apiVersion`` and ``kind``, which
+    Without arguments the plugin gets the model's defaults. ``apiVersion`` and ``kind``, which
     kube-scheduler's plugins need, are no arguments unless the model has them.
     """
     if not (isinstance(model, type) and issubclass(model, BaseModel)):

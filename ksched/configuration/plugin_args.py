@@ -150,8 +150,8 @@ class CoschedulingArgs(PluginArgs):
     """What scheduler-plugins' Coscheduling takes."""
 
     permit_waiting_time_seconds: Int64 = 60
-    """Timeout of groups that set none. A group holds nothing while it waits, so all that it does
-    here is to tell, after a restart, a group that was placed from one that is being placed."""
+    """Timeout of groups that set none. A group holds nothing while it waits; the timeout only
+    distinguishes, after a restart, a group that was placed from one that is being placed."""
     pod_group_backoff_seconds: Int64 = 0
     """Without effect: a group that does not fit waits for an event that may help it."""
     pod_group_reject_percentage: Int32 = 10

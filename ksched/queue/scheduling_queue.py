@@ -199,7 +199,7 @@ class SchedulingQueue(QueueContents):
             if self._pre_enqueue.gating_plugin(queued.pod):
                 continue
             queued.attempts += 1
-            # The group had its early attempt, whoever of it was popped.
+            # An early attempt of one member is one of all.
             queued.owed_until = max(queued.owed_until, leader.owed_until)
             self._move(queued, IN_FLIGHT, causes.GROUP_POPPED, leader.key)
             queued.gating_plugin = ""

@@ -50,7 +50,7 @@ MAX_CONCURRENT_BINDS = 32
 
 LOOK_AGAIN_SECONDS = 5.0
 REFUSED_LOOKS = 10
-"""Attempts to read a pod after 403 responses; a server that just started knows no roles yet."""
+"""Attempts to read a pod after 403 responses; a server that just started has no roles yet."""
 REFUSED_LOOK_SECONDS = 1.0
 
 ReadPod = Callable[[PodInfo], Awaitable[Pod]]
@@ -154,7 +154,7 @@ class BindingCycle:
         if framework.hooks[PRE_BIND]:
             began = stopwatch()
             work = run_pre_bind(framework, state, pod, placed.node_name)
-            # Without PreBind work the pod is as good as bound: too late to cancel.
+            # Without PreBind work the bind follows at once: too late to cancel.
             has_work = any(
                 hook.plugin not in state.skip_pre_bind for hook in framework.hooks[PRE_BIND]
             )

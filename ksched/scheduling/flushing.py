@@ -22,7 +22,7 @@ EXPIRY_CHECK_SECONDS: Final = 1.0
 
 
 class Flusher:
-    """Moves pods whose time has come; ``expires_assumed`` if placed pods may be given up."""
+    """Moves pods whose time has come; ``expires_assumed`` if assumed pods can expire."""
 
     def __init__(
         self,

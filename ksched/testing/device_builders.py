@@ -34,7 +34,7 @@ def make_device_class(
 
 
 def make_resource_claim(name: str = "claim", namespace: str = "default") -> ResourceClaimBuilder:
-    """Start a claim that asks for nothing."""
+    """Start a claim without requests."""
     metadata = {"name": name, "namespace": namespace, "uid": f"uid:{namespace}/{name}"}
     kind = {"apiVersion": GROUP_VERSION, "kind": "ResourceClaim"}
     return ResourceClaimBuilder({**kind, "metadata": metadata, "spec": {"devices": {}}})

@@ -146,7 +146,7 @@ def _set_ciphers(context: ssl.SSLContext, names: tuple[str, ...]) -> None:
 
 @contextmanager
 def _as_file(content: bytes) -> Iterator[str]:
-    """Give a key a path, which ssl wants, on no disk where that can be had."""
+    """Give a key a path, which ssl requires, in memory where that is possible."""
     if hasattr(os, "memfd_create"):
         descriptor = os.memfd_create("ksched-key")
         try:

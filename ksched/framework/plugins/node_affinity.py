@@ -120,7 +120,7 @@ class NodeAffinity:
         return PreFilterResult(node_names=node_names) if node_names else CONFLICT
 
     def _log_once(self, pod: PodInfo, problems: str) -> None:
-        """Log what the reason does not tell: the affinity is invalid and so matches no node."""
+        """Log what the reason does not say: the affinity is invalid and so matches no node."""
         if problems in self._logged or len(self._logged) >= MAX_LOGGED_PROBLEMS:
             return
         self._logged.add(problems)

@@ -1,4 +1,4 @@
-"""The same question has the same answer, whatever was asked before and by whichever instance."""
+"""The same call has the same result, whatever was called before and on whichever instance."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""What a filter says of a node in a dry run is what it would say if the pods had really moved.
+"""In a dry run a filter returns what it would return if the pods had really moved.
 
-Preemption takes pods off a copy of a node and asks the filters again. A plugin that counts pods at
-PreFilter must follow that by ``add_pod`` and ``remove_pod``, or victims die for nothing.
+Preemption removes pods from a copy of a node and runs the filters again. A plugin that counts pods
+at PreFilter must follow by ``add_pod`` and ``remove_pod``, or victims are evicted in vain.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ def _add(
 async def _supposed(
     trial: Trial, questions: Questions, pod: PodInfo, victim: PodInfo, node: str
 ) -> Status | None:
-    """As preemption asks: on copies of the node and of the state."""
+    """Filter as preemption does: on copies of the node and of the state."""
     state = CycleState()
     if not (await questions.prepare(state, pod, {})).is_success:
         return None

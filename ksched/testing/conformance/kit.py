@@ -42,7 +42,7 @@ CHECKS: Final[tuple[Callable[[Subject], CheckResult], ...]] = (
     life.check,
 )
 SLOW_MS: Final = 10.0
-"""A plugin that costs so much at 100 nodes is not asked thousands of times."""
+"""A plugin that takes this long for 100 nodes is not called thousands of times."""
 FEW_NODES: Final = 5
 BUILD_ADVICE: Final = (
     "A scheduler whose profile enables the plugin does not start. If it needs arguments, give them "
@@ -170,7 +170,7 @@ def _has_swallowed(report: Report) -> bool:
 
 
 def _drop_consequences(report: Report) -> None:
-    """One fault is told once: what follows from it in later checks is not another one."""
+    """Report a fault once: its consequences in later checks are not further faults."""
     impure = {one.method for one in report.findings if one.fault == "impure"}
     is_unsteady = any(one.check == determinism.NAME for one in report.findings)
     told_before: set[tuple[str, str]] = set()

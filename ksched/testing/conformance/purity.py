@@ -72,7 +72,7 @@ def fingerprint(
     infos: Sequence[NodeInfo],
     table: NodeTable,
 ) -> dict[str, object]:
-    """What may not change, by the words in which a change is told."""
+    """The values that may not change, by their names in findings."""
     parts: dict[str, object] = {
         f"the object of pod {pod.key}": _encode(pod.pod),
         f"the template of pod {pod.key}": (

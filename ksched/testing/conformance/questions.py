@@ -33,7 +33,7 @@ from ksched.testing.conformance.trial import Trial
 
 
 class Question(NamedTuple):
-    """One thing that a plugin is asked."""
+    """One call of a plugin."""
 
     method: str
     pod: str
@@ -72,7 +72,7 @@ class Questions:
         self.sort_key = framework.queue_sort if framework.queue_sort.plugin == name else None
 
     async def about(self, pod: PodInfo, *, backwards: bool = False) -> Answers:
-        """All answers about a pod; ``backwards`` the nodes are asked about in another order."""
+        """All results for a pod; with ``backwards`` the nodes are passed in another order."""
         state = CycleState()
         answers = dict(self._before(pod))
         status = await self.prepare(state, pod, answers)
@@ -86,7 +86,7 @@ class Questions:
         return answers
 
     async def prepare(self, state: CycleState, pod: PodInfo, answers: Answers) -> Status:
-        """Run PreFilter; the status says whether the filter is to be asked."""
+        """Run PreFilter; the status says whether the filter runs."""
         hook = self.pre_filter
         if hook is None:
             return SUCCESS
@@ -141,7 +141,7 @@ class Questions:
     def scores(
         self, state: CycleState, pod: PodInfo, nodes: NodeRows, order: Rows | None = None
     ) -> Iterator[Any]:
-        """Final scores; a plugin that scores node by node is asked in the given order."""
+        """Final scores; a plugin that scores node by node is called in the given order."""
         entry = self.score
         assert entry is not None
         method = "score_nodes" if entry.is_columnar else "score"

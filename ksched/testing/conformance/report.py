@@ -35,13 +35,13 @@ class Cost(Struct, frozen=True, rename="camel"):
     first_ms: float
     """The first pod of a template."""
     next_ms: float
-    """Every further one: cached answers are not asked for again."""
+    """Every further one: cached results are not computed again."""
     estimated: bool = False
     """Whether it was calculated from a smaller cluster, because measuring would take too long."""
 
 
 class CheckResult(Struct, rename="camel"):
-    """One check, how many cases it looked at, and what cannot be said about them."""
+    """One check: its number of cases, its findings, and what it could not check."""
 
     name: str
     about: str
@@ -51,7 +51,7 @@ class CheckResult(Struct, rename="camel"):
     costs: list[Cost] = field(default_factory=list)
 
     def add(self, finding: Finding) -> None:
-        """Take a finding; of several of one kind about one method the first is told."""
+        """Add a finding; of several of one kind about one method only the first is kept."""
         if (finding.fault, finding.method) not in {(f.fault, f.method) for f in self.findings}:
             self.findings.append(finding)
 

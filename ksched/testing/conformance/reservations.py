@@ -1,4 +1,4 @@
-"""Unreserve takes back what reserve did, may come without it, and may come twice."""
+"""Unreserve undoes what reserve did, may come without it, and may come twice."""
 
 from __future__ import annotations
 

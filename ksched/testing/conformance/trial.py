@@ -22,12 +22,12 @@ T = TypeVar("T")
 
 PROFILE: Final = "default-scheduler"
 PATIENCE_SECONDS: Final = 0.2
-"""How long a virtual clock stands still for a socket. Refused connections are told at once; a
-service that answers later is as good as one that does not."""
+"""How long the virtual clock waits for a socket. A refused connection is reported at once; a
+service that responds later counts as one that does not."""
 
 
 class Trial:
-    """The parts of a scheduler that the checks look at."""
+    """The parts of a scheduler that the checks use."""
 
     def __init__(self, target: Target, scheduler: Scheduler, pods: list[PodInfo]) -> None:
         profile = scheduler.profiles[PROFILE]
@@ -109,7 +109,7 @@ def run(main: Coroutine[Any, Any, T]) -> T:
         return loop.run_until_complete(main)
     finally:
         loop.run_until_complete(_end_tasks())
-        # asyncio would tell of what was dropped.
+        # asyncio would log what was dropped.
         loop.set_exception_handler(lambda loop, context: None)
         loop.close()
 

@@ -1,7 +1,7 @@
-"""Words that a plugin looks for: label keys, annotations and values, read in its source.
+"""Label keys, annotations and values that a plugin reads, found in its source.
 
-A random cluster knows nothing of ``example.com/change-freeze``, so a plugin that looks for it would
-answer the same about everything. The texts in the plugin's own module that may be a label's key or
+A random cluster has no ``example.com/change-freeze``, so a plugin that reads it would return the
+same for everything. The texts in the plugin's own module that may be a label's key or
 value are put on random nodes and pods.
 """
 
