@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
+
+import yaml
 
 from ksched.api.watched_kinds import WatchedKind
 from ksched.groups.dialects import in_tree, scheduler_plugins
-from ksched.testing import Cluster, PodBuilder, custom_resource_definition, make_pod
+from ksched.testing import Cluster, PodBuilder, make_pod
 
 DIALECTS = ("annotations", "in-tree", "scheduler-plugins")
 PLUGIN = {
@@ -16,6 +19,7 @@ PLUGIN = {
     "in-tree": "GangScheduling",
     "scheduler-plugins": "Coscheduling",
 }
+DEFINITION = Path(__file__).parents[1] / "config" / "crd-podgroups.yaml"
 V1ALPHA2 = next(kind for kind in in_tree.KINDS if kind.resource.version == "v1alpha2")
 KINDS: Mapping[str, WatchedKind[Any]] = {
     "in-tree": V1ALPHA2,
@@ -37,8 +41,14 @@ def configured(dialect: str, *disabled: str, **more: Any) -> dict[str, Any]:
 
 async def install(c: Cluster, dialect: str) -> None:
     """Make the API server serve the objects of a dialect; noticed within a minute."""
-    if dialect in KINDS:
-        await c.create(custom_resource_definition(KINDS[dialect]))
+    if dialect == "scheduler-plugins":
+        await c.create(podgroup_definition())
+
+
+def podgroup_definition() -> dict[str, Any]:
+    """The definition of scheduler-plugins' PodGroup that users install."""
+    found: dict[str, Any] = yaml.safe_load(DEFINITION.read_text())
+    return found
 
 
 def priority_class(value: int) -> dict[str, Any]:

@@ -22,6 +22,7 @@ def served_row(definition: JsonObject) -> Resource:
         generation=True,
         unconditional_update=False,
         is_custom=True,
+        columns=tuple(version.get("additionalPrinterColumns") or ()),
     )
 
 

@@ -63,21 +63,23 @@ def _group_versions(resources: ServedResources) -> list[str]:
 
 
 def _groups(resources: ServedResources) -> list[JsonObject]:
-    groups = []
+    """The groups with their versions; of several the one that is served first is preferred."""
+    versions: dict[str, list[JsonObject]] = {}
     for group_version in _group_versions(resources):
         group, slash, version = group_version.partition("/")
         if slash:
             entry = {"groupVersion": group_version, "version": version}
-            groups.append(
-                {
-                    "kind": "APIGroup",
-                    "apiVersion": "v1",
-                    "name": group,
-                    "versions": [entry],
-                    "preferredVersion": entry,
-                }
-            )
-    return groups
+            versions.setdefault(group, []).append(entry)
+    return [
+        {
+            "kind": "APIGroup",
+            "apiVersion": "v1",
+            "name": group,
+            "versions": entries,
+            "preferredVersion": entries[0],
+        }
+        for group, entries in versions.items()
+    ]
 
 
 def _group_list(resources: ServedResources) -> JsonObject:

@@ -214,6 +214,19 @@ def _workload(workload: JsonObject) -> list[FieldError]:
     return errors + validate_pod_spec(spec["template"]["spec"], "spec.template.spec")
 
 
+def _pod_group(group: JsonObject) -> list[FieldError]:
+    policy = (group.get("spec") or {}).get("schedulingPolicy") or {}
+    path = "spec.schedulingPolicy"
+    if len([name for name in ("basic", "gang") if policy.get(name) is not None]) != 1:
+        problem = "must specify exactly one of: `basic`, `gang`"
+        return [invalid_value(path, policy, problem)]
+    least = (policy.get("gang") or {"minCount": 1}).get("minCount", 0)
+    if least < 1:
+        problem = "must be greater than or equal to 1"
+        return [invalid_value(f"{path}.gang.minCount", least, problem)]
+    return []
+
+
 def _job(job: JsonObject) -> list[FieldError]:
     spec = job["spec"]["template"]["spec"]
     errors = validate_pod_spec(spec, "spec.template.spec")
@@ -288,4 +301,5 @@ _RULES: dict[str, Callable[[Any], list[FieldError]]] = {
     "statefulsets.apps": _workload,
     "daemonsets.apps": _workload,
     "jobs.batch": _job,
+    "podgroups.scheduling.k8s.io": _pod_group,
 }

@@ -46,6 +46,8 @@ class Resource:
     storage: str = ""
     is_custom: bool = False
     """Defined by a CustomResourceDefinition."""
+    columns: tuple[Mapping[str, Any], ...] = ()
+    """The ``additionalPrinterColumns`` of its definition."""
 
     @cached_property
     def group_version(self) -> str:
@@ -316,14 +318,10 @@ RESOURCES: tuple[Resource, ...] = (
     _rbac("roles", "Role", True),
     _rbac("rolebindings", "RoleBinding", True),
     CUSTOM_RESOURCE_DEFINITIONS,
+    # As with the feature gate GenericWorkload.
+    Resource("scheduling.k8s.io", "v1alpha2", "workloads", "Workload", generation=True),
     Resource(
-        "scheduling.x-k8s.io",
-        "v1alpha1",
-        "podgroups",
-        "PodGroup",
-        short_names=("pg", "pgs"),
-        status=True,
-        generation=True,
+        "scheduling.k8s.io", "v1alpha2", "podgroups", "PodGroup", status=True, generation=True
     ),
 )
 

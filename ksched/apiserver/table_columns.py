@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime
 from typing import Any, NamedTuple, TypeAlias
 
@@ -347,6 +347,27 @@ def _plain(obj: JsonObject, now: float) -> list[Any]:
 
 
 GENERIC: tuple[list[Column], Cells] = (_columns("Name Age"), _plain)
+
+
+def custom_columns(wanted: Iterable[Mapping[str, Any]]) -> tuple[list[Column], Cells]:
+    """The columns of a custom kind; of JSON paths those without lists and filters are followed."""
+    wanted = tuple(wanted)
+    columns = [Column("Name")] + [
+        Column(one["name"], one.get("type", "string"), one.get("priority", 0)) for one in wanted
+    ]
+
+    def cells(obj: JsonObject, now: float) -> list[Any]:
+        return [_name(obj), *(_custom_cell(one, obj, now) for one in wanted)]
+
+    return columns, cells
+
+
+def _custom_cell(column: Mapping[str, Any], obj: JsonObject, now: float) -> Any:
+    value: Any = obj
+    for name in column["jsonPath"].strip(".").split("."):
+        value = value.get(name) if isinstance(value, dict) else None
+    return _since(value, now) if value is not None and column.get("type") == "date" else value
+
 
 _LAYOUT = "Containers* Images* Selector*"
 KINDS: dict[str, tuple[list[Column], Cells]] = {

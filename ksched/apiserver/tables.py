@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from ksched.apiserver.served_resources import JsonObject, Resource
-from ksched.apiserver.table_columns import GENERIC, KINDS
+from ksched.apiserver.table_columns import GENERIC, KINDS, custom_columns
 
 _GROUP = "meta.k8s.io"
 
@@ -44,7 +44,10 @@ def table(
     now: float,
 ) -> JsonObject:
     """Return objects as a Table."""
-    columns, cells = KINDS.get(str(resource.group_resource), GENERIC)
+    if resource.columns:
+        columns, cells = custom_columns(resource.columns)
+    else:
+        columns, cells = KINDS.get(str(resource.group_resource), GENERIC)
     return {
         "kind": "Table",
         "apiVersion": f"{_GROUP}/{options.version}",

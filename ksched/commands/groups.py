@@ -24,8 +24,9 @@ states: incomplete  too few pods exist, or the group's object is missing
         pending     complete, not tried yet
         short       tried and did not fit; nothing is held meanwhile
         binding     all have nodes, the API server has not confirmed them yet
-        placed      the minimum runs
-        broken      had its minimum, and has fewer pods on nodes now
+        placed      the minimum is on nodes
+        ended       had its minimum, and pods have succeeded since
+        broken      had its minimum, and has lost pods since: failed, deleted, or their nodes were
 
 A scheduler started with --insecure-loopback is read with --server http://127.0.0.1:10259; others
 want a token, and --certificate-authority unless their certificate is signed by a known authority.

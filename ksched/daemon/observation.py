@@ -225,7 +225,7 @@ def _groups(scheduler: Scheduler) -> Iterator[Metric]:
     )
     yield _gauge(
         "ksched_group_broken",
-        "Pod groups that had their minimum and have fewer members on nodes now.",
+        "Pod groups that had their minimum and lost members that did not succeed.",
         (),
         {(): states[BROKEN]},
     )

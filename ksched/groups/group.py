@@ -122,6 +122,12 @@ class Group:
         """Why it was rejected last. Written by the group cycle."""
         self.short_slots = 0
         """How many of its members found no node then. Written by the group cycle."""
+        self.succeeded = 0
+        """How many of its pods have succeeded, as far as it is known: the watch leaves them out."""
+        self.failed = 0
+        self.unread_ends = 0
+        """How many members left their nodes and were not being deleted, since the pods that have
+        ended were read last."""
         self._pod_terms: Counter[Terms] = Counter()
         self._roles: dict[MemberState, Counter[str]] = {}
 
@@ -150,8 +156,21 @@ class Group:
         """How many members are assumed or bound."""
         return self.counts[ASSUMED] + self.counts[BOUND]
 
+    @property
+    def finished(self) -> int:
+        """How many pods that have succeeded make up for members that are missing.
+
+        None if all have: pods that come after them belong to another run.
+        """
+        terms = self.terms
+        return self.succeeded if terms is not None and self.succeeded < terms.minimum else 0
+
     def in_role(self, role: str, *states: MemberState) -> int:
         return sum(self._roles[state][role] for state in states if state in self._roles)
+
+    def in_phase(self, phase: str) -> int:
+        """How many members are in a phase of pods."""
+        return sum(member.pod.pod.status.phase == phase for member in self.members.values())
 
     def available(self) -> list[Member]:
         """The members in state AVAILABLE."""
@@ -169,7 +188,7 @@ class Group:
         terms = self.terms
         if terms is None:
             return 0
-        missing = terms.minimum - self.placed
+        missing = terms.minimum - self.placed - self.finished
         if self.is_satisfied and missing > self.counts[AVAILABLE]:
             return 0
         return max(missing, *self.role_needs().values(), 0)
@@ -191,7 +210,8 @@ class Group:
         terms = self.terms
         return (
             terms is not None
-            and self.counts[BOUND] >= terms.minimum
+            and self.counts[BOUND] > 0
+            and self.counts[BOUND] + self.finished >= terms.minimum
             and all(self.in_role(role, BOUND) >= n for role, n in terms.min_by_role.items())
         )
 
@@ -215,7 +235,7 @@ class Group:
             return ""
         counts = self.counts
         exist = counts[AVAILABLE] + self.placed
-        if exist < terms.minimum:
+        if exist + self.finished < terms.minimum:
             return WAITING_FOR_MEMBERS
         if exist + counts[GATED] + counts[ELSEWHERE] < terms.expected:
             return f"{WAITING_FOR_MEMBERS}: {terms.expected} are announced"

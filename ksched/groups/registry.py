@@ -2,7 +2,7 @@
 
 Input: pending pods from the watch, assumed and bound pods from the cache, group objects from the
 listers. Counts are incremental: a member whose state changes moves from one count to another. A
-group exists as long as it has members.
+group exists as long as it has members or an object.
 """
 
 from __future__ import annotations
@@ -14,7 +14,8 @@ from typing import Protocol
 from ksched.api.objects import Pod
 from ksched.cache.listers import Listers
 from ksched.cache.pod_info import PodInfo
-from ksched.groups.group import BOUND, Group, GroupKey, Mark, Member, Terms
+from ksched.groups.group import AVAILABLE, BOUND, Group, GroupKey, Mark, Member, Terms
+from ksched.groups.report import Report
 
 
 class Dialect(Protocol):
@@ -36,6 +37,10 @@ class Dialect(Protocol):
         """Call ``changed`` after every change of a group's object."""
         ...
 
+    def report(self, group: Group, wall: float) -> Report | None:
+        """What the status of the group's object should say; ``None`` if there is no object."""
+        ...
+
 
 class Groups:
     """Groups by key, members by UID.
@@ -53,6 +58,10 @@ class Groups:
         """Seconds since the epoch."""
         self.generation = 0
         """Changes with every count and every term."""
+        self.changed: Callable[[GroupKey], None] = lambda key: None
+        """Called after every change of a group that its object's status may have to report."""
+        self.ends_unknown: Callable[[str], None] = lambda namespace: None
+        """Called with the namespace of a group that may have members which have ended."""
         self._dialects: dict[str, Dialect] = {}
         self._order: Sequence[Dialect] = ()
         self._groups: dict[GroupKey, Group] = {}
@@ -75,6 +84,19 @@ class Groups:
     def of(self, uid: str) -> Group | None:
         """The group of a pod."""
         return self._group_of.get(uid)
+
+    def get(self, key: GroupKey) -> Group | None:
+        return self._groups.get(key)
+
+    def key_of(self, pod: Pod) -> GroupKey | None:
+        """The group that a pod names."""
+        mark = self._mark_of(pod)
+        return None if mark is None else mark.key
+
+    def report(self, key: GroupKey) -> Report | None:
+        """What the status of a group's object should say, if there is one."""
+        group = self._groups.get(key)
+        return None if group is None else self._dialects[key.dialect].report(group, self.wall())
 
     def to_decide(self, uid: str) -> Group | None:
         """The group whose group cycle a popped pod starts; ``None`` if it is scheduled alone."""
@@ -143,10 +165,14 @@ class Groups:
         if group is None:
             return
         member = group.members.pop(uid)
-        group.count(member, member.state, -1)
+        state = member.state
+        group.count(member, state, -1)
         self.generation += 1
+        if state == BOUND:
+            group.unread_ends += 1
+            self.ends_unknown(group.key.namespace)
         if not group.members:
-            del self._groups[group.key]
+            self._empty(group)
         else:
             self._changed(group)
 
@@ -155,11 +181,25 @@ class Groups:
         group.is_satisfied = True
         self._changed(group)
 
+    def decided(self, group: Group) -> None:
+        """An attempt to place a group has ended; whatever came of it is written there."""
+        self.changed(group.key)
+
+    def ends_read(self, group: Group, succeeded: int, failed: int, known_ends: int) -> None:
+        """The pods of a group that have ended were counted, ``known_ends`` of them in vain before.
+
+        A group whose other members have succeeded is complete with those that are left.
+        """
+        group.unread_ends -= known_ends
+        if (group.succeeded, group.failed) != (succeeded, failed) or known_ends:
+            group.succeeded, group.failed = succeeded, failed
+            self._changed(group)
+
     # -- counting -------------------------------------------------------------------------------
 
     def _member(self, pod: PodInfo) -> Member | None:
         """Return the member of a pod, created if the pod or its group reference is new."""
-        mark = next((found for one in self._order if (found := one.mark_of(pod.pod))), None)
+        mark = self._mark_of(pod.pod)
         group = self._group_of.get(pod.uid)
         if group is not None:
             member = group.members[pod.uid]
@@ -174,6 +214,9 @@ class Groups:
         self._group_of[pod.uid] = group
         group.count(member, member.state, 1)
         return member
+
+    def _mark_of(self, pod: Pod) -> Mark | None:
+        return next((found for one in self._order if (found := one.mark_of(pod))), None)
 
     def _group(self, key: GroupKey) -> Group:
         group = self._groups.get(key)
@@ -205,11 +248,30 @@ class Groups:
     def _changed(self, group: Group) -> None:
         """Activate the members when the group is no longer gated."""
         self.generation += 1
-        if not group.is_satisfied and group.is_bound:
-            group.is_satisfied = True
+        self._note_satisfied(group)
         was_ready, group.is_ready = group.is_ready, not group.why_gated()
         if group.is_ready and not was_ready:
             self._wake(group)
+        elif not group.is_ready and group.counts[AVAILABLE]:
+            # What it lacks may have succeeded already, under a scheduler before this one.
+            self.ends_unknown(group.key.namespace)
+        self.changed(group.key)
+
+    def _empty(self, group: Group) -> None:
+        """The last member is gone: those that come next belong to another run."""
+        if group.object_terms is None:
+            del self._groups[group.key]
+        else:
+            group.is_satisfied, group.last_reason, group.short_slots = False, "", 0
+            group.is_ready = not group.why_gated()
+        self.changed(group.key)
+
+    def _note_satisfied(self, group: Group) -> None:
+        """An object that says so counts as long as members are bound, for it outlives a run."""
+        terms = group.object_terms
+        was_satisfied = terms is not None and terms.was_satisfied and group.counts[BOUND] > 0
+        if was_satisfied or group.is_bound:
+            group.is_satisfied = True
 
     def _wake(self, group: Group) -> None:
         self.wake([member.pod for member in group.available()])
@@ -217,15 +279,21 @@ class Groups:
     # -- changes from listers -------------------------------------------------------------------
 
     def _object_changed(self, key: GroupKey) -> None:
+        terms = self._dialects[key.dialect].terms_of(key)
         group = self._groups.get(key)
-        if group is None:
+        if terms is None and (group is None or not group.members):
+            self._groups.pop(key, None)
+            self.changed(key)
             return
+        if group is None:
+            group = self._group(key)
         before = group.terms
         self.generation += 1
-        self._describe(group, self._dialects[key.dialect].terms_of(key))
+        self._describe(group, terms)
         group.is_ready = not group.why_gated()
         if group.is_ready and _is_easier(before, group.terms):
             self._wake(group)
+        self.changed(key)
 
     def _describe(self, group: Group, terms: Terms | None) -> None:
         before, group.object_terms = group.object_terms, terms
@@ -233,8 +301,8 @@ class Groups:
             return
         if before is not None and before.uid != terms.uid:
             group.is_satisfied = False
-        if terms.was_satisfied:
-            group.is_satisfied = True
+            group.succeeded = group.failed = 0
+        self._note_satisfied(group)
 
 
 def _is_easier(before: Terms | None, now: Terms | None) -> bool:

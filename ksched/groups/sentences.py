@@ -6,6 +6,8 @@ from ksched.groups.slots import PODS
 
 GROUP_UNSCHEDULABLE = "pod group is unschedulable"
 """The beginning of kube-scheduler's message about a group."""
+GROUP_FAILED = "failed to schedule other pod from a pod group"
+"""The beginning of its message after an error."""
 
 _BINARY = ("", "Ki", "Mi", "Gi", "Ti", "Pi")
 

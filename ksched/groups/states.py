@@ -18,10 +18,13 @@ SHORT: GroupState = "short"
 BINDING: GroupState = "binding"
 """Its minimum is placed; the API server has not confirmed all of it."""
 PLACED: GroupState = "placed"
+ENDED: GroupState = "ended"
+"""Had its minimum, and members have succeeded since; nothing is missing."""
 BROKEN: GroupState = "broken"
-"""Its minimum was placed once; fewer members are on nodes now."""
+"""Had its minimum once and has lost members since: they failed, were deleted, or their nodes
+were."""
 
-STATES: tuple[GroupState, ...] = (INCOMPLETE, PENDING, SHORT, BINDING, PLACED, BROKEN)
+STATES: tuple[GroupState, ...] = (INCOMPLETE, PENDING, SHORT, BINDING, PLACED, ENDED, BROKEN)
 
 _NOT_COUNTED: dict[MemberState, str] = {
     GATED: "gated",
@@ -31,15 +34,20 @@ _NOT_COUNTED: dict[MemberState, str] = {
 
 
 def state_of(group: Group) -> GroupState:
+    terms = group.terms
+    if terms is not None and not terms.problem and not group.members and group.succeeded:
+        return ENDED if group.succeeded >= terms.minimum else INCOMPLETE
     if group.why_gated():
         return INCOMPLETE
-    terms = group.terms
     assert terms is not None
     if group.placed >= terms.minimum and not group.role_needs():
         return PLACED if group.is_bound else BINDING
     if group.need and group.last_reason:
         return SHORT
-    return BROKEN if group.is_satisfied else PENDING
+    if not group.is_satisfied:
+        return PENDING
+    ended = group.succeeded + group.unread_ends
+    return ENDED if group.placed + ended >= terms.minimum else BROKEN
 
 
 def waits_for(group: Group) -> str:
@@ -54,13 +62,20 @@ def waits_for(group: Group) -> str:
     if state == BINDING:
         return f"{group.counts[BOUND]} of {terms.minimum} are bound"
     if state == BROKEN:
-        return f"{group.placed} of {terms.minimum} are on nodes; the others have ended or are gone"
-    return "" if state == PLACED else "its turn in the queue"
+        return f"{_on_nodes(group)}; the others failed or are gone"
+    return "" if state in (PLACED, ENDED) else "its turn in the queue"
+
+
+def _on_nodes(group: Group) -> str:
+    terms = group.terms
+    assert terms is not None
+    succeeded = f", {group.succeeded} have succeeded" if group.succeeded else ""
+    return f"{group.placed} of {terms.minimum} are on nodes{succeeded}"
 
 
 def _missing(group: Group, wanted: int) -> str:
     counts = group.counts
-    exist = counts[AVAILABLE] + group.placed
+    exist = counts[AVAILABLE] + group.placed + group.finished
     if exist >= wanted:
         return group.why_gated()
     others = [f"{counts[state]} {text}" for state, text in _NOT_COUNTED.items() if counts[state]]

@@ -46,6 +46,7 @@ from ksched.queue.places import Observer
 from ksched.queue.scheduling_queue import SchedulingQueue
 from ksched.scheduling.event_handlers import ListerHandler, PodHandler
 from ksched.scheduling.failure_handler import SCHEDULER_ERROR
+from ksched.scheduling.group_status import GroupStatusUpdater
 from ksched.scheduling.pod_status import DesiredStatus, PodStatusUpdater
 from ksched.scheduling.preemption_executor import PreemptionExecutor
 from ksched.scheduling.watches import Watches
@@ -192,9 +193,12 @@ def watch_listers(watches: Watches, listers: Listers, queue: SchedulingQueue) ->
         watches.add(kind.resource, decoder_of(kind), handler, may_be_absent=not kind.must_be_served)
 
 
-def forget_answers(status: PodStatusUpdater, listers: Listers) -> None:
+def forget_answers(
+    status: PodStatusUpdater, group_status: GroupStatusUpdater, listers: Listers
+) -> None:
     """Drop state derived from responses of an API server whose history was lost."""
     status.forget_sent()
+    group_status.forget_sent()
     listers.view(Volumes).forget_assumed()
     if watched_kind(ResourceClaim) in listers.required():
         listers.view(ClaimStore).forget_assumed()

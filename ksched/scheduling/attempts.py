@@ -96,6 +96,7 @@ class Attempts:
                 self._failures.put_back(queued)
             raise
         seconds = stopwatch() - began
+        self._groups.decided(group)
         self._group_decided(decision, leader, started, seconds)
         for rejected in decision.rejected:
             self._decided(rejected, started, seconds)

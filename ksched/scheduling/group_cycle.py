@@ -29,7 +29,7 @@ from ksched.framework.status import SUCCESS, Code, Status, error, unschedulable
 from ksched.framework.time_slices import TimeSlice
 from ksched.groups.group import Group
 from ksched.groups.registry import Groups
-from ksched.groups.sentences import GROUP_UNSCHEDULABLE, quantity, short_of
+from ksched.groups.sentences import GROUP_FAILED, GROUP_UNSCHEDULABLE, quantity, short_of
 from ksched.groups.slots import CountedSlots, Slots, count_slots, lacking
 from ksched.metrics import Metrics
 from ksched.queue.nominator import Nominator
@@ -362,7 +362,7 @@ class GroupCycle:
         self, group: Group, members: Sequence[QueuedPodInfo], status: Status
     ) -> GroupDecision:
         """Fail all members after an error of one: all are retried after their backoff."""
-        text = f"failed to schedule other pod from a pod group: {status.message}"
+        text = f"{GROUP_FAILED}: {status.message}"
         group.last_reason = text
         return GroupDecision(
             rejected=[

@@ -68,8 +68,10 @@ from ksched.scheduling.binding_tasks import BindingTasks
 from ksched.scheduling.decisions import DecisionLog
 from ksched.scheduling.event_handlers import NodeHandler, PodHandler
 from ksched.scheduling.failure_handler import FailureHandler
+from ksched.scheduling.finished_members import FinishedMembers
 from ksched.scheduling.flushing import Flusher
 from ksched.scheduling.group_cycle import GroupCycle
+from ksched.scheduling.group_status import GroupStatusUpdater
 from ksched.scheduling.pod_status import PodStatusUpdater
 from ksched.scheduling.preemption_executor import PreemptionExecutor, Preemptors
 from ksched.scheduling.scheduling_cycle import SchedulingCycle
@@ -245,6 +247,19 @@ class Scheduler:
     def _make_groups(self, activations: Activations) -> Groups:
         groups = self.listers.view(Groups)
         groups.wake, groups.wall = activations.activate, self.clock.wall
+        self.group_status = GroupStatusUpdater(
+            client=self.client,
+            groups=groups,
+            clock=self.clock,
+            unexpected_errors=self.unexpected_errors,
+        )
+        self.finished_members = FinishedMembers(
+            client=self.client,
+            groups=groups,
+            clock=self.clock,
+            unexpected_errors=self.unexpected_errors,
+        )
+        groups.changed, groups.ends_unknown = self.group_status.changed, self.finished_members.need
         return groups
 
     def _make_pod_handler(self) -> PodHandler:
@@ -269,7 +284,9 @@ class Scheduler:
             clock=self.clock,
             rng=rng,
             unexpected_errors=self.unexpected_errors,
-            on_history_lost=partial(forget_answers, self.pod_status, self.listers),
+            on_history_lost=partial(
+                forget_answers, self.pod_status, self.group_status, self.listers
+            ),
         )
         watches.add(NODES, self.extenders.node_decoder(), self.nodes)
         self.pod_reflector = watches.add(
@@ -383,6 +400,9 @@ class Scheduler:
                 tasks.start_soon(flusher.run, name="flush")
                 tasks.start_soon(self.pod_status.run, name="update pod status")
                 tasks.start_soon(self.preemption.run, name="preempt")
+                if self.groups.is_on:
+                    tasks.start_soon(self.group_status.run, name="update group status")
+                    tasks.start_soon(self.finished_members.run, name="count finished members")
                 sweeper = Sweeper(
                     cache=self.cache,
                     cycle=self._cycle,

@@ -207,6 +207,7 @@ class Cluster:
             scheduler.queue.statistics(),
             scheduler.cache.statistics(),
             len(scheduler.pod_status),
+            len(scheduler.group_status),
         )
 
     @asynccontextmanager

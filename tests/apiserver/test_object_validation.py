@@ -317,6 +317,18 @@ async def test_a_gated_pod_may_lose_gates_and_narrow_its_selector(client):
             "does not match event.namespace",
             id="event elsewhere",
         ),
+        pytest.param(
+            "/apis/scheduling.k8s.io/v1alpha2/namespaces/default/podgroups",
+            {"spec": {"schedulingPolicy": {"basic": {}, "gang": {"minCount": 2}}}},
+            "must specify exactly one of: `basic`, `gang`",
+            id="pod group of two policies",
+        ),
+        pytest.param(
+            "/apis/scheduling.k8s.io/v1alpha2/namespaces/default/podgroups",
+            {"spec": {"schedulingPolicy": {"gang": {"minCount": 0}}}},
+            "spec.schedulingPolicy.gang.minCount: Invalid value: 0: must be greater than or equal",
+            id="gang of none",
+        ),
     ],
 )
 async def test_rules_of_other_kinds(client, path, body, problem):

@@ -72,6 +72,8 @@ async def test_every_kind_can_be_shown_as_a_table(client, server, resource):
         body |= {**words, "type": "Normal", "eventTime": "2026-01-01T00:00:00.000000Z"}
     if resource is CUSTOM_RESOURCE_DEFINITIONS:
         body = custom_resource_definition(THINGS)
+    if resource.plural == "podgroups":
+        body["spec"] = {"schedulingPolicy": {"basic": {}}}
     await client.create(f"{root}{scope}/{resource.plural}", body)
     rows = table(server, f"{root}{scope}/{resource.plural}")
     assert any(row["Name"] == body["metadata"]["name"] for row in rows)
@@ -169,7 +171,10 @@ def test_the_status_word(pod, word):
 
 async def test_discovery_names_every_resource(client):
     groups = (await client.get("/apis"))["groups"]
-    versions = ["/api/v1", *(f"/apis/{g['preferredVersion']['groupVersion']}" for g in groups)]
+    assert len({group["name"] for group in groups}) == len(groups)
+    assert all(group["preferredVersion"]["version"] == "v1" for group in groups)
+    versions = ["/api/v1"]
+    versions += [f"/apis/{one['groupVersion']}" for group in groups for one in group["versions"]]
     listed = {}
     for path in versions:
         answer = await client.get(path)
@@ -191,3 +196,18 @@ async def test_the_server_says_who_and_how_it_is(client):
     document = await client.get(index["paths"]["api/v1"]["serverRelativeURL"])
     path = document["paths"]["/api/v1/namespaces/{namespace}/pods/{name}"]
     assert path["patch"]["parameters"][0]["name"] == "fieldValidation"
+
+
+async def test_a_custom_kind_has_the_columns_of_its_definition(client, server):
+    definition = custom_resource_definition(THINGS)
+    definition["spec"]["versions"][0]["additionalPrinterColumns"] = [
+        {"name": "Phase", "type": "string", "jsonPath": ".status.phase"},
+        {"name": "Size", "type": "integer", "jsonPath": ".spec.size", "priority": 1},
+        {"name": "Age", "type": "date", "jsonPath": ".metadata.creationTimestamp"},
+    ]
+    await client.create("/apis/apiextensions.k8s.io/v1/customresourcedefinitions", definition)
+    path = "/apis/example.com/v1/namespaces/default/things"
+    await client.create(path, {"metadata": {"name": "one"}, "spec": {"size": 3}})
+    await asyncio.sleep(90)
+    [row] = table(server, path)
+    assert row == {"Name": "one", "Phase": None, "Size": 3, "Age": "90s"}

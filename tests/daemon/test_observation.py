@@ -206,8 +206,23 @@ async def test_groups_are_counted_by_result_and_state():
         assert found["ksched_group_short_slots",] == 3
         assert found["ksched_group_broken",] == 0
 
+        await c.patch("default/whole-1", {"status": {"phase": "Succeeded"}}, subresource="status")
+        await c.advance(10)
+        found = samples(observation)
+        assert found["ksched_group_broken",] == 0, "a job that is done is not broken"
+        assert found["ksched_groups", "ended"] == 1
+
         await c.delete("default/whole-0", grace_seconds=0)
+        await c.advance(10)
+        assert samples(observation)["ksched_group_broken",] == 0, "nothing of it is left"
+
+
+async def test_a_group_that_lost_a_member_is_broken():
+    async with observed_cluster(nodes=2, config=configured("annotations")) as (c, observation):
+        await c.create(*Gang("annotations", "whole", 2).pods())
         await c.settle()
+        await c.delete("default/whole-0", grace_seconds=0)
+        await c.advance(10)
         assert samples(observation)["ksched_group_broken",] == 1
 
 

@@ -61,7 +61,22 @@ def test_the_states_of_a_group_one_after_the_other() -> None:
     story.groups.placed(b.on_node("n"), is_assumed=False)
     assert story.told == ("placed", "")
     story.groups.gone(b.uid)
-    assert story.told == ("broken", "1 of 2 are on nodes; the others have ended or are gone")
+    assert story.told == ("ended", ""), "it may have succeeded: nothing was read yet"
+    story.groups.ends_read(story.group, 1, 0, 1)
+    assert story.told == ("ended", "")
+    story.groups.ends_read(story.group, 0, 1, 0)
+    assert story.told == ("broken", "1 of 2 are on nodes; the others failed or are gone")
+
+
+def test_a_member_that_was_being_deleted_breaks_its_group_at_once() -> None:
+    story = Story()
+    pods = [story.comes(story.pod(name)) for name in "ab"]
+    for pod in pods:
+        story.groups.placed(pod.on_node("n"), is_assumed=False)
+    leaving = story.cache.pod_info(story.pod("b").terminating().obj()).on_node("n")
+    story.groups.placed(leaving, is_assumed=False)
+    story.groups.gone(leaving.uid)
+    assert story.told == ("broken", "1 of 2 are on nodes; the others failed or are gone")
 
 
 def test_members_that_do_not_count_are_named() -> None:

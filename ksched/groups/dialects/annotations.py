@@ -16,12 +16,14 @@ from ksched.api.objects import Pod
 from ksched.configuration.durations import parse_duration
 from ksched.groups.group import (
     DEFAULT_TIMEOUT_SECONDS,
+    Group,
     GroupKey,
     Mark,
     Terms,
     TopologyLevel,
 )
 from ksched.groups.registry import ANNOTATIONS
+from ksched.groups.report import Report
 
 NAME = "ksched.dev/group"
 MINIMUM = "ksched.dev/group-min"
@@ -55,6 +57,9 @@ class Annotations:
 
     def follow(self, changed: Callable[[GroupKey], None]) -> None:
         """Do nothing: groups of this dialect have no object."""
+
+    def report(self, group: Group, wall: float) -> Report | None:
+        return None
 
 
 @lru_cache(_TERMS_KEPT)

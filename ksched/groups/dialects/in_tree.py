@@ -7,20 +7,33 @@ serve has no objects. Of an object that is served in several versions the newest
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 from msgspec import field
 
 from ksched.api.objects import Int32, Object, ObjectMeta, Pod, PodCondition
+from ksched.api.resources import ApiResource
 from ksched.api.watched_kinds import WatchedKind
 from ksched.cache.listers import Listers
-from ksched.groups.group import GroupKey, Mark, Terms, TopologyLevel
+from ksched.clock import rfc3339
+from ksched.groups.group import Group, GroupKey, Mark, Terms, TopologyLevel
 from ksched.groups.registry import IN_TREE
+from ksched.groups.report import Report
+from ksched.groups.sentences import GROUP_FAILED
+from ksched.groups.states import BINDING, INCOMPLETE, PLACED, SHORT, state_of, waits_for
+from ksched.transport import STRATEGIC_MERGE_PATCH
 
 GROUP = "scheduling.k8s.io"
 VERSIONS = ("v1beta1", "v1alpha3", "v1alpha2")
 PLUGIN = "GangScheduling"
 
-_SCHEDULED = frozenset({"PodGroupScheduled", "PodGroupInitiallyScheduled"})
+CONDITION = {
+    "v1beta1": "PodGroupInitiallyScheduled",
+    "v1alpha3": "PodGroupInitiallyScheduled",
+    "v1alpha2": "PodGroupScheduled",
+}
+"""The condition of a PodGroup that the scheduler writes, by version."""
+_SCHEDULED = frozenset(CONDITION.values())
 
 
 class GangPolicy(Object, frozen=True):
@@ -85,6 +98,13 @@ class InTree:
                 return terms_of(found)
         return None
 
+    def report(self, group: Group, wall: float) -> Report | None:
+        for kind, lister in zip(KINDS, self._listers, strict=True):
+            found = lister.get(group.key.name, group.key.namespace)
+            if found is not None:
+                return report(kind.resource, found, group, wall)
+        return None
+
     def follow(self, changed: Callable[[GroupKey], None]) -> None:
         for lister in self._listers:
             lister.follow(lambda key: changed(GroupKey(IN_TREE, *key.split("/", 1))))
@@ -105,3 +125,46 @@ def terms_of(group: PodGroup) -> Terms:
         ),
         created=group.metadata.creation_timestamp,
     )
+
+
+def report(resource: ApiResource, found: PodGroup, group: Group, wall: float) -> Report:
+    """The condition of a PodGroup; once it is true it stays so.
+
+    kube-scheduler: updatePodGroupCondition.
+    """
+    kind = CONDITION[resource.version]
+    known = next((one for one in found.status.conditions if one.type == kind), None)
+    current = None if known is None else (known.status, known.reason, known.message)
+    wanted = current
+    if known is None or known.status != "True":
+        wanted = _condition(group) or current
+    status: dict[str, Any] = {}
+    if wanted is not None:
+        condition = {"type": kind, "status": wanted[0], "reason": wanted[1], "message": wanted[2]}
+        if known is None or known.status != wanted[0]:
+            condition["lastTransitionTime"] = rfc3339(wall)
+        status = {
+            "conditions": [{**condition, "observedGeneration": found.metadata.generation}],
+        }
+    return Report(
+        resource=resource,
+        uid=found.metadata.uid,
+        wanted=wanted,
+        current=current,
+        status=status,
+        content_type=STRATEGIC_MERGE_PATCH,
+    )
+
+
+def _condition(group: Group) -> tuple[str, str, str] | None:
+    """Status, reason and message; ``None`` while there is nothing new to say."""
+    state = state_of(group)
+    if state in (PLACED, BINDING):
+        return ("True", "Scheduled", "") if group.is_satisfied else None
+    if group.is_satisfied:
+        return None
+    if state == SHORT:
+        reason = "SchedulerError" if group.last_reason.startswith(GROUP_FAILED) else "Unschedulable"
+        return "False", reason, waits_for(group)
+    # As the members' own condition: an autoscaler has nothing to do here.
+    return ("False", "SchedulingGated", waits_for(group)) if state == INCOMPLETE else None

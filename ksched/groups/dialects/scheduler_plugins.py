@@ -6,18 +6,25 @@ Koordinator's PodGroup has the same fields, with another label and API group.
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 from ksched.api.objects import Int32, Object, ObjectMeta, Pod, Quantities
 from ksched.api.pod_resources import amounts
+from ksched.api.resources import ApiResource
 from ksched.api.watched_kinds import WatchedKind
 from ksched.cache.listers import Listers
-from ksched.groups.group import GroupKey, Mark, Terms
+from ksched.clock import rfc3339
+from ksched.groups.group import AVAILABLE, Group, GroupKey, Mark, Terms
 from ksched.groups.registry import SCHEDULER_PLUGINS
+from ksched.groups.report import Report
+from ksched.groups.states import BROKEN, ENDED, INCOMPLETE, state_of
 
 GROUP = "scheduling.x-k8s.io"
 LABEL = "scheduling.x-k8s.io/pod-group"
 PLUGIN = "Coscheduling"
 
+PENDING, SCHEDULING, RUNNING = "Pending", "Scheduling", "Running"
+UNKNOWN, FINISHED, FAILED = "Unknown", "Finished", "Failed"
 _PLACED_PHASES = frozenset({"Scheduled", "Running", "Finished", "Failed"})
 
 
@@ -31,6 +38,9 @@ class PodGroupStatus(Object, frozen=True):
     phase: str = ""
     running: Int32 = 0
     succeeded: Int32 = 0
+    failed: Int32 = 0
+    occupied_by: str = ""
+    schedule_start_time: str | None = None
 
 
 class PodGroup(Object, frozen=True):
@@ -62,6 +72,10 @@ class SchedulerPlugins:
         found = self._lister.get(key.name, key.namespace)
         return None if found is None else terms_of(found, self._timeout_seconds)
 
+    def report(self, group: Group, wall: float) -> Report | None:
+        found = self._lister.get(group.key.name, group.key.namespace)
+        return None if found is None else report(KIND.resource, found, group, wall)
+
     def follow(self, changed: Callable[[GroupKey], None]) -> None:
         self._lister.follow(lambda key: changed(GroupKey(self.name, *key.split("/", 1))))
 
@@ -84,3 +98,59 @@ def terms_of(group: PodGroup, timeout_seconds: float) -> Terms:
         created=group.metadata.creation_timestamp,
         problem=problem,
     )
+
+
+def report(resource: ApiResource, found: PodGroup, group: Group, wall: float) -> Report:
+    """The status as scheduler-plugins' controller keeps it.
+
+    A group that has failed may run again here: its controller may replace the pods.
+    """
+    status = found.status
+    running = group.in_phase("Running")
+    phase = phase_of(group, running)
+    wanted = {
+        "phase": phase,
+        "running": running,
+        "succeeded": group.succeeded,
+        "failed": group.failed,
+        "occupiedBy": status.occupied_by or _owners(group),
+    }
+    current = {
+        "phase": status.phase,
+        "running": status.running,
+        "succeeded": status.succeeded,
+        "failed": status.failed,
+        "occupiedBy": status.occupied_by,
+    }
+    patch: dict[str, Any] = dict(wanted)
+    if phase == SCHEDULING and not status.schedule_start_time:
+        patch["scheduleStartTime"] = rfc3339(wall)
+    return Report(
+        resource=resource,
+        uid=found.metadata.uid,
+        wanted=tuple(wanted.values()),
+        current=tuple(current.values()),
+        status=patch,
+    )
+
+
+def phase_of(group: Group, running: int) -> str:
+    terms, state = group.terms, state_of(group)
+    if terms is None or (state == INCOMPLETE and not group.failed):
+        return PENDING
+    if group.succeeded >= terms.minimum:
+        return FINISHED
+    if state == ENDED or running + group.succeeded >= terms.minimum:
+        return RUNNING
+    if group.failed and not group.counts[AVAILABLE]:
+        return FAILED
+    return {INCOMPLETE: PENDING, BROKEN: UNKNOWN}.get(state, SCHEDULING)
+
+
+def _owners(group: Group) -> str:
+    """The owners of the members, as the controller names them."""
+    pods = [member.pod.pod for member in group.members.values()]
+    if not pods:
+        return ""
+    first = pods[0].metadata
+    return ",".join(sorted(f"{first.namespace}/{one.name}" for one in first.owner_references))

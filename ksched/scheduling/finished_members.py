@@ -1,0 +1,137 @@
+"""Counts the pods of groups that have ended, which the pod watch leaves out.
+
+A replacement of the last worker of a job waits for seven others that have succeeded long ago,
+and a group whose members are done is not a broken one: both are known only by reading. One list of
+the ended pods of a namespace serves all of its groups, a while after the first of them needs it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import Counter
+from typing import Final
+
+from ksched.api.decoding import decode_items, decode_pod
+from ksched.api.resources import PODS
+from ksched.client.rest import ApiClient, Selection
+from ksched.client.retry import REPEATABLE
+from ksched.clock import Clock
+from ksched.errors import ApiError
+from ksched.groups.group import AVAILABLE, Group, GroupKey
+from ksched.groups.registry import Groups
+from ksched.unexpected_errors import UnexpectedErrors
+
+log = logging.getLogger(__name__)
+
+PAUSE_SECONDS: Final = 3.0
+"""Between a need and the list that serves it. Most groups that are not complete are so by then."""
+COST_FACTOR: Final = 20.0
+"""A list that takes long is repeated after so many times as long."""
+ENDED = "status.phase!=Pending,status.phase!=Running,status.phase!=Unknown"
+
+Counts = dict[GroupKey, Counter[str]]
+
+
+class FinishedMembers:
+    """Reads ended pods by namespace; at most one list is under way."""
+
+    def __init__(
+        self,
+        *,
+        client: ApiClient,
+        groups: Groups,
+        clock: Clock,
+        unexpected_errors: UnexpectedErrors,
+    ) -> None:
+        self._client = client
+        self._groups = groups
+        self._clock = clock
+        self._unexpected_errors = unexpected_errors
+        self._due: dict[str, float] = {}
+        self._pause: dict[str, float] = {}
+        """Of namespaces whose lists take long."""
+        self._wake = asyncio.Event()
+        self._is_running = False
+
+    def need(self, namespace: str) -> None:
+        """Read the ended pods of a namespace, unless that is due already."""
+        if self._is_running and namespace not in self._due:
+            pause = self._pause.get(namespace, PAUSE_SECONDS)
+            self._due[namespace] = self._clock.now() + pause
+            self._wake.set()
+
+    async def run(self) -> None:
+        """Read what groups need until cancelled."""
+        self._is_running = True
+        try:
+            for group in self._groups:
+                if _is_in_doubt(group):
+                    self.need(group.key.namespace)
+            await self._work()
+        finally:
+            self._is_running = False
+            self._due.clear()
+
+    async def _work(self) -> None:
+        while True:
+            if not self._due:
+                self._wake.clear()
+                await self._wake.wait()
+                continue
+            namespace = min(self._due, key=self._due.__getitem__)
+            delay = self._due[namespace] - self._clock.now()
+            if delay > 0:
+                await self._clock.sleep(delay)
+            # Needs that arise during the list are served by the next one.
+            del self._due[namespace]
+            try:
+                await self._read(namespace)
+            except ApiError as error:
+                log.warning(
+                    "ended pods not read", extra={"namespace": namespace, "err": str(error)}
+                )
+                self.need(namespace)
+            except Exception as problem:  # noqa: BLE001 - reported
+                self._unexpected_errors.report("ended pods", namespace, problem)
+
+    async def _read(self, namespace: str) -> None:
+        waiting = [
+            (group, group.unread_ends)
+            for group in self._groups
+            if group.key.namespace == namespace and _is_in_doubt(group)
+        ]
+        if not waiting:
+            return
+        began = self._clock.now()
+        counts = await self._count(namespace)
+        pause = max(PAUSE_SECONDS, COST_FACTOR * (self._clock.now() - began))
+        if pause > PAUSE_SECONDS:
+            self._pause[namespace] = pause
+        else:
+            self._pause.pop(namespace, None)
+        for group, ends in waiting:
+            found = counts.get(group.key, Counter())
+            self._groups.ends_read(group, found["Succeeded"], found["Failed"], ends)
+
+    async def _count(self, namespace: str) -> Counts:
+        """How many pods of each group have ended, by phase."""
+        counts: Counts = {}
+        selection, token = Selection(namespace, ENDED), ""
+        while True:
+            page = await self._client.list_page(
+                PODS, selection, continue_token=token, retry=REPEATABLE
+            )
+            pods, _ = decode_items(decode_pod, page.items)
+            for pod in pods:
+                key = self._groups.key_of(pod)
+                if key is not None:
+                    counts.setdefault(key, Counter())[pod.status.phase] += 1
+            token = page.metadata.continue_token
+            if not token:
+                return counts
+
+
+def _is_in_doubt(group: Group) -> bool:
+    """Whether ended pods would change what is known about a group."""
+    return group.unread_ends > 0 or (bool(group.counts[AVAILABLE]) and bool(group.why_gated()))
