@@ -45,7 +45,7 @@ class PermitWaits:
         self._recorder = recorder
         self._unexpected_errors = unexpected_errors
         self._without_node = Deadlines(NOMINATE_AFTER_SECONDS, nominate)
-        self._without_event: Deadlines[WaitingPod] = Deadlines(EVENT_AFTER_SECONDS, self._tell)
+        self._without_event: Deadlines[WaitingPod] = Deadlines(EVENT_AFTER_SECONDS, self._report)
 
     def begin(self, waiting: WaitingPod) -> None:
         self._without_node.add(waiting)
@@ -56,7 +56,7 @@ class PermitWaits:
         self._without_node.remove(waiting)
         self._without_event.remove(waiting)
 
-    def _tell(self, waiting: WaitingPod) -> None:
+    def _report(self, waiting: WaitingPod) -> None:
         pod, holds = waiting.pod, waiting.holds()
         if not holds:
             return
