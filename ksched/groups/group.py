@@ -123,11 +123,11 @@ class Group:
         self.short_slots = 0
         """How many of its members found no node then. Written by the group cycle."""
         self.succeeded = 0
-        """How many of its pods have succeeded, as far as it is known: the watch leaves them out."""
+        """How many of its pods have succeeded, as of the last read: the watch excludes them."""
         self.failed = 0
         self.unread_ends = 0
-        """How many members left their nodes and were not being deleted, since the pods that have
-        ended were read last."""
+        """How many members left their nodes without being deleted, since ended pods were read
+        last."""
         self._pod_terms: Counter[Terms] = Counter()
         self._roles: dict[MemberState, Counter[str]] = {}
 
@@ -158,9 +158,9 @@ class Group:
 
     @property
     def finished(self) -> int:
-        """How many pods that have succeeded make up for members that are missing.
+        """How many succeeded pods count towards the minimum.
 
-        None if all have: pods that come after them belong to another run.
+        0 if they reach it: later pods belong to another run.
         """
         terms = self.terms
         return self.succeeded if terms is not None and self.succeeded < terms.minimum else 0

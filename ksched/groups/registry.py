@@ -38,7 +38,7 @@ class Dialect(Protocol):
         ...
 
     def report(self, group: Group, wall: float) -> Report | None:
-        """What the status of the group's object should say; ``None`` if there is no object."""
+        """Return the desired status of the group's object; ``None`` if there is no object."""
         ...
 
 
@@ -59,9 +59,9 @@ class Groups:
         self.generation = 0
         """Changes with every count and every term."""
         self.changed: Callable[[GroupKey], None] = lambda key: None
-        """Called after every change of a group that its object's status may have to report."""
+        """Called after every change that may concern the status of a group's object."""
         self.ends_unknown: Callable[[str], None] = lambda namespace: None
-        """Called with the namespace of a group that may have members which have ended."""
+        """Called with the namespace of a group that may have ended members."""
         self._dialects: dict[str, Dialect] = {}
         self._order: Sequence[Dialect] = ()
         self._groups: dict[GroupKey, Group] = {}
@@ -89,12 +89,12 @@ class Groups:
         return self._groups.get(key)
 
     def key_of(self, pod: Pod) -> GroupKey | None:
-        """The group that a pod names."""
+        """Return the key of the group that a pod refers to."""
         mark = self._mark_of(pod)
         return None if mark is None else mark.key
 
     def report(self, key: GroupKey) -> Report | None:
-        """What the status of a group's object should say, if there is one."""
+        """Return the desired status of a group's object, if there is one."""
         group = self._groups.get(key)
         return None if group is None else self._dialects[key.dialect].report(group, self.wall())
 
@@ -182,11 +182,11 @@ class Groups:
         self._changed(group)
 
     def decided(self, group: Group) -> None:
-        """An attempt to place a group has ended; whatever came of it is written there."""
+        """Call when a group cycle has ended: the status of its object may change."""
         self.changed(group.key)
 
     def ends_read(self, group: Group, succeeded: int, failed: int, known_ends: int) -> None:
-        """The pods of a group that have ended were counted, ``known_ends`` of them in vain before.
+        """Apply the counts of ended pods; ``known_ends`` is ``unread_ends`` before the read.
 
         A group whose other members have succeeded is complete with those that are left.
         """
@@ -253,12 +253,12 @@ class Groups:
         if group.is_ready and not was_ready:
             self._wake(group)
         elif not group.is_ready and group.counts[AVAILABLE]:
-            # What it lacks may have succeeded already, under a scheduler before this one.
+            # Missing members may have succeeded before this process started.
             self.ends_unknown(group.key.namespace)
         self.changed(group.key)
 
     def _empty(self, group: Group) -> None:
-        """The last member is gone: those that come next belong to another run."""
+        """Reset a group without members: later ones belong to another run."""
         if group.object_terms is None:
             del self._groups[group.key]
         else:
@@ -267,7 +267,7 @@ class Groups:
         self.changed(group.key)
 
     def _note_satisfied(self, group: Group) -> None:
-        """An object that says so counts as long as members are bound, for it outlives a run."""
+        """Set ``is_satisfied``; the object's record counts only while members are bound."""
         terms = group.object_terms
         was_satisfied = terms is not None and terms.was_satisfied and group.counts[BOUND] > 0
         if was_satisfied or group.is_bound:

@@ -1,4 +1,4 @@
-"""What the status of a group's object should say."""
+"""The desired status of a group's object."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from ksched.transport import MERGE_PATCH
 
 
 class Report(Struct, frozen=True):
-    """The desired status of a group's object, beside what the object says."""
+    """The desired status of a group's object, and its current one."""
 
     resource: ApiResource
     uid: str
     wanted: Hashable
     """The part of the status that is compared, without times."""
     current: Hashable
-    """The same of the object as it was seen last."""
+    """The same part of the object as last watched."""
     status: Mapping[str, Any]
-    """The patch that makes ``current`` into ``wanted``."""
+    """The patch from ``current`` to ``wanted``."""
     content_type: str = MERGE_PATCH
     resource_version: str = ""
     """Set where the patch replaces a list as a whole: it applies to this version only."""

@@ -19,10 +19,10 @@ BINDING: GroupState = "binding"
 """Its minimum is placed; the API server has not confirmed all of it."""
 PLACED: GroupState = "placed"
 ENDED: GroupState = "ended"
-"""Had its minimum, and members have succeeded since; nothing is missing."""
+"""Its minimum was placed, and members have succeeded since; none is missing."""
 BROKEN: GroupState = "broken"
-"""Had its minimum once and has lost members since: they failed, were deleted, or their nodes
-were."""
+"""Its minimum was placed once, and members are missing now: they failed or were deleted, or their
+nodes were."""
 
 STATES: tuple[GroupState, ...] = (INCOMPLETE, PENDING, SHORT, BINDING, PLACED, ENDED, BROKEN)
 

@@ -1,8 +1,8 @@
-"""Counts the pods of groups that have ended, which the pod watch leaves out.
+"""Counts the ended pods of groups, which the pod watch excludes.
 
-A replacement of the last worker of a job waits for seven others that have succeeded long ago,
-and a group whose members are done is not a broken one: both are known only by reading. One list of
-the ended pods of a namespace serves all of its groups, a while after the first of them needs it.
+The replacement of a job's last worker must not wait for workers that have succeeded, and a group
+whose members have succeeded is not broken: both are known only by a list. One list of the ended
+pods of a namespace serves all its groups, ``PAUSE_SECONDS`` after the first needs it.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ from ksched.unexpected_errors import UnexpectedErrors
 log = logging.getLogger(__name__)
 
 PAUSE_SECONDS: Final = 3.0
-"""Between a need and the list that serves it. Most groups that are not complete are so by then."""
+"""From a need to the list that serves it; most incomplete groups are complete by then."""
 COST_FACTOR: Final = 20.0
-"""A list that takes long is repeated after so many times as long."""
+"""A slow list is repeated after this many times its duration."""
 ENDED = "status.phase!=Pending,status.phase!=Running,status.phase!=Unknown"
 
 Counts = dict[GroupKey, Counter[str]]
 
 
 class FinishedMembers:
-    """Reads ended pods by namespace; at most one list is under way."""
+    """Lists ended pods by namespace, one list at a time."""
 
     def __init__(
         self,
@@ -50,19 +50,19 @@ class FinishedMembers:
         self._unexpected_errors = unexpected_errors
         self._due: dict[str, float] = {}
         self._pause: dict[str, float] = {}
-        """Of namespaces whose lists take long."""
+        """Longer pauses of namespaces with slow lists."""
         self._wake = asyncio.Event()
         self._is_running = False
 
     def need(self, namespace: str) -> None:
-        """Read the ended pods of a namespace, unless that is due already."""
+        """List the ended pods of a namespace soon, unless that is due already."""
         if self._is_running and namespace not in self._due:
             pause = self._pause.get(namespace, PAUSE_SECONDS)
             self._due[namespace] = self._clock.now() + pause
             self._wake.set()
 
     async def run(self) -> None:
-        """Read what groups need until cancelled."""
+        """List what groups need until cancelled."""
         self._is_running = True
         try:
             for group in self._groups:
@@ -115,7 +115,7 @@ class FinishedMembers:
             self._groups.ends_read(group, found["Succeeded"], found["Failed"], ends)
 
     async def _count(self, namespace: str) -> Counts:
-        """How many pods of each group have ended, by phase."""
+        """Count the ended pods of each group by phase."""
         counts: Counts = {}
         selection, token = Selection(namespace, ENDED), ""
         while True:
@@ -133,5 +133,5 @@ class FinishedMembers:
 
 
 def _is_in_doubt(group: Group) -> bool:
-    """Whether ended pods would change what is known about a group."""
+    """Whether the state of a group may depend on ended pods."""
     return group.unread_ends > 0 or (bool(group.counts[AVAILABLE]) and bool(group.why_gated()))

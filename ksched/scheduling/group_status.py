@@ -1,9 +1,9 @@
-"""Writes the status of pod groups to their objects: conditions or phases, as each dialect has them.
+"""Writes the status of group objects: conditions or phases, depending on the dialect.
 
-Never on the path of a cycle: a change of a group puts its key on a list, and half a second later
-a worker writes what is true by then, so a gang whose members are bound one by one is written once.
-Nothing is sent that the object says already, or that was sent already: where a controller of the
-dialect writes other values, the two do not alternate.
+Never within a cycle: a change of a group marks its key, and half a second later a worker writes the
+current state, so that a gang whose members are bound one by one is written once. A status that the
+object has, or that was sent already, is not sent again: where a controller of the dialect writes
+other values, the two do not alternate.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ from ksched.unexpected_errors import UnexpectedErrors
 log = logging.getLogger(__name__)
 
 PAUSE_SECONDS: Final = 0.5
-"""Between a change and its report, and before a report that could not be sent is tried again."""
+"""Between a change and its report, and before a report that failed is sent again."""
 TIMEOUT_SECONDS: Final = 10.0
 WORKERS: Final = 2
 QPS, BURST = 20.0, 100
-"""A limit of its own: a thousand groups that are short of something take no token from a bind."""
+"""A separate rate limit: a thousand groups that do not fit take no token from a bind."""
 
 
 class GroupStatusUpdater:
@@ -51,7 +51,7 @@ class GroupStatusUpdater:
         self._clock = clock
         self._unexpected_errors = unexpected_errors
         self._due: dict[GroupKey, float] = {}
-        """When each group that changed is reported, in this order."""
+        """When each changed group is reported, in this order."""
         self._busy: set[GroupKey] = set()
         self._sent: dict[GroupKey, tuple[str, Hashable]] = {}
         """What was sent last, by the UID of the object: the watch lags behind."""
@@ -59,7 +59,7 @@ class GroupStatusUpdater:
         self._is_running = False
 
     def changed(self, key: GroupKey) -> None:
-        """Report a group, unless it is on the list already. A replica that stands by keeps none."""
+        """Report a group, unless that is due already. Standby replicas report nothing."""
         if self._is_running and key not in self._due:
             self._due[key] = self._clock.now() + PAUSE_SECONDS
             self._wake.set()
@@ -97,7 +97,7 @@ class GroupStatusUpdater:
             try:
                 if delay > 0:
                     await self._clock.sleep(delay)
-                # What changes from here on is reported by itself.
+                # A change from here on is a report of its own.
                 del self._due[key]
                 await self._report(key)
             finally:

@@ -128,7 +128,7 @@ def terms_of(group: PodGroup) -> Terms:
 
 
 def report(resource: ApiResource, found: PodGroup, group: Group, wall: float) -> Report:
-    """The condition of a PodGroup; once it is true it stays so.
+    """Build the condition of a PodGroup; once true it stays true.
 
     kube-scheduler: updatePodGroupCondition.
     """
@@ -157,7 +157,7 @@ def report(resource: ApiResource, found: PodGroup, group: Group, wall: float) ->
 
 
 def _condition(group: Group) -> tuple[str, str, str] | None:
-    """Status, reason and message; ``None`` while there is nothing new to say."""
+    """Return status, reason and message; ``None``: the condition stays as it is."""
     state = state_of(group)
     if state in (PLACED, BINDING):
         return ("True", "Scheduled", "") if group.is_satisfied else None
@@ -166,5 +166,5 @@ def _condition(group: Group) -> tuple[str, str, str] | None:
     if state == SHORT:
         reason = "SchedulerError" if group.last_reason.startswith(GROUP_FAILED) else "Unschedulable"
         return "False", reason, waits_for(group)
-    # As the members' own condition: an autoscaler has nothing to do here.
+    # As in the members' own condition: an autoscaler must not add nodes.
     return ("False", "SchedulingGated", waits_for(group)) if state == INCOMPLETE else None

@@ -101,9 +101,9 @@ def terms_of(group: PodGroup, timeout_seconds: float) -> Terms:
 
 
 def report(resource: ApiResource, found: PodGroup, group: Group, wall: float) -> Report:
-    """The status as scheduler-plugins' controller keeps it.
+    """Build the status as scheduler-plugins' controller does.
 
-    A group that has failed may run again here: its controller may replace the pods.
+    Unlike there, a failed group may run again: its controller may replace the pods.
     """
     status = found.status
     running = group.in_phase("Running")
@@ -148,7 +148,7 @@ def phase_of(group: Group, running: int) -> str:
 
 
 def _owners(group: Group) -> str:
-    """The owners of the members, as the controller names them."""
+    """Return the owners of the members, in the controller's format."""
     pods = [member.pod.pod for member in group.members.values()]
     if not pods:
         return ""
