@@ -6,6 +6,7 @@ Follows ``metav1.LabelSelectorAsSelector`` and ``labels.Requirement`` (apimachin
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from operator import attrgetter
 from typing import NamedTuple
 
 from ksched.api.label_syntax import (
@@ -169,17 +170,14 @@ def _checked(key: str, operator: str, values: Sequence[str], path: str) -> Requi
 
 def selector_of(requirements: Iterable[Requirement]) -> Selector:
     """Return the selector with all of these requirements."""
-    unique = set(requirements)
-    if len(unique) < 2:
-        return Selector(tuple(unique))
-    if len({requirement.key for requirement in unique}) == len(unique):
-        return Selector(tuple(sorted(unique, key=_key)))
+    found = list(requirements)
+    if len(set(map(_key, found))) == len(found):
+        return Selector(tuple(sorted(found, key=_key)))
     # Formatting a requirement with many values is slow; only needed to break ties.
-    return Selector(tuple(sorted(unique, key=lambda one: (one.key, str(one)))))
+    return Selector(tuple(sorted(set(found), key=lambda one: (one.key, str(one)))))
 
 
-def _key(requirement: Requirement) -> str:
-    return requirement.key
+_key = attrgetter("key")
 
 
 def _quoted(values: Sequence[str]) -> str:

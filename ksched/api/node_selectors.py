@@ -171,15 +171,33 @@ def compile_term(term: NodeSelectorTerm, path: str = "") -> NodeTerm:
     """Compile one term; parse errors go to its ``problems``. An empty term never matches."""
     if _is_empty(term):
         return NodeTerm((), (f"{path}: Required value: an empty term matches nothing",))
+    expressions = compile_expressions(term.match_expressions, path)
+    fields = compile_fields(term.match_fields, path)
+    return NodeTerm(
+        expressions.requirements + fields.requirements, expressions.problems + fields.problems
+    )
+
+
+def compile_expressions(
+    wanted_by_labels: Sequence[NodeSelectorRequirement], path: str = "", first: int = 0
+) -> NodeTerm:
+    """Compile some of a term's ``matchExpressions``, of which the first has this index."""
     requirements: list[NodeRequirement] = []
     problems: list[str] = []
-    for index, wanted in enumerate(term.match_expressions):
+    for index, wanted in enumerate(wanted_by_labels, first):
         where = f"{path}.matchExpressions[{index}]"
         found = _label_problems(where, wanted)
         problems += found
         if not found:
             requirements.append(_label_requirement(wanted))
-    for index, wanted in enumerate(term.match_fields):
+    return NodeTerm(tuple(requirements), tuple(problems))
+
+
+def compile_fields(wanted_by_fields: Sequence[NodeSelectorRequirement], path: str = "") -> NodeTerm:
+    """Compile a term's ``matchFields``."""
+    requirements: list[NodeRequirement] = []
+    problems: list[str] = []
+    for index, wanted in enumerate(wanted_by_fields):
         where = f"{path}.matchFields[{index}]"
         found = _field_problems(where, wanted)
         problems += found

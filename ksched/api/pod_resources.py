@@ -172,7 +172,11 @@ def _total(
 
     total: Nanos = {}
     for container in spec.containers:
-        _add(total, container_requests(container))
+        requests = container_requests(container)
+        if total:
+            _add(total, requests)
+        else:
+            total = requests
     if spec.init_containers:
         _raise_to(total, _add_init_containers(total, spec.init_containers, container_requests))
     if pod_level and has_pod_level_requests(spec):
@@ -266,6 +270,8 @@ def _exact(
     quantities: Quantities, owner: str, name: str = "", only: Sequence[str] | None = None
 ) -> Nanos:
     """Return a fresh map of exact amounts, of some names or of all."""
+    if not quantities:
+        return {}
     if only is not None:
         quantities = {one: quantities[one] for one in only if one in quantities}
     try:

@@ -72,9 +72,13 @@ class PodTemplate:
         controller: OwnerReference | None,
         signature: PodSignature,
         axis: ResourceAxis,
+        *,
+        is_large: bool = False,
     ) -> None:
         self.number = number
         self.signature = signature
+        self.is_large = is_large
+        """Whether the spec is so large that an attempt yields to the event loop at every step."""
         self.namespace = namespace
         self.labels = labels
         self.spec = spec
@@ -293,7 +297,14 @@ class TemplateRegistry:
             signature = PodSignature() if is_large else self._signature(meta.namespace, spec)
             try:
                 template = PodTemplate(
-                    self._made, meta.namespace, meta.labels, spec, controller, signature, self.axis
+                    self._made,
+                    meta.namespace,
+                    meta.labels,
+                    spec,
+                    controller,
+                    signature,
+                    self.axis,
+                    is_large=is_large,
                 )
             except ValueError as problem:
                 raise InvalidObject("Pod", meta.key, str(problem)) from problem

@@ -8,7 +8,7 @@ even if they are another class's.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Set
 
 from ksched.api.devices import IMPLICIT_EXTENDED_RESOURCE_PREFIX, DeviceClass
 from ksched.api.pod_resources import is_extended_resource_name
@@ -32,6 +32,13 @@ class ExtendedResourceClasses:
 
     def get(self, resource: str) -> DeviceClass | None:
         return self._classes.get(resource)
+
+    def backed_among(self, resources: Set[str]) -> frozenset[str]:
+        """Return the resources that a class backs.
+
+        A pod may request tens of thousands of names: the cost is that of the smaller set.
+        """
+        return frozenset(filter(is_device_resource_name, self._classes.keys() & resources))
 
     def on_change(self, listener: Callable[[], None]) -> None:
         """Call ``listener`` whenever resources are backed by other classes."""

@@ -305,6 +305,9 @@ class SchedulingCycle:
         reasons: tuple[str, ...] = ()
         nominated: str | None = None
         status = SUCCESS
+        is_large = queued.pod.template.is_large
+        if is_large:
+            await asyncio.sleep(0)
         if profile.framework.hooks[POST_FILTER]:
             profile.metrics.begin(POST_FILTER)
         for hook in profile.framework.hooks[POST_FILTER]:
@@ -318,6 +321,8 @@ class SchedulingCycle:
             reasons += status.reasons
             nominated = nominated if result is None else result
         profile.metrics.end(status.code)
+        if is_large:
+            await asyncio.sleep(0)
         explained = Diagnosis(
             num_all_nodes=diagnosis.num_all_nodes,
             reasons=diagnosis.reasons,

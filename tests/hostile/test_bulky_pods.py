@@ -103,6 +103,54 @@ async def test_an_attempt_costs_what_the_spec_and_the_cluster_have_not_their_pro
     assert lines < LINES_PER_ELEMENT * SIZE + LINES_PER_NODE * NODES
 
 
+async def longest_step(work: Awaitable[Any]) -> int:
+    """Return the most lines of Python that are executed between two turns of the event loop."""
+    lines = longest = 0
+
+    def trace(frame: FrameType, event: str, argument: object) -> Any:
+        nonlocal lines
+        lines += event == "line"
+        return trace
+
+    async def others() -> None:
+        nonlocal lines, longest
+        while True:
+            longest, lines = max(longest, lines), 0
+            await asyncio.sleep(0)
+
+    waiting = asyncio.create_task(others())
+    await asyncio.sleep(0)
+    before = sys.gettrace()
+    sys.settrace(trace)
+    try:
+        await work
+    finally:
+        sys.settrace(before)
+        waiting.cancel()
+    return max(longest, lines)
+
+
+@pytest.mark.parametrize(
+    ("kind", "lines_per_element"),
+    [
+        ("extended resources", 20),
+        ("requirements of one node affinity term", 5),
+        ("host ports", 12),
+        ("spread constraints", 15),
+        ("soft spread constraints", 15),
+        ("disks", 60),
+        ("containers", 70),
+        ("init containers", 110),
+    ],
+)
+async def test_an_attempt_yields_between_its_steps(kind: str, lines_per_element: int) -> None:
+    size = 3 * SIZE
+    small = decider(WorkClock(0.003))
+    await attempt(small, make_pod("ordinary").req(cpu="1"))
+
+    assert await longest_step(attempt(small, bulky_pod(kind, size))) < lines_per_element * size
+
+
 @pytest.mark.parametrize(
     ("kind", "size"),
     [

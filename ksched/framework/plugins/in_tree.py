@@ -75,7 +75,9 @@ IN_TREE: Final[Mapping[str, PluginFactory]] = MappingProxyType(
         names.NODE_VOLUME_LIMITS: _with_only_listings(NodeVolumeLimits),
         names.VOLUME_BINDING: VolumeBinding,
         names.VOLUME_ZONE: _with_only_listings(VolumeZone),
-        names.POD_TOPOLOGY_SPREAD: _with_listings(PodTopologySpread),
+        names.POD_TOPOLOGY_SPREAD: lambda args, handle: PodTopologySpread(
+            args, handle.listers, handle.clock.now
+        ),
         names.INTER_POD_AFFINITY: lambda args, handle: InterPodAffinity(
             args, handle.listers, handle.clock.now
         ),

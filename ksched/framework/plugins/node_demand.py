@@ -13,9 +13,13 @@ import numpy as np
 
 from ksched.api.label_selectors import InvalidSelector, aggregate
 from ksched.api.node_selectors import (
+    NodeRequirement,
+    NodeTerm,
     PreferredTerm,
     PreferredTerms,
     RequiredNodeAffinity,
+    compile_expressions,
+    compile_fields,
     compile_preferred,
     compile_required,
     compile_term,
@@ -50,6 +54,10 @@ class LargeTerms:
         """Terms that could not be parsed."""
         self._compiled: list[PreferredTerm] = []
         self._read = 0
+        self._read_expressions = 0
+        """How many expressions of the next term are compiled; to these two lists."""
+        self._part_requirements: list[NodeRequirement] = []
+        self._part_problems: list[str] = []
         self._table: NodeTable | None = None
         self._changes: Cursor[int] | None = None
         self._sums: Ints = np.zeros(0, np.int64)
@@ -113,16 +121,34 @@ class LargeTerms:
         while self._read < len(weighted):
             weight, term = weighted[self._read]
             if weight and (term.match_expressions or term.match_fields):
-                found = compile_term(term, f"{self._path}[{self._read}]")
+                found = yield from self._compiling_term(term, f"{self._path}[{self._read}]")
                 if not found.problems:
                     self._compiled.append(PreferredTerm(weight, found))
                 elif len(self.problems) < MAX_PROBLEMS:
                     self.problems += found.problems[:MAX_PROBLEMS]
+            self._read_expressions = 0
+            self._part_requirements, self._part_problems = [], []
             self._read += 1
             work += _size(term)
             if work >= REQUIREMENTS_PER_STEP:
                 work = 0
                 yield
+
+    def _compiling_term(self, term: NodeSelectorTerm, path: str) -> Steps[NodeTerm]:
+        expressions = term.match_expressions
+        if len(expressions) <= REQUIREMENTS_PER_STEP:
+            return compile_term(term, path)
+        requirements, problems = self._part_requirements, self._part_problems
+        while self._read_expressions < len(expressions):
+            first = self._read_expressions
+            some = expressions[first : first + REQUIREMENTS_PER_STEP]
+            found = compile_expressions(some, path, first)
+            requirements += found.requirements
+            problems += found.problems
+            self._read_expressions += REQUIREMENTS_PER_STEP
+            yield
+        fields = compile_fields(term.match_fields, path)
+        return NodeTerm((*requirements, *fields.requirements), (*problems, *fields.problems))
 
     def _begin(self, table: NodeTable) -> Cursor[int]:
         self._table = table

@@ -8,6 +8,7 @@ event loop in between; the snapshot does not change meanwhile.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Mapping, Set
 from types import CoroutineType
 
@@ -90,7 +91,10 @@ class Pipeline:
         narrowing: list[str] = []
         active_plugins = self._answer_cache.active_plugins(pod)
         state.skip_filter |= active_plugins.skip_filter
+        is_large = pod.template.is_large
         for hook in list(active_plugins.pre_filter):
+            if is_large:
+                await asyncio.sleep(0)
             result = hook.call(state, pod, self.snapshot)
             if hook.is_async:
                 result = await hook.finish(result)
@@ -139,7 +143,11 @@ class Pipeline:
             return await self._fit_directly(state, pod, search, search.only)
         columns = self._answer_cache.columns(state, pod)
         filters = columns.filters
+        if pod.template.is_large:
+            await asyncio.sleep(0)
         filters.catch_up(state, pod)
+        if pod.template.is_large:
+            await asyncio.sleep(0)
         uncached = self._uncached_filters(state)
         epochs = self._epochs(uncached, state, pod, search)
         known = None if epochs is None else filters.rejection
@@ -154,6 +162,8 @@ class Pipeline:
             fit = Feasibility(filters.feasible, len(codes), codes, filters.book, columns, True)
         if len(fit.rows):
             return fit
+        if pod.template.is_large:
+            await asyncio.sleep(0)
         diagnosis = diagnose(NodeStatuses(self.snapshot.table, fit.codes, fit.book.statuses))
         if epochs is not None:
             filters.rejection, filters.rejection_epochs = diagnosis, epochs
@@ -387,7 +397,10 @@ class Pipeline:
         """kube-scheduler: RunPreScorePlugins."""
         active_plugins = self._answer_cache.active_plugins(pod)
         state.skip_score |= active_plugins.skip_score
+        is_large = pod.template.is_large
         for hook in list(active_plugins.pre_score):
+            if is_large:
+                await asyncio.sleep(0)
             result = hook.call(state, pod, nodes)
             if result is SUCCESS:
                 continue

@@ -26,10 +26,7 @@ from ksched.api.objects import (
 )
 from ksched.api.pod_resources import is_restartable_init_container, is_scalar_resource_name
 from ksched.api.quantity import value
-from ksched.devices.extended_resource_classes import (
-    ExtendedResourceClasses,
-    is_device_resource_name,
-)
+from ksched.devices.extended_resource_classes import ExtendedResourceClasses
 from ksched.framework import PodInfo, PodTemplate
 
 SPECIAL_CLAIM = "<extended-resources>"
@@ -47,15 +44,9 @@ NOTHING = ExtendedRequests(ResourceClaimSpec(), ())
 
 def class_backed(template: PodTemplate, classes: ExtendedResourceClasses) -> tuple[str, ...]:
     """Return the requested resources that a device class backs, sorted."""
-    return tuple(
-        sorted(
-            resource
-            for resource, amount in template.requests.items()
-            if amount > 0
-            and is_device_resource_name(resource)
-            and classes.get(resource) is not None
-        )
-    )
+    requests = template.requests
+    backed = classes.backed_among(requests.keys())
+    return tuple(sorted(resource for resource in backed if requests[resource] > 0))
 
 
 def other_scalars(template: PodTemplate, backed: Sequence[str]) -> tuple[str, ...]:

@@ -197,6 +197,7 @@ def _compiling_selector(selector: LabelSelector | None) -> Steps[Selector]:
         found.append(requirement)
         if not len(found) % TERMS_PER_STEP:
             yield
+    yield
     return selector_of(found)
 
 

@@ -111,7 +111,7 @@ class NodeResourcesFit:
     def filter_nodes(self, state: CycleState, pod: PodInfo, nodes: NodeRows) -> Verdicts:
         """kube-scheduler: fitsRequest."""
         checked = self._checked(pod.template)
-        backed = self._backed_by_devices(checked) if checked.may_be_devices else NO_RESOURCES
+        backed = self._backed_by_devices(checked)
         request = checked.offered_on(nodes.table.axis)
         full = nodes.pod_count >= nodes.allowed_pods
         allocatable = stacked(nodes.allocatable, request.resources, len(nodes))
@@ -123,11 +123,10 @@ class NodeResourcesFit:
             # On nodes that do not offer the resource, DynamicResources allocates devices for it.
             if resource in backed:
                 short[line] &= allocatable[line] > 0
-        is_offered = request is checked.request or backed.issuperset(checked.absent(request))
-        if is_offered and not np.count_nonzero(full) and not np.count_nonzero(short):
+        absent = checked.absent - backed
+        if not absent and not np.count_nonzero(full) and not np.count_nonzero(short):
             return Verdicts.passing(len(nodes))
         beyond = ((request.amounts > allocatable) & short).any(axis=0)
-        absent = checked.absent(request) - backed
         return _verdicts(np.vstack((beyond, full, short)), request.resources, checked, absent)
 
     def _backed_by_devices(self, checked: _Checked) -> frozenset[str]:
@@ -138,7 +137,7 @@ class NodeResourcesFit:
         classes = self._listers.known_view(ExtendedResourceClasses)
         if classes is None:
             return NO_RESOURCES
-        return frozenset(one for one in checked.may_be_devices if classes.get(one) is not None)
+        return classes.backed_among(checked.names)
 
     def pre_score(self, state: CycleState, pod: PodInfo, nodes: NodeRows) -> Status:
         """Never skips: a pod without requests is scored with defaults."""
@@ -184,8 +183,10 @@ class NodeResourcesFit:
         name = new.spec.extended_resource_name
         if old is not None and old.spec.extended_resource_name == name:
             return QueueingHint.SKIP
-        wanted = self._checked(pod.template).may_be_devices
-        is_requested = name in wanted or (old is None and implicit_name(new) in wanted)
+        wanted = self._checked(pod.template).names
+        is_requested = (name in wanted and is_device_resource_name(name)) or (
+            old is None and implicit_name(new) in wanted
+        )
         return QueueingHint.QUEUE if is_requested else QueueingHint.SKIP
 
     def _is_schedulable_after_pod_event(self, pod: PodInfo, old: Pod, new: None) -> QueueingHint:
@@ -211,7 +212,7 @@ class NodeResourcesFit:
         """kube-scheduler: haveAnyRequestedResourcesIncreased."""
         known = self._checked(pod.template)
         checked = known.request
-        backed = self._backed_by_devices(known) if known.may_be_devices else NO_RESOURCES
+        backed = self._backed_by_devices(known)
         offered = _offered_by(new)
         by_devices = {one for one in backed if not offered.get(one, 0)}
         if offered.get(PODS, 0) < 1:
@@ -242,13 +243,13 @@ class NodeResourcesFit:
 class _Checked:
     """The requests of a pod; only resources that some node offers have to be compared."""
 
-    __slots__ = ("_offered", "_seen", "may_be_devices", "request")
+    __slots__ = ("_absent", "_offered", "_seen", "names", "request")
 
     def __init__(self, requests: Iterable[tuple[str, int]]) -> None:
         self.request = Requests.of(requests)
-        self.may_be_devices = frozenset(filter(is_device_resource_name, self.request.resources))
-        """Resources that a DeviceClass may back."""
+        self.names = frozenset(self.request.resources)
         self._offered = self.request
+        self._absent = NO_RESOURCES
         self._seen: tuple[ResourceAxis, int] | None = None
 
     def offered_on(self, axis: ResourceAxis) -> Requests:
@@ -258,14 +259,15 @@ class _Checked:
             request = self.request
             pairs = zip(request.resources, request.amounts[:, 0].tolist(), strict=True)
             found = [pair for pair in pairs if axis.find(pair[0]) >= 0]
-            self._offered = request if len(found) == len(request.resources) else Requests.of(found)
+            is_whole = len(found) == len(request.resources)
+            self._offered = request if is_whole else Requests.of(found)
+            self._absent = self.names.difference(self._offered.resources)
         return self._offered
 
-    def absent(self, offered: Requests) -> frozenset[str]:
-        """Requested resources that no node offers."""
-        if offered is self.request:
-            return NO_RESOURCES
-        return frozenset(self.request.resources).difference(offered.resources)
+    @property
+    def absent(self) -> frozenset[str]:
+        """Requested resources that were not on the axis when it was last searched."""
+        return self._absent
 
 
 def _resource_requests(template: PodTemplate) -> Iterator[tuple[str, int]]:

@@ -7,12 +7,14 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ksched.api.label_selectors import Selector, compile_selector
+from ksched.api.label_selectors import InvalidSelector, Selector, compile_selector
 from ksched.api.objects import Labels, Node, TopologySpreadConstraint
 from ksched.api.tolerations import Tolerations, find_untolerated
 from ksched.framework import NodeRows, PodTemplate, template_fact
 from ksched.framework.counters import Bools, Counted, DomainCounts, PodLedger
 from ksched.framework.plugins.node_demand import NodeDemand, node_demand
+from ksched.framework.time_slices import Steps, at_once
+from ksched.tuning import TERMS_PER_STEP
 
 HOSTNAME = "kubernetes.io/hostname"
 ZONE = "topology.kubernetes.io/zone"
@@ -44,18 +46,28 @@ def compile_constraints(
 
     kube-scheduler: filterTopologySpreadConstraints.
     """
-    return tuple(
-        Constraint(
-            constraint.max_skew,
-            constraint.topology_key,
-            _selector(constraint, labels),
-            1 if constraint.min_domains is None else constraint.min_domains,
-            constraint.node_affinity_policy in (None, HONOR),
-            constraint.node_taints_policy == HONOR,
-        )
-        for constraint in constraints
-        if constraint.when_unsatisfiable == action
-    )
+    return at_once(_compiling(constraints, labels, action))
+
+
+def _compiling(
+    constraints: Sequence[TopologySpreadConstraint], labels: Labels, action: str
+) -> Steps[tuple[Constraint, ...]]:
+    compiled: list[Constraint] = []
+    for constraint in constraints:
+        if constraint.when_unsatisfiable == action:
+            compiled.append(
+                Constraint(
+                    constraint.max_skew,
+                    constraint.topology_key,
+                    _selector(constraint, labels),
+                    1 if constraint.min_domains is None else constraint.min_domains,
+                    constraint.node_affinity_policy in (None, HONOR),
+                    constraint.node_taints_policy == HONOR,
+                )
+            )
+            if not len(compiled) % TERMS_PER_STEP:
+                yield
+    return tuple(compiled)
 
 
 def _selector(constraint: TopologySpreadConstraint, labels: Labels) -> Selector:
@@ -84,6 +96,22 @@ def _hard(template: PodTemplate) -> tuple[Constraint, ...]:
 def _soft(template: PodTemplate) -> tuple[Constraint, ...]:
     constraints = template.spec.topology_spread_constraints
     return compile_constraints(constraints, template.labels, SCHEDULE_ANYWAY)
+
+
+def are_to_be_compiled(template: PodTemplate) -> bool:
+    """Whether a pod has many constraints of its own that no plugin compiled yet."""
+    many = len(template.spec.topology_spread_constraints) > TERMS_PER_STEP
+    return many and _hard not in template.facts
+
+
+def compiling_own_constraints(template: PodTemplate) -> Steps[None]:
+    """Compile a pod's own constraints with pauses; problems are left to ``own_constraints``."""
+    constraints, labels = template.spec.topology_spread_constraints, template.labels
+    try:
+        template.facts[_hard] = yield from _compiling(constraints, labels, DO_NOT_SCHEDULE)
+        template.facts[_soft] = yield from _compiling(constraints, labels, SCHEDULE_ANYWAY)
+    except InvalidSelector:
+        return
 
 
 def has_all_keys(labels: Labels, constraints: Sequence[Constraint]) -> bool:

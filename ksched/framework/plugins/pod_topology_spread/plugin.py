@@ -5,12 +5,13 @@ How pods are counted by the values of a label, and only changes are evaluated: d
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
-from typing import ClassVar
+from collections.abc import Callable, Coroutine, Hashable, Sequence
+from typing import Any, ClassVar
 from weakref import WeakValueDictionary
 
 from ksched.api.label_selectors import InvalidSelector
 from ksched.api.objects import Node, Pod
+from ksched.clock import stopwatch
 from ksched.configuration.plugin_args import PodTopologySpreadArgs
 from ksched.framework import (
     SKIP,
@@ -47,7 +48,9 @@ from ksched.framework.plugins.pod_topology_spread.constraints import (
     SYSTEM_DEFAULTS,
     Constraint,
     TrackedConstraint,
+    are_to_be_compiled,
     compile_constraints,
+    compiling_own_constraints,
     has_all_keys,
     own_constraints,
     track,
@@ -58,6 +61,7 @@ from ksched.framework.plugins.pod_topology_spread.filtering import (
     Unlabelled,
 )
 from ksched.framework.plugins.pod_topology_spread.scoring import SoftSpread, SpreadScores
+from ksched.framework.time_slices import Steps, in_slices
 
 _SCORES = f"{names.POD_TOPOLOGY_SPREAD}/score"
 
@@ -80,7 +84,13 @@ class PodTopologySpread:
     name: ClassVar[str] = names.POD_TOPOLOGY_SPREAD
     score_depends_on: ClassVar = ScoreDependsOn(Scope.CLUSTER)
 
-    def __init__(self, args: PodTopologySpreadArgs | None, listers: Listers) -> None:
+    def __init__(
+        self,
+        args: PodTopologySpreadArgs | None,
+        listers: Listers,
+        now: Callable[[], float] = stopwatch,
+    ) -> None:
+        self._now = now
         self.filter_depends_on = FilterDependsOn(
             Scope.CLUSTER, changes=self._filter_changes, group=self._filter_group
         )
@@ -172,7 +182,20 @@ class PodTopologySpread:
 
     # -- filter ---------------------------------------------------------------------------------
 
-    def pre_filter(self, state: CycleState, pod: PodInfo, snapshot: Snapshot) -> Status:
+    def pre_filter(
+        self, state: CycleState, pod: PodInfo, snapshot: Snapshot
+    ) -> Status | Coroutine[Any, Any, Status]:
+        if are_to_be_compiled(pod.template):
+            return in_slices(self._compiling_first(state, pod, snapshot), self._now)
+        return self._pre_filter(state, pod, snapshot)
+
+    def _compiling_first(
+        self, state: CycleState, pod: PodInfo, snapshot: Snapshot
+    ) -> Steps[Status]:
+        yield from compiling_own_constraints(pod.template)
+        return self._pre_filter(state, pod, snapshot)
+
+    def _pre_filter(self, state: CycleState, pod: PodInfo, snapshot: Snapshot) -> Status:
         try:
             constraints = self._constraints(pod.template, DO_NOT_SCHEDULE)
         except InvalidSelector as problem:

@@ -14,7 +14,7 @@ import pytest
 from ksched.api.objects import ObjectMeta, Service, ServiceSpec, TopologySpreadConstraint
 from ksched.cache.listers import Listers
 from ksched.configuration.plugin_args import PodTopologySpreadArgs
-from ksched.framework import SUCCESS, CycleState, Status, unresolvable, unschedulable
+from ksched.framework import SUCCESS, CycleState, PodInfo, Status, unresolvable, unschedulable
 from ksched.framework.plugins.pod_topology_spread.plugin import PodTopologySpread
 from ksched.testing.builders import NodeBuilder, PodBuilder, make_node, make_pod
 from ksched.testing.plugin_runner import PluginBench, run_filter
@@ -28,6 +28,14 @@ WEB = {"app": "web"}
 
 def _plugin() -> PodTopologySpread:
     return PodTopologySpread(None, Listers())
+
+
+def _pre_filter(
+    plugin: PodTopologySpread, state: CycleState, pod: PodInfo, bench: PluginBench
+) -> Status:
+    status = plugin.pre_filter(state, pod, bench.snapshot)
+    assert isinstance(status, Status)
+    return status
 
 
 def _node(name: str, zone: str | None = None) -> NodeBuilder:
@@ -195,13 +203,13 @@ def test_pods_without_hard_constraints_are_skipped() -> None:
     bench = PluginBench([A1.obj()])
     for pod in (make_pod(), _web("p").spread("zone", WEB, when_unsatisfiable="ScheduleAnyway")):
         info = bench.pod_info(pod.obj())
-        assert _plugin().pre_filter(CycleState(), info, bench.snapshot).is_skip
+        assert _pre_filter(_plugin(), CycleState(), info, bench).is_skip
 
 
 def test_a_selector_that_cannot_be_parsed_is_an_error() -> None:
     bench = PluginBench([A1.obj()])
     info = bench.pod_info(_web("p").spread("zone", None, [("app", "Near", ["web"])]).obj())
-    status = _plugin().pre_filter(CycleState(), info, bench.snapshot)
+    status = _pre_filter(_plugin(), CycleState(), info, bench)
 
     assert status.message == (
         "obtaining pod's hard topology spread constraints: "
@@ -242,7 +250,7 @@ def _after(pod: PodBuilder, running: list[PodBuilder], change: str, other: PodBu
     """Whether node a1 takes a pod after another was added to it, or removed from it."""
     bench = PluginBench([A1.obj(), B1.obj()], [one.obj() for one in running])
     plugin, state, info = _plugin(), CycleState(), bench.pod_info(pod.obj())
-    assert plugin.pre_filter(state, info, bench.snapshot).is_success
+    assert _pre_filter(plugin, state, info, bench).is_success
     changed = state.clone()
     node = bench.snapshot.table.infos[0].clone()
     update = plugin.add_pod if change == "add" else plugin.remove_pod
