@@ -2,6 +2,8 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+# Tests start hundreds of processes; without compiled modules each of them takes 2 s instead of 0.5 s.
+unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: test-contract load soak run test lint types unit again explore fuzz bulky docs simulate assets assets-path test-real parity bench-real clean help
 .DEFAULT_GOAL := help
