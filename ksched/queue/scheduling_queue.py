@@ -307,6 +307,8 @@ class SchedulingQueue(QueueContents):
         """Move pods past their backoff to ACTIVE; call every BACKOFF_FLUSH_SECONDS.
 
         Like ``flush_unschedulable_leftover``, moves one slice; True if there may be more.
+
+        kube-scheduler: flushBackoffQCompleted.
         """
         now = self._now()
         for _ in range(PODS_PER_SLICE):

@@ -125,7 +125,7 @@ class SchedulingCycle:
         self._unexpected_errors = unexpected_errors
         self._extenders = extenders
         self.is_running = False
-        """Whether a cycle is in progress; the state it reads must not change meanwhile."""
+        """Whether a cycle of a pod or a group is in progress; what it reads must not change."""
 
     async def run(self, queued: QueuedPodInfo) -> Placed | Rejected:
         """Place a pod or return the reasons; cache and Reserve plugins are left consistent.
