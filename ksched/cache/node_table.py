@@ -39,8 +39,8 @@ class ImageState:
         self.num_nodes = 0
 
 
-class Follower(Protocol):
-    """State derived from a table's logs."""
+class Ledger(Protocol):
+    """The pods of a table by template, and their counters (``counters.pod_ledger``)."""
 
     def catch_up(self) -> None: ...
 
@@ -69,7 +69,7 @@ class NodeTable:
         self.images_generation = 0
         self._taints: InternedColumn[tuple[Taint, ...]] = InternedColumn((), capacity)
         self.labels = NodeLabels(self)
-        self.follower: Follower | None = None
+        self.ledger: Ledger | None = None
         """The counters of the pods on these nodes, once required (``counters.pod_ledger``)."""
         self._widths: dict[int, int] = {}
         """How many leading resources of a row may be non-zero: a cluster may have many more."""
@@ -231,9 +231,9 @@ class NodeTable:
     def sweep(self) -> None:
         """Drop unused columns and counters; called periodically, between cycles."""
         self.labels.sweep()
-        if self.follower is not None:
-            self.follower.catch_up()
-            self.follower.sweep()
+        if self.ledger is not None:
+            self.ledger.catch_up()
+            self.ledger.sweep()
 
     def _count_images(self, images: dict[str, int], sign: int) -> None:
         """kube-scheduler: addNodeImageStates, removeNodeImageStates, createImageExistenceMap,

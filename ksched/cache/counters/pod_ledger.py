@@ -46,9 +46,9 @@ class PodLedger(PodsByTemplate):
 
 def counters_of(table: NodeTable) -> PodLedger:
     """Return the counters of a table's pods, up to date; created for the first caller."""
-    ledger = table.follower
+    ledger = table.ledger
     if ledger is None:
-        ledger = table.follower = PodLedger(table)
+        ledger = table.ledger = PodLedger(table)
     assert isinstance(ledger, PodLedger)
     ledger.catch_up()
     return ledger
