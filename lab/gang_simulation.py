@@ -7,19 +7,30 @@ from the scheduler's cache; the group registry is only compared with them.
 - I6: no node is over its allocatable.
 - I7: the counts of every group equal a recount.
 - I8: when everything has calmed down, no gang waits that would fit.
+
+With priorities there are single pods too, and gangs preempt. Checked when an eviction begins:
+
+- I3: with the victims gone all members that the gang needs fit on the nodes they are nominated to.
+- I4: a gang evicts again only after all its earlier victims have ended.
+- No gang is left with a part of its minimum by an eviction.
+- Every victim is less important than every member.
+
+I8 then holds for gangs that would fit at the expense of less important pods.
 """
 
 from __future__ import annotations
 
 import random
 from collections import Counter
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 from ksched.apiserver.faults import Fault, Rule
 from ksched.apiserver.status_errors import GroupResource, conflict
-from ksched.testing import Checkers, Cluster
-from lab.gangs import Gang
+from ksched.cache.pod_info import PodInfo
+from ksched.scheduling.preemption_executor import Preemptor
+from ksched.testing import Checkers, Cluster, make_pod
+from lab.gangs import Gang, priority_class
 
 CALM_SECONDS = 200.0
 REFUSED = conflict(GroupResource("", "pods"), "gang", "refused")
@@ -28,7 +39,15 @@ REFUSED = conflict(GroupResource("", "pods"), "gang", "refused")
 class GangSimulation:
     """Drives a cluster whose scheduler reads one dialect of groups."""
 
-    def __init__(self, c: Cluster, dialect: str, seed: int, *, faults: bool = True) -> None:
+    def __init__(
+        self,
+        c: Cluster,
+        dialect: str,
+        seed: int,
+        *,
+        faults: bool = True,
+        priorities: Sequence[int] = (),
+    ) -> None:
         self._cluster, self._dialect, self._seed = c, dialect, seed
         self._rng = random.Random(seed)
         self._checkers = Checkers(c)
@@ -43,12 +62,18 @@ class GangSimulation:
             self.node_joins: 2,
             self.node_is_lost: 1,
         }
+        self._priorities = priorities
+        if priorities:
+            self._actions |= {self.single_arrives: 4, self.single_ends: 2}
+            self.evictions = EvictionChecks(self)
         if faults:
             self._actions |= {self.bind_is_refused: 3, self.watches_break: 2}
 
     async def run(self, steps: int) -> None:
         """Live through some steps, then calm down; raises ``AssertionError`` with the seed."""
         try:
+            if self._priorities:
+                await self._cluster.create(*map(priority_class, sorted({*self._priorities})))
             for _ in range(steps):
                 [action] = self._rng.choices([*self._actions], [*self._actions.values()])
                 self.happened[action.__name__] += 1
@@ -70,13 +95,33 @@ class GangSimulation:
         size = self._rng.randint(2, 6)
         cpu = str(self._rng.choice((1, 1, 2, 3)))
         gang = self.gangs[name] = Gang(self._dialect, name, size, cpu=cpu)
-        objects: list[Any] = [*gang.objects(), *gang.pods()]
+        pods = gang.pods()
+        if self._priorities:
+            gang.priority = self._rng.choice(self._priorities)
+            gang.minimum = self._rng.randint(2, size)
+            pods = [pod.merge(self._grace()) for pod in gang.pods()]
+        objects: list[Any] = [*gang.objects(), *pods]
         self._rng.shuffle(objects)
         for one in objects:
             await self._cluster.create(one)
             if self._rng.random() < 0.3:
                 await self._cluster.settle()
                 self.check()
+
+    def _grace(self) -> dict[str, Any]:
+        return {"spec": {"terminationGracePeriodSeconds": self._rng.choice((0, 0, 5, 40))}}
+
+    async def single_arrives(self) -> None:
+        pod = make_pod(f"s{self.happened['single_arrives']}-0")
+        pod = pod.req(cpu=str(self._rng.choice((1, 1, 2, 4)))).merge(self._grace())
+        priority = self._rng.choice(self._priorities)
+        await self._cluster.create(pod.merge({"spec": {"priorityClassName": f"p{priority}"}}))
+
+    async def single_ends(self) -> None:
+        names = [pod["metadata"]["name"] for pod in self._cluster.pods()]
+        singles = sorted(name for name in names if name.startswith("s"))
+        if singles:
+            await self._cluster.delete(self._rng.choice(singles), grace_seconds=0)
 
     async def gang_is_deleted(self) -> None:
         if self.gangs:
@@ -124,6 +169,8 @@ class GangSimulation:
         c = self._cluster
         cache = c.scheduler.cache
         problems = list(self._checkers.ledger.problems)
+        if self._priorities:
+            problems += self.evictions.problems
         placed = Counter(pod.key.rpartition("-")[0].partition("/")[2] for pod in cache.pods())
         for name, gang in self.gangs.items():
             bound = gang.bound(c)
@@ -152,14 +199,84 @@ class GangSimulation:
 
     def _check_nothing_is_left_behind(self) -> None:
         """I8, for gangs of equals of which every member exists."""
-        free = []
-        cache = self._cluster.scheduler.cache
-        for name in cache.node_names():
-            info = cache.get_node(name)
-            assert info is not None
-            free.append(4000 - info.requested_of("cpu"))
         for name, gang in self.gangs.items():
             if gang.bound(self._cluster) or not all(map(self._cluster.exists, gang.names)):
                 continue
-            slots = sum(room // (1000 * int(gang.cpu)) for room in free)
+            slots = sum(room // (1000 * int(gang.cpu)) for room in self._room(gang.priority))
             assert slots < gang.least, f"I8: {name} waits though {slots} of {gang.least} fit"
+
+    def _room(self, priority: int | None) -> list[int]:
+        """What is free on each node, less important pods not counted if there are priorities."""
+        cache, room = self._cluster.scheduler.cache, []
+        for name in cache.node_names():
+            info = cache.get_node(name)
+            assert info is not None
+            pods = [
+                pod for pod in info.pods.values() if priority is None or pod.priority >= priority
+            ]
+            room.append(4000 - sum(pod.template.requests["cpu"] for pod in pods))
+        return room
+
+
+class EvictionChecks:
+    """Looks at every eviction when it starts, with nothing but the cache and the gangs' sizes."""
+
+    def __init__(self, simulation: GangSimulation) -> None:
+        self._simulation = simulation
+        self._cluster = simulation._cluster
+        self.problems: list[str] = []
+        self.waves: Counter[str] = Counter()
+        self._victims: dict[str, set[str]] = {}
+        executor = self._cluster.scheduler.preemption
+        self._start = executor.start
+        executor.start = self.start  # type: ignore[method-assign, assignment]
+
+    def start(self, preemptor: Preemptor, victims: Sequence[PodInfo], *more: Any) -> None:
+        running = [pod for pod in victims if not pod.is_terminating]
+        if running:
+            who = preemptor.group or preemptor.pod.key
+            self.waves["gang" if preemptor.group else "pod"] += 1
+            self._check_wholeness(who, running)
+            least = min(pod.priority for pod in preemptor.pods)
+            if any(pod.priority >= least for pod in running):
+                self.problems.append(f"{who} evicts what is as important")
+            if preemptor.group:
+                self._check_fit(who, preemptor, {pod.uid for pod in victims})
+                self._check_waves(who, running)
+        self._start(preemptor, victims, *more)
+
+    def _check_fit(self, who: str, preemptor: Preemptor, going: set[str]) -> None:
+        gang = self._simulation.gangs[who.partition("/")[2]]
+        cache, asked = self._cluster.scheduler.cache, Counter(preemptor.node_names)
+        bound = gang.bound(self._cluster)
+        if len(preemptor.pods) < gang.least - bound:
+            self.problems.append(f"I3: {who} evicts for {len(preemptor.pods)} of {gang.least}")
+        for name, number in asked.items():
+            info = cache.get_node(name)
+            if info is None:
+                self.problems.append(f"I3: {who} is nominated to {name}, which is gone")
+                continue
+            staying = [pod for pod in info.pods.values() if pod.uid not in going]
+            used = sum(pod.template.requests["cpu"] for pod in staying)
+            if used + number * 1000 * int(gang.cpu) > 4000:
+                self.problems.append(f"I3: {who} evicts though {number} do not fit on {name}")
+
+    def _check_waves(self, who: str, running: Sequence[PodInfo]) -> None:
+        cache = self._cluster.scheduler.cache
+        earlier = self._victims.get(who, set())
+        left = [pod for uid in earlier if (pod := cache.get_pod(uid)) and pod.is_terminating]
+        if left:
+            self.problems.append(f"I4: {who} evicts again while {len(left)} victims terminate")
+        self._victims[who] = {pod.uid for pod in running}
+
+    def _check_wholeness(self, who: str, running: Sequence[PodInfo]) -> None:
+        cache, going = self._cluster.scheduler.cache, {pod.uid for pod in running}
+        for name, gang in self._simulation.gangs.items():
+            prefix = f"{gang.namespace}/{name}-"
+            there = [pod for pod in cache.pods() if pod.key.startswith(prefix)]
+            there = [pod for pod in there if not pod.is_terminating]
+            left = [pod for pod in there if pod.uid not in going]
+            if len(left) < len(there) and 0 < len(left) < gang.least:
+                self.problems.append(
+                    f"{who} leaves {len(left)} of {name}, which needs {gang.least}"
+                )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -63,6 +65,28 @@ class Snapshot:
         info = self.table.infos[row].clone()
         info.remove_pod(pod.uid)
         self.table.put_pods(row, info)
+
+    def remove_pods(self, pods: Iterable[PodInfo]) -> dict[int, NodeInfo]:
+        """Take pods off their nodes in this snapshot only; the result is for ``restore``."""
+        replaced: dict[int, NodeInfo] = {}
+        changed: dict[int, NodeInfo] = {}
+        for pod in pods:
+            row = self.table.rows.get(pod.node_name)
+            if row is None or pod.uid not in self.table.infos[row].pods:
+                continue
+            if row not in changed:
+                replaced[row] = self.table.infos[row]
+                changed[row] = replaced[row].clone()
+            if pod.uid in changed[row].pods:
+                changed[row].remove_pod(pod.uid)
+        for row, info in changed.items():
+            self.table.put_pods(row, info)
+        return replaced
+
+    def restore(self, infos: Mapping[int, NodeInfo]) -> None:
+        """Undo ``remove_pods``."""
+        for row, info in infos.items():
+            self.table.put_pods(row, info)
 
     def overlay(self, infos: list[NodeInfo]) -> NodeTable:
         """Build a small table of modified copies of nodes, for dry runs."""

@@ -54,6 +54,8 @@ class Groups:
         """Whether any dialect is registered; without one a pod costs nothing here."""
         self.wake: Callable[[Iterable[PodInfo]], None] = lambda pods: None
         """Called with the members to activate when a group is no longer gated."""
+        self.stalled: Callable[[Group], None] = lambda group: None
+        """Called with a group that is gated again."""
         self.wall: Callable[[], float] = lambda: 0.0
         """Seconds since the epoch."""
         self.generation = 0
@@ -140,8 +142,12 @@ class Groups:
         kube-scheduler: AddPodGroupMember, UpdatePodGroupMember.
         """
         member = self._member(pod)
-        if member is not None:
-            self._set(member, pod, is_pending=is_ours, is_assumed=member.is_assumed)
+        if member is None:
+            return
+        if member.is_assumed:
+            # The API server does not know where it is yet.
+            pod = pod.on_node(member.pod.node_name)
+        self._set(member, pod, is_pending=is_ours, is_assumed=member.is_assumed)
 
     def placed(self, pod: PodInfo, *, is_assumed: bool) -> None:
         """Apply a pod that was assumed or bound, or has changed since."""
@@ -252,7 +258,9 @@ class Groups:
         was_ready, group.is_ready = group.is_ready, not group.why_gated()
         if group.is_ready and not was_ready:
             self._wake(group)
-        elif not group.is_ready and group.counts[AVAILABLE]:
+        elif was_ready and not group.is_ready:
+            self.stalled(group)
+        if not group.is_ready and group.counts[AVAILABLE]:
             # Missing members may have succeeded before this process started.
             self.ends_unknown(group.key.namespace)
         self.changed(group.key)

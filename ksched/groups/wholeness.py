@@ -86,7 +86,8 @@ def can_spare(group: Group, leaving: Sequence[PodInfo]) -> bool:
     terms = group.terms
     if terms is None:
         return True
-    if terms.is_evicted_whole or group.placed - len(leaving) < terms.minimum:
+    left = group.placed + group.finished - len(leaving)
+    if terms.is_evicted_whole or left < terms.minimum:
         return False
     for role, minimum in terms.min_by_role.items():
         going = sum(group.members[pod.uid].mark.role == role for pod in leaving)

@@ -8,14 +8,16 @@ are assumed without an await in between. Members past the need are scheduled one
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
+from typing import NamedTuple
 
 import numpy as np
 from msgspec import Struct
 from msgspec.structs import replace
 
 from ksched.cache.cache import SchedulerCache
-from ksched.configuration.extension_points import PERMIT, RESERVE
+from ksched.configuration.extension_points import PERMIT
 from ksched.errors import ExtenderError
 from ksched.extenders.chain import failed_extender
 from ksched.framework.cycle_state import CycleState
@@ -23,7 +25,6 @@ from ksched.framework.diagnosis import Diagnosis
 from ksched.framework.plugins import names
 from ksched.framework.queued_pod import QueuedPodInfo
 from ksched.framework.runtime.guard import PluginFailure
-from ksched.framework.runtime.reserve_to_post_bind import run_reserve
 from ksched.framework.runtime.waiting_pods import WaitingPods
 from ksched.framework.status import SUCCESS, Code, Status, error, unschedulable
 from ksched.framework.time_slices import TimeSlice
@@ -34,13 +35,13 @@ from ksched.groups.slots import CountedSlots, Slots, count_slots, lacking
 from ksched.metrics import Metrics
 from ksched.queue.nominator import Nominator
 from ksched.queue.pending_pods import PendingPods
-from ksched.scheduling.group_trial import Need, Trial
+from ksched.scheduling.group_preemption import GroupPreemption
+from ksched.scheduling.group_trial import Need, Trial, place
 from ksched.scheduling.quorum_gate import QuorumGate
 from ksched.scheduling.scheduling_cycle import (
     Placed,
     Rejected,
     SchedulingCycle,
-    one_node_diagnosis,
     unreserve_and_forget,
 )
 from ksched.unexpected_errors import UnexpectedErrors
@@ -72,6 +73,15 @@ class GroupDecision(Struct, frozen=True):
     """Whether the reason differs from that of the last attempt."""
 
 
+class Shortage(NamedTuple):
+    """Why a group does not fit."""
+
+    text: str
+    rejectors: frozenset[str]
+    places: int
+    """How many members have no place."""
+
+
 class GroupCycle:
     """Schedules the members of one group at a time."""
 
@@ -87,6 +97,7 @@ class GroupCycle:
         now: Callable[[], float],
         unexpected_errors: UnexpectedErrors,
         metrics: Metrics,
+        preemption: GroupPreemption,
     ) -> None:
         self._cache = cache
         self._cycle = cycle
@@ -97,6 +108,7 @@ class GroupCycle:
         self._now = now
         self._unexpected_errors = unexpected_errors
         self._undone = metrics.group_undone_placements.increment
+        self._preemption = preemption
         self._slots = CountedSlots(cache.snapshot.table)
 
     async def run(self, group: Group, members: Sequence[QueuedPodInfo]) -> GroupDecision:
@@ -136,12 +148,11 @@ class GroupCycle:
             return self._refuse(
                 group, members, unschedulable(lack), frozenset({names.NODE_RESOURCES_FIT})
             )
+        order = in_order(members, need)
         if need.total > 1 and len(self._cache.snapshot):
             shortage = await self._prove_impossible(members, need)
             if shortage is not None:
-                text, rejectors, short = shortage
-                return self._refuse(group, members, unschedulable(text), rejectors, short)
-        order = in_order(members, need)
+                return await self._preempt(group, order, need, shortage)
         trial = Trial(self._cache.snapshot, self._nominator, self._undone)
         try:
             await self._place_all(trial, order, need)
@@ -157,7 +168,8 @@ class GroupCycle:
             trial.undo()
             raise
         trial.undo()
-        return self._refuse_misfits(group, misfits, members, fitting, need)
+        shortage = _shortage(misfits, fitting, need)
+        return await self._preempt(group, order, need, shortage)
 
     def _lack_of_resources(self, group: Group) -> str:
         """Return which of the group's minResources is not free, unless members are placed."""
@@ -175,8 +187,8 @@ class GroupCycle:
 
     async def _prove_impossible(
         self, members: Sequence[QueuedPodInfo], need: Need
-    ) -> tuple[str, frozenset[str], int] | None:
-        """Return why no order meets the need, the rejecting plugins and the missing slots."""
+    ) -> Shortage | None:
+        """Return why no order meets the need."""
         kinds: dict[object, list[QueuedPodInfo]] = {}
         for queued in members:
             template = queued.pod.template
@@ -198,7 +210,7 @@ class GroupCycle:
         slots, queued = worst
         amount = queued.pod.template.requests.get(slots.scarcest, 1)
         text = short_of(fitting, need.total, slots.scarcest, amount)
-        return text, rejectors | {names.NODE_RESOURCES_FIT}, need.total - fitting
+        return Shortage(text, rejectors | {names.NODE_RESOURCES_FIT}, need.total - fitting)
 
     async def _count(self, queued: QueuedPodInfo) -> Slots | None:
         """Return the slots for pods of this kind; ``None`` if they cannot be counted."""
@@ -231,28 +243,9 @@ class GroupCycle:
             rest = len(order) - number
             if len(trial) + rest < need.total:
                 return
-            await self._place(trial, queued)
+            await place(self._cycle, trial, queued)
             if turn.is_over:
                 await turn.give_way()
-
-    async def _place(self, trial: Trial, queued: QueuedPodInfo) -> None:
-        profile, state = self._cycle.profile_of(queued), CycleState()
-        fit = await self._cycle.find_nodes(profile, state, queued.pod)
-        if isinstance(fit, Diagnosis):
-            status = unschedulable(fit.message)
-            trial.rejected.append(Rejected(queued, profile, status, fit))
-            return
-        node_name = await self._cycle.choose(profile, state, queued.pod, fit)
-        pod = queued.pod.on_node(node_name)
-        placed = Placed(queued, pod, node_name, profile, state, fit.evaluated, len(fit.rows))
-        trial.add(placed)
-        status = await _reserve(placed)
-        if status.is_success:
-            return
-        trial.drop(pod.uid)
-        if not status.is_rejected:
-            raise PluginFailure(status)
-        trial.rejected.append(Rejected(queued, profile, status, one_node_diagnosis(status)))
 
     # -- committing -----------------------------------------------------------------------------
 
@@ -281,6 +274,7 @@ class GroupCycle:
             return self._refuse(group, order, status, frozenset({status.plugin} - {""}))
         tried = {*uids, *(one.queued.uid for one in trial.rejected)}
         group.last_reason, group.short_slots = "", 0
+        self._preemption.forget(group)
         return GroupDecision(
             placed=placed,
             rejected=trial.rejected,
@@ -312,25 +306,19 @@ class GroupCycle:
 
     # -- rejecting ------------------------------------------------------------------------------
 
-    def _refuse_misfits(
-        self,
-        group: Group,
-        misfits: Sequence[Rejected],
-        members: Sequence[QueuedPodInfo],
-        fitting: int,
-        need: Need,
-    ) -> GroupDecision:
-        """Reject all members with the reason of the first that did not fit."""
-        rejectors = frozenset[str]()
-        for one in misfits:
-            if one.diagnosis is not None:
-                rejectors |= one.diagnosis.unschedulable_plugins
-        text = f"{fitting} of {need.total} fit"
-        if misfits:
-            text += f"; {misfits[0].queued.key}: {misfits[0].message}"
-        return self._refuse(
-            group, members, unschedulable(text), rejectors, max(need.total - fitting, 0)
-        )
+    async def _preempt(
+        self, group: Group, order: Sequence[QueuedPodInfo], need: Need, shortage: Shortage
+    ) -> GroupDecision | None:
+        """Make room for what the group needs if that is possible; it is refused in any case."""
+        chosen = need.choose(order)
+        fitting = need.total - shortage.places
+        outcome = await self._preemption.run(group, chosen, fitting, self._is_alive)
+        if outcome is None:
+            return None
+        text = f"{shortage.text}; {outcome.text}" if outcome.text else shortage.text
+        nominated = None if outcome.is_waiting else outcome.nodes
+        status, rejectors = unschedulable(text), shortage.rejectors
+        return self._refuse(group, order, status, rejectors, shortage.places, nominated)
 
     def _refuse(
         self,
@@ -339,8 +327,13 @@ class GroupCycle:
         status: Status,
         rejectors: frozenset[str] = frozenset(),
         short_slots: int = 0,
+        nominated: Mapping[str, str] | None = MappingProxyType({}),
     ) -> GroupDecision:
-        """Reject all members for one reason; an event of any rejecting plugin wakes them."""
+        """Reject all members for one reason; an event of any rejecting plugin wakes them.
+
+        ``nominated`` has nodes for members, the others lose their nominations; ``None`` leaves all
+        as they are.
+        """
         group.short_slots = short_slots
         text = f"{GROUP_UNSCHEDULABLE}, {status.message}"
         is_news, group.last_reason = group.last_reason != text, text
@@ -352,7 +345,12 @@ class GroupCycle:
         )
         rejected = [
             Rejected(
-                queued, self._cycle.profile_of(queued), unschedulable(text), diagnosis, text=text
+                queued,
+                self._cycle.profile_of(queued),
+                unschedulable(text),
+                diagnosis,
+                None if nominated is None else nominated.get(queued.uid, ""),
+                text=text,
             )
             for queued in members
         ]
@@ -376,17 +374,6 @@ class GroupCycle:
         )
 
 
-async def _reserve(placed: Placed) -> Status:
-    """Run Reserve; after a rejection the caller runs Unreserve."""
-    profile = placed.profile
-    if not profile.framework.hooks[RESERVE]:
-        return SUCCESS
-    profile.metrics.begin(RESERVE)
-    status = await run_reserve(profile.framework, placed.state, placed.pod, placed.node_name)
-    profile.metrics.end(status.code)
-    return status
-
-
 def in_order(members: Sequence[QueuedPodInfo], need: Need) -> list[QueuedPodInfo]:
     """The order of placing: members of roles below their minimum first, then large before small.
 
@@ -405,6 +392,18 @@ def in_order(members: Sequence[QueuedPodInfo], need: Need) -> list[QueuedPodInfo
         )
 
     return sorted(members, key=key)
+
+
+def _shortage(misfits: Sequence[Rejected], fitting: int, need: Need) -> Shortage:
+    """The reason of the first member that did not fit, and what all of them wait for."""
+    rejectors = frozenset[str]()
+    for one in misfits:
+        if one.diagnosis is not None:
+            rejectors |= one.diagnosis.unschedulable_plugins
+    text = f"{fitting} of {need.total} fit"
+    if misfits:
+        text += f"; {misfits[0].queued.key}: {misfits[0].message}"
+    return Shortage(text, rejectors, max(need.total - fitting, 0))
 
 
 def _has_kinds(members: Sequence[QueuedPodInfo]) -> bool:

@@ -3,14 +3,25 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from ksched.cache.snapshot import Snapshot
-from ksched.framework.runtime.reserve_to_post_bind import run_unreserve
+from ksched.configuration.extension_points import RESERVE
+from ksched.framework.cycle_state import CycleState
+from ksched.framework.diagnosis import Diagnosis
+from ksched.framework.queued_pod import QueuedPodInfo
+from ksched.framework.runtime.guard import PluginFailure
+from ksched.framework.runtime.reserve_to_post_bind import run_reserve, run_unreserve
+from ksched.framework.status import SUCCESS, Status, unschedulable
 from ksched.groups.group import Group
 from ksched.queue.nominator import Nominator
-from ksched.scheduling.scheduling_cycle import Placed, Rejected
+from ksched.scheduling.scheduling_cycle import (
+    Placed,
+    Rejected,
+    SchedulingCycle,
+    one_node_diagnosis,
+)
 
 
 class _Step(NamedTuple):
@@ -40,6 +51,20 @@ class Need:
 
     def role_of(self, uid: str) -> str:
         return self._roles.get(uid, "")
+
+    def choose(self, order: Sequence[QueuedPodInfo]) -> list[QueuedPodInfo]:
+        """As many members as are needed: of every role that is short, then the first others."""
+        short = Counter(self.by_role)
+        chosen = set()
+        for queued in order:
+            role = self.role_of(queued.uid)
+            if short[role] > 0:
+                short[role] -= 1
+                chosen.add(queued.uid)
+        for queued in order:
+            if len(chosen) < self.total:
+                chosen.add(queued.uid)
+        return [queued for queued in order if queued.uid in chosen]
 
 
 class Trial:
@@ -88,3 +113,35 @@ class Trial:
         self._snapshot.forget(placed.pod, step.row)
         if step.nominated is not None:
             self._nominator.add(placed.queued.pod, step.nominated)
+
+
+async def place(cycle: SchedulingCycle, trial: Trial, queued: QueuedPodInfo) -> None:
+    """Try one more member, by the ordinary filters, scores and Reserve plugins."""
+    profile, state = cycle.profile_of(queued), CycleState()
+    fit = await cycle.find_nodes(profile, state, queued.pod)
+    if isinstance(fit, Diagnosis):
+        status = unschedulable(fit.message)
+        trial.rejected.append(Rejected(queued, profile, status, fit))
+        return
+    node_name = await cycle.choose(profile, state, queued.pod, fit)
+    pod = queued.pod.on_node(node_name)
+    placed = Placed(queued, pod, node_name, profile, state, fit.evaluated, len(fit.rows))
+    trial.add(placed)
+    status = await _reserve(placed)
+    if status.is_success:
+        return
+    trial.drop(pod.uid)
+    if not status.is_rejected:
+        raise PluginFailure(status)
+    trial.rejected.append(Rejected(queued, profile, status, one_node_diagnosis(status)))
+
+
+async def _reserve(placed: Placed) -> Status:
+    """Run the Reserve plugins; after an objection the caller undoes all of them."""
+    profile = placed.profile
+    if not profile.framework.hooks[RESERVE]:
+        return SUCCESS
+    profile.metrics.begin(RESERVE)
+    status = await run_reserve(profile.framework, placed.state, placed.pod, placed.node_name)
+    profile.metrics.end(status.code)
+    return status

@@ -71,6 +71,7 @@ from ksched.scheduling.failure_handler import FailureHandler
 from ksched.scheduling.finished_members import FinishedMembers
 from ksched.scheduling.flushing import Flusher
 from ksched.scheduling.group_cycle import GroupCycle
+from ksched.scheduling.group_preemption import GroupPreemption
 from ksched.scheduling.group_status import GroupStatusUpdater
 from ksched.scheduling.pod_status import PodStatusUpdater
 from ksched.scheduling.preemption_executor import PreemptionExecutor, Preemptors
@@ -339,7 +340,19 @@ class Scheduler:
         )
 
     def _make_attempts(self, binding: BindingCycle, metrics: Metrics) -> Attempts:
+        preemption = GroupPreemption(
+            cache=self.cache,
+            cycle=self._cycle,
+            nominator=self.nominator,
+            executor=self.preemption,
+            status=self.pod_status,
+            now=self.clock.now,
+            wall=self.clock.wall,
+            metrics=metrics,
+        )
+        self.groups.stalled = preemption.give_up
         group_cycle = GroupCycle(
+            preemption=preemption,
             cache=self.cache,
             cycle=self._cycle,
             groups=self.groups,

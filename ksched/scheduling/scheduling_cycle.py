@@ -273,6 +273,25 @@ class SchedulingCycle:
             return None
         return fit if len(fit.rows) else None
 
+    async def fits_on(self, profile: Profile, pod: PodInfo, row: int) -> bool:
+        """Whether a pod could be on one node."""
+        state, name = CycleState(), self._cache.snapshot.table.infos[row].name
+        status, names, _ = await profile.pipeline.run_pre_filter(state, pod)
+        if not status.is_success or (names is not None and name not in names):
+            return False
+        nominated = self._nominated_rows(pod)
+        return await self._on_nominated_node(profile, state, pod, name, nominated) is not None
+
+    async def judge_everywhere(self, profile: Profile, pod: PodInfo) -> NodeStatuses:
+        """What the filters say about every node, wherever the pod is nominated to."""
+        table, state = self._cache.snapshot.table, CycleState()
+        status, names, narrowing = await profile.pipeline.run_pre_filter(state, pod)
+        if not status.is_success:
+            return NodeStatuses.same_for_all(table, status)
+        search = self._search(profile, names, narrowing, self._nominated_rows(pod))
+        fit = await profile.pipeline.find_nodes_that_fit(state, pod, replace(search, limit=None))
+        return NodeStatuses(table, fit.codes, fit.book.statuses)
+
     # -- score and select -----------------------------------------------------------------------
 
     async def choose(

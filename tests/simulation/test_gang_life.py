@@ -26,6 +26,23 @@ async def test_gangs_are_whole_at_every_instant(dialect: str, seed: int) -> None
             await GangSimulation(c, dialect, seed).run(steps=40)
 
 
+@pytest.mark.parametrize("dialect", DIALECTS)
+@pytest.mark.parametrize("seed", range(5))
+async def test_gangs_that_preempt_evict_for_the_whole_gang_only(dialect: str, seed: int) -> None:
+    async with cluster(
+        3,
+        config=configured(dialect),
+        seed=seed,
+        start=False,
+        check_declarations=False,
+        kubelet=True,
+    ) as c:
+        await install(c, dialect)
+        async with c.scheduler:
+            simulation = GangSimulation(c, dialect, seed, priorities=(1, 5, 50))
+            await simulation.run(steps=50)
+
+
 class PermitOnly:
     """A gang by Permit alone: members hold their places until all have one."""
 

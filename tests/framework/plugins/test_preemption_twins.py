@@ -109,8 +109,8 @@ async def _find(decider: Decider, pod: Pod, kind: type[DryRun], num_candidates: 
         return Findings(0, [], [], Counter())
     assert fit.node_statuses is not None
     rows = fit.node_statuses.rows_with(Code.UNSCHEDULABLE)
-    evictable = plugin._evictable.below(info.priority, plugin._handle.snapshot.table)
-    attempt = kind(plugin._handle, state, info, plugin._budgets, evictable)
+    evictable = plugin.evictable.below(info.priority, plugin._handle.snapshot.table)
+    attempt = kind(plugin._handle, state, info, plugin.budgets, evictable)
     return await attempt.run(rows, num_candidates)
 
 

@@ -28,8 +28,12 @@ class DisruptionBudgets:
         """Changes whenever a budget does."""
         return self._lister.generation
 
-    def split(self, pods: Sequence[PodInfo]) -> tuple[list[PodInfo], list[PodInfo]]:
+    def split(
+        self, pods: Sequence[PodInfo], allowed: dict[str, int] | None = None
+    ) -> tuple[list[PodInfo], list[PodInfo]]:
         """Divide pods, in eviction order, into violating ones and others.
+
+        ``allowed`` has the disruptions left by budget after earlier victims; it is updated.
 
         A pod violates if a budget that selects it allows no further disruption when it is evicted
         (default_preemption.go: filterPodsWithPDBViolation, v1.36).
@@ -41,7 +45,7 @@ class DisruptionBudgets:
         self._catch_up()
         violating: list[PodInfo] = []
         others: list[PodInfo] = []
-        allowed: dict[str, int] = {}
+        allowed = {} if allowed is None else allowed
         for pod in pods:
             is_violating = False
             for budget in self._budgets_of(pod.template):
@@ -54,6 +58,16 @@ class DisruptionBudgets:
                 is_violating = is_violating or left < 0
             (violating if is_violating else others).append(pod)
         return violating, others
+
+    def cover(self, pod: PodInfo) -> bool:
+        """Whether a budget counts the eviction of a pod."""
+        if not self._lister:
+            return False
+        self._catch_up()
+        return any(
+            pod.name not in budget.status.disrupted_pods
+            for budget in self._budgets_of(pod.template)
+        )
 
     def _catch_up(self) -> None:
         if self._lister.generation != self._generation:

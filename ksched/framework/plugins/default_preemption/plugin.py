@@ -70,10 +70,11 @@ class DefaultPreemption:
     def __init__(self, args: DefaultPreemptionArgs | None, handle: Handle) -> None:
         self._args = args or DefaultPreemptionArgs()
         self._handle = handle
-        self._budgets = DisruptionBudgets(handle.listers.require(PodDisruptionBudget))
-        self._wholeness = Wholeness(handle.listers.view(Groups))
-        self._evictable = EvictableByPriority(self._wholeness)
-        self.sweep = self._evictable.sweep
+        self.budgets = DisruptionBudgets(handle.listers.require(PodDisruptionBudget))
+        self.wholeness = Wholeness(handle.listers.view(Groups))
+        self.evictable = EvictableByPriority(self.wholeness)
+        """With ``budgets`` and ``wholeness`` also for the preemption of groups."""
+        self.sweep = self.evictable.sweep
 
     def pre_enqueue(self, pod: PodInfo) -> Status:
         return WAITING if self._handle.is_preempting(pod.uid) else SUCCESS
@@ -111,8 +112,8 @@ class DefaultPreemption:
         if objection is not None:
             return PostFilterResult(objection)
         rows = self._potential_rows(statuses)
-        evictable = self._evictable.below(pod.priority, self._handle.snapshot.table)
-        dry_run = DryRun(self._handle, state, pod, self._budgets, evictable)
+        evictable = self.evictable.below(pod.priority, self._handle.snapshot.table)
+        dry_run = DryRun(self._handle, state, pod, self.budgets, evictable)
         findings = await dry_run.run(rows, self._num_candidates(len(rows)))
         candidates = findings.candidates
         if not candidates and findings.errors:
@@ -148,14 +149,14 @@ class DefaultPreemption:
 
         ``None`` if a group would be broken that is no less important than the pod, or its own.
         """
-        if not self._wholeness.has_groups(candidate.victims):
+        if not self.wholeness.has_groups(candidate.victims):
             return candidate
-        whole = self._wholeness.complete(candidate.victims)
-        own = self._wholeness.group_of(pod)
+        whole = self.wholeness.complete(candidate.victims)
+        own = self.wholeness.group_of(pod)
         if any(group is own or importance(group) >= pod.priority for group in whole.broken):
             return None
         victims = by_importance(whole.pods)
-        violating, _ = self._budgets.split(victims)
+        violating, _ = self.budgets.split(victims)
         return Candidate(candidate.node_name, tuple(victims), len(violating), len(whole.broken))
 
     def _find_objection(self, pod: PodInfo, statuses: NodeStatuses) -> Status | None:
