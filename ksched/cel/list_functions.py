@@ -144,10 +144,17 @@ def _flatten(elements: list[Value], depth: int = 1) -> list[Value]:
     return found
 
 
+_PIECE = 16384
+
+
 def _range(count: int) -> list[Value]:
     if count > LONGEST_LIST:
         raise CostExceeded
-    return list(range(count))
+    # In pieces: in a thread a long call of a built-in function would keep all others waiting.
+    found: list[Value] = []
+    for start in range(0, count, _PIECE):
+        found.extend(range(start, min(start + _PIECE, count)))
+    return found
 
 
 def _distinct(elements: list[Value]) -> list[Value]:

@@ -26,6 +26,12 @@ class SharedDevice:
         self.consumed: dict[str, int] = {}
         """By capacity, in nano units."""
 
+    def copy(self) -> SharedDevice:
+        copied = SharedDevice()
+        copied.shares, copied.with_capacity = self.shares, self.with_capacity
+        copied.consumed = dict(self.consumed)
+        return copied
+
 
 class PoolUse:
     """The devices of one pool that are in use."""
@@ -44,6 +50,13 @@ class PoolUse:
     def has_capacity_entry(self, device: str) -> bool:
         shared = self.shared.get(device)
         return shared is not None and shared.with_capacity > 0
+
+    def copy(self) -> PoolUse:
+        """For readers that must not see later changes."""
+        copied = PoolUse()
+        copied.dedicated = dict(self.dedicated)
+        copied.shared = {name: one.copy() for name, one in self.shared.items()}
+        return copied
 
     def signature(self, positions: dict[str, int]) -> Hashable:
         """Equal for pools of one layout with the same devices in use."""

@@ -11,29 +11,22 @@ pod gets, so they are kept; what is left out is work that cannot change the answ
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from enum import Enum
 from typing import NamedTuple
 
 from ksched.api.devices import MAX_RESULTS
 from ksched.api.objects import Quantity
-from ksched.devices.allocated import AllocatedDevices, PoolUse
+from ksched.cel.recursion import room_for
+from ksched.devices.allocated import PoolUse
 from ksched.devices.constraints import Constraint, make_constraints, tolerates
 from ksched.devices.consumable_capacity import consumed_capacity
+from ksched.devices.effort import Effort
 from ksched.devices.pools import NodeView, Pool
 from ksched.devices.requests import AllocationFailed, ClaimPlan, Request
 from ksched.devices.slices import CounterAmounts, PoolDevice, PoolKey
 
-SEARCH_STEPS = 200_000
-"""Devices that one search may try: about half a second. kube-scheduler gives up after ten."""
-
 _EVERYDAY_DEPTH = 300
-
-
-class SearchTimedOut(Exception):
-    """The search was given up."""
 
 
 class InvalidPools(Exception):
@@ -47,6 +40,8 @@ class ChosenDevice(NamedTuple):
     device: PoolDevice
     consumed: Mapping[str, tuple[Quantity, int]] | None
     """What a share of the device takes of each capacity; ``None`` of a dedicated device."""
+    position: int
+    """Among the candidates of the node."""
 
 
 class WantedClaim(NamedTuple):
@@ -68,20 +63,22 @@ class _Outcome(Enum):
 
 _DONE, _NO, _TOO_MANY = _Outcome.DONE, _Outcome.NO, _Outcome.TOO_MANY
 
-Candidate = tuple[PoolDevice, Pool, bool]
-"""A device, its pool, and whether the node may use it."""
+PoolsInUse = Callable[[PoolKey], PoolUse]
 
 
 def allocate(
-    view: NodeView, allocated: AllocatedDevices, claims: Sequence[WantedClaim]
+    view: NodeView, in_use: PoolsInUse, claims: Sequence[WantedClaim], effort: Effort
 ) -> Chosen | None:
     """Choose devices for all claims; ``None`` if there is no solution.
 
-    Raises ``AllocationFailed``, ``InvalidPools`` or ``SearchTimedOut``.
+    Raises ``AllocationFailed``, ``InvalidPools``, or what ``effort`` raises when it is exhausted.
     """
-    search = _Search(view, allocated, claims)
-    with _deep_enough(search.depth):
+    search = _Search(view, in_use, claims, effort)
+    if search.depth <= _EVERYDAY_DEPTH:
         outcome = search.step(0, 0, 0, 0, False, 0)
+    else:
+        with room_for(2 * search.depth):
+            outcome = search.step(0, 0, 0, 0, False, 0)
     if outcome is _DONE:
         return search.chosen
     if outcome is _TOO_MANY:
@@ -91,33 +88,22 @@ def allocate(
     return None
 
 
-@contextmanager
-def _deep_enough(depth: int) -> Iterator[None]:
-    """Let the search call itself once for each device, however many a pod wants."""
-    if depth <= _EVERYDAY_DEPTH:
-        yield
-        return
-    before = sys.getrecursionlimit()
-    sys.setrecursionlimit(before + 2 * depth)
-    try:
-        yield
-    finally:
-        sys.setrecursionlimit(before)
-
-
 class _Search:
     """One search on one node. kube-scheduler: allocator, Allocator.Allocate."""
 
     def __init__(
-        self, view: NodeView, allocated: AllocatedDevices, claims: Sequence[WantedClaim]
+        self,
+        view: NodeView,
+        in_use: PoolsInUse,
+        claims: Sequence[WantedClaim],
+        effort: Effort,
     ) -> None:
         self._view = view
         self._claims = claims
-        self._use: dict[PoolKey, PoolUse] = {
-            pool.key: allocated.of(pool.key) for pool in view.pools
-        }
-        self._all_by_claim: list[dict[Request, list[Candidate]]] = []
-        """The devices of requests for all."""
+        self._effort = effort
+        self._use: dict[PoolKey, PoolUse] = {pool.key: in_use(pool.key) for pool in view.pools}
+        self._all_by_claim: list[dict[Request, list[int]]] = []
+        """Positions of the devices of requests for all."""
         self._constraints: list[list[Constraint]] = []
         self.chosen: Chosen = [[] for _ in claims]
         self._taken: dict[PoolDevice, set[int]] = {}
@@ -133,7 +119,6 @@ class _Search:
         self._has_twins = not any(
             one.distinct_attribute is not None for claim in claims for one in claim.plan.constraints
         )
-        self._steps = 0
         self.depth = 0
         for number, claim in enumerate(claims):
             self._prepare(number, claim)
@@ -158,7 +143,8 @@ class _Search:
             raise AllocationFailed(f"claim {claim.key}{request.problem}")
         if not request.is_all:
             return request.count
-        found: list[Candidate] = []
+        found: list[int] = []
+        position = -1
         for pool in self._view.pools:
             if not pool.is_usable:
                 state = "invalid" if pool.is_complete else "being updated"
@@ -166,12 +152,14 @@ class _Search:
                 text = f"asks for all devices, but resource pool {name} is currently {state}"
                 raise AllocationFailed(f"claim {claim.key}, request {request.name}: {text}")
             for device, is_on_node in zip(pool.devices, pool.on_node, strict=True):
+                position += 1
+                self._effort.spend(1)
                 if (
-                    request.selects(device.shape, claim.key)
+                    request.selects(device.shape, claim.key, self._effort)
                     and is_on_node
                     and self._consumption(request, device) is not None
                 ):
-                    found.append((device, pool, is_on_node))
+                    found.append(position)
         self._all_by_claim[number][request] = found
         return len(found)
 
@@ -215,15 +203,13 @@ class _Search:
             all_too_many = all_too_many and outcome is _TOO_MANY
         return _TOO_MANY if all_too_many else _NO
 
-    def _take_all(
-        self, c: int, r: int, s: int, k: int, in_sub: bool, candidate: Candidate
-    ) -> _Outcome:
+    def _take_all(self, c: int, r: int, s: int, k: int, in_sub: bool, position: int) -> _Outcome:
         request = self._claims[c].plan.requests[r].ways[s]
-        if not self._take(c, request, candidate, must_fit=True):
+        if not self._take(c, request, position, must_fit=True):
             return _NO
         outcome = self.step(c, r, s, k + 1, in_sub, 0)
         if outcome is not _DONE:
-            self._give_back(c, request, candidate)
+            self._give_back(c, request, position)
         return outcome
 
     def _take_exactly(self, c: int, r: int, s: int, k: int, in_sub: bool, start: int) -> _Outcome:
@@ -231,24 +217,23 @@ class _Search:
         candidates = self._view.candidates
         failed: set[object] = set()
         for position in range(start, len(candidates)):
-            candidate = candidates[position]
-            device, pool, is_on_node = candidate
-            self._count_step()
+            device, pool, is_on_node = candidates[position]
+            self._effort.spend(1)
             if self._is_taken(c, request, device, pool):
                 continue
-            if not request.selects(device.shape, key) or not is_on_node:
+            if not request.selects(device.shape, key, self._effort) or not is_on_node:
                 continue
             twin = self._twin(device, pool)
             if twin in failed:
                 continue
             if self._consumption(request, device) is None:
                 continue
-            if not self._take(c, request, candidate):
+            if not self._take(c, request, position):
                 continue
             outcome = self.step(c, r, s, k + 1, in_sub, position + 1)
             if outcome is _DONE:
                 return _DONE
-            self._give_back(c, request, candidate)
+            self._give_back(c, request, position)
             if outcome is _TOO_MANY:
                 return outcome
             if twin is not None:
@@ -261,11 +246,6 @@ class _Search:
         if not self._has_twins or device in self._shared or device.name in use.shared:
             return None
         return pool.key, device.shape, device in self._taken, device.name in use.dedicated
-
-    def _count_step(self) -> None:
-        self._steps += 1
-        if self._steps > SEARCH_STEPS:
-            raise SearchTimedOut
 
     # -- one device -----------------------------------------------------------------------------
 
@@ -280,6 +260,7 @@ class _Search:
     ) -> dict[str, tuple[Quantity, int]] | None:
         if not device.shape.capacity:
             return None if request.capacity else {}
+        self._effort.spend(len(device.shape.capacity))
         shared = self._use[device.published_by.pool].shared.get(device.name)
         return consumed_capacity(
             request.capacity,
@@ -288,14 +269,12 @@ class _Search:
             self._shared.get(device, {}),
         )
 
-    def _take(
-        self, c: int, request: Request, candidate: Candidate, *, must_fit: bool = False
-    ) -> bool:
+    def _take(self, c: int, request: Request, position: int, *, must_fit: bool = False) -> bool:
         """Take a device; False if that is not possible, and nothing has changed then.
 
         kube-scheduler: allocateDevice.
         """
-        device, pool, _ = candidate
+        device, pool, _ = self._view.candidates[position]
         shape = device.shape
         if self._is_taken(c, request, device, pool):
             return False
@@ -319,11 +298,11 @@ class _Search:
             self._taken.setdefault(device, set()).add(c)
         self._paid.append(is_paying)
         share = consumed if shape.is_shareable else None
-        self.chosen[c].append(ChosenDevice(request, device, share))
+        self.chosen[c].append(ChosenDevice(request, device, share, position))
         return True
 
-    def _give_back(self, c: int, request: Request, candidate: Candidate) -> None:
-        device, pool, _ = candidate
+    def _give_back(self, c: int, request: Request, position: int) -> None:
+        device, pool, _ = self._view.candidates[position]
         taken = self.chosen[c].pop()
         if self._paid.pop():
             self._release_counters(pool, device.shape.consumes)
@@ -339,6 +318,7 @@ class _Search:
         self, c: int, request: Request, device: PoolDevice, *, must_fit: bool
     ) -> bool:
         constraints = self._constraints[c]
+        self._effort.spend(len(constraints))
         for position, constraint in enumerate(constraints):
             if not constraint.add(request, device.shape):
                 for earlier in constraints[:position]:
@@ -380,7 +360,9 @@ class _Search:
         """kube-scheduler: checkAvailableCounters."""
         available = self._available.get(pool.key)
         if available is None:
+            self._effort.spend(len(pool.members))
             available = self._available[pool.key] = _available(pool, self._use[pool.key])
+        self._effort.spend(sum(map(len, available.values())) // 8)
         consumed = self._consumed.setdefault(pool.key, {})
         for name, counters in consumes.items():
             amounts = consumed.setdefault(name, {})

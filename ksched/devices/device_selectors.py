@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache
 from typing import Any, Protocol
@@ -18,7 +18,7 @@ from ksched.cel import (
 from ksched.cel import static_types as types
 from ksched.cel.quantities import QUANTITY, parse_quantity
 from ksched.cel.syntax_tree import Call, Ident, Literal, Node, Select
-from ksched.cel.values import DefaultMap, OptionalValue, type_name
+from ksched.cel.values import DefaultMap, OpaqueValue, OptionalValue, Value, type_name
 from ksched.cel.versions import parse_semver
 
 COST_LIMIT = 1_000_000
@@ -84,7 +84,7 @@ class DeviceView:
             domain, identifier = _qualified(name, driver)
             quantity = parse_quantity(str(amount.value))
             capacity.setdefault(domain, {})[identifier] = quantity
-        self.variable = {
+        self.variable: dict[str, Any] = {
             "driver": driver,
             "allowMultipleAllocations": bool(device.allow_multiple_allocations),
             "attributes": DefaultMap(attributes, {}),
@@ -136,6 +136,21 @@ class DeviceSelector:
         """Whether to evaluate it in a thread: up to the cost limit it may take seconds."""
         self._program = program
 
+    def what_it_reads(self, device: DeviceView) -> Hashable:
+        """The same for devices about which the answers are the same; ``None`` if it reads all."""
+        reads, variable = self.reads, device.variable
+        if reads.everything or device.problem is not None:
+            return None
+        return (
+            variable["driver"] if reads.driver else "",
+            reads.allow_multiple_allocations and variable["allowMultipleAllocations"],
+            *(
+                _identity(variable[kind][domain].get(identifier))
+                for kind, pairs in (("attributes", reads.attributes), ("capacity", reads.capacity))
+                for domain, identifier in pairs
+            ),
+        )
+
     def matches(self, device: DeviceView) -> bool:
         """Whether a device is selected; raises ``EvaluationError`` with upstream's message."""
         if device.problem is not None:
@@ -149,6 +164,13 @@ class DeviceSelector:
         if value is True or value is False:
             return value
         raise EvaluationError(_not_a_bool(value))
+
+
+def _identity(value: Value) -> Hashable:
+    if isinstance(value, OpaqueValue):
+        names: Iterable[str] = type(value).__slots__
+        return type(value), tuple(getattr(value, name) for name in names)
+    return type(value), value
 
 
 def is_dear_to_compile(expression: str) -> bool:

@@ -6,7 +6,7 @@ pool is used otherwise, and, by starting over, everything after many changes.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Generator, Hashable, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,6 +21,9 @@ from ksched.devices.pools import NodeView, Pool, Slices
 from ksched.devices.slices import PoolKey
 
 Ids = NDArray[np.int32]
+
+ROWS_PER_PAUSE = 32
+"""A node that many slices are meant for takes a tenth of a millisecond."""
 
 
 class PublishedDevices:
@@ -65,35 +68,45 @@ class NodeViews:
         self.stale: ChangeLog[int] = ChangeLog()
         """Numbers of views of which something is used otherwise."""
         self._keys: dict[int, Hashable] = {}
+        self._todo: set[int] = set()
+        """Rows that may have another view."""
 
-    def catch_up(self) -> None:
-        """Take over what changed; call before anything else in a cycle."""
-        self._use_changed()
+    def catching_up(self) -> Generator[None, None, None]:
+        """Take over what changed, with pauses; before anything else in a cycle.
+
+        What is left when it is given up is done by the next one.
+        """
+        self.catch_up_use()
         rows, names = self._changed_rows.changes(), self._changed_nodes.changes()
+        self._changed_rows.advance()
+        self._changed_nodes.advance()
         count = len(self.table)
-        if rows is None or names is None:
+        if rows is None or names is None or len(self.views) > 2 * count + 64:
             self._start_over(count)
         else:
             known = self.table.rows
-            todo = {row for row in rows if row < count}
-            todo.update(known[name] for name in names if name in known)
+            self._todo.update(rows)
+            self._todo.update(known[name] for name in names if name in known)
             if len(self._ids) < count:
                 grown = np.zeros(count + count // 4 + 16, np.int32)
                 grown[: len(self._ids)] = self._ids
                 self._ids = grown
-            for row in todo:
+        while self._todo:
+            row = self._todo.pop()
+            if row < count:
                 self._ids[row] = self._number(self.table.infos[row])
-            if len(self.views) > 2 * count + 64:
-                self._start_over(count)
-        self._changed_rows.advance()
-        self._changed_nodes.advance()
+                if len(self._todo) % ROWS_PER_PAUSE == 0:
+                    yield
 
-    def _use_changed(self) -> None:
+    def catch_up_use(self) -> None:
+        """Take over which devices are in use."""
+        if self._changed_pools.is_current:
+            return
         pools = self._changed_pools.changes()
         if pools is None:
             self._keys.clear()
             self.stale.forget()
-        elif pools:
+        else:
             for key in set(pools):
                 for number in self._by_pool.get(key, ()):
                     self._keys.pop(number, None)
@@ -108,8 +121,7 @@ class NodeViews:
         self._keys.clear()
         self.stale.forget()
         self._ids = np.zeros(count + count // 4 + 16, np.int32)
-        for row, info in enumerate(self.table.infos):
-            self._ids[row] = self._number(info)
+        self._todo = set(range(count))
 
     def _number(self, info: NodeInfo) -> int:
         view = self.view(info)
@@ -131,6 +143,7 @@ class NodeViews:
 
     def key(self, number: int) -> Hashable:
         """Views with equal keys get the same answers to the same requests."""
+        self.catch_up_use()
         key = self._keys.get(number)
         if key is None:
             key = self._keys[number] = self.key_of(self.views[number].pools)

@@ -171,8 +171,8 @@ class Slices:
             del self._pools[one.pool]
         index = self._index_of(one)
         del index[name]
-        if not index and one.nodes.node_name:
-            self._local.pop(one.nodes.node_name, None)
+        if not index and index is not self._wide:
+            del self._local[one.nodes.node_name]
 
     def _index_of(self, one: PublishedSlice) -> dict[str, PublishedSlice]:
         if one.nodes.node_name and not one.has_counters:

@@ -22,6 +22,7 @@ from ksched.api.devices import (
 )
 from ksched.api.objects import Quantity
 from ksched.api.quantity import to_nanos
+from ksched.devices.effort import Effort
 from ksched.devices.selector_cache import CompiledSelector, SelectorCache, SelectorError
 from ksched.devices.slices import DeviceShape
 
@@ -97,10 +98,10 @@ class Request:
             return f", request {self.name}: unsupported count mode {asked.allocation_mode}"
         return ""
 
-    def selects(self, shape: DeviceShape, claim_key: str) -> bool:
+    def selects(self, shape: DeviceShape, claim_key: str, effort: Effort) -> bool:
         """Whether the selectors of class and request take devices of a shape.
 
-        Raises ``AllocationFailed`` when one of them cannot tell.
+        Raises ``AllocationFailed`` when one of them cannot tell, or what ``effort`` raises.
 
         kube-scheduler: isSelectable, selectorsMatch.
         """
@@ -109,17 +110,19 @@ class Request:
             return known
         assert self.device_class is not None
         owner = f"class {self.device_class.metadata.name}"
-        found = _all_match(self._class_selectors, shape, owner) and _all_match(
-            self._selectors, shape, f"claim {claim_key}"
+        found = _all_match(self._class_selectors, shape, effort, owner) and _all_match(
+            self._selectors, shape, effort, f"claim {claim_key}"
         )
         self._selectable[shape] = found
         return found
 
 
-def _all_match(selectors: Sequence[CompiledSelector], shape: DeviceShape, owner: str) -> bool:
+def _all_match(
+    selectors: Sequence[CompiledSelector], shape: DeviceShape, effort: Effort, owner: str
+) -> bool:
     for index, selector in enumerate(selectors):
         try:
-            if not selector.matches(shape):
+            if not selector.matches(shape, effort):
                 return False
         except SelectorError as problem:
             raise AllocationFailed(f"{owner}: selector #{index}: {problem}") from problem

@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import math
 import selectors
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
 T = TypeVar("T")
@@ -71,6 +71,14 @@ class VirtualLoop(asyncio.SelectorEventLoop):
     def keep_busy(self, seconds: float) -> None:
         """Let time pass while no task may run, like a frozen process or a blocking call."""
         self._virtual.now += seconds
+
+    def run_in_executor(  # type: ignore[override]
+        self, executor: Any, func: Callable[..., Any], *args: Any
+    ) -> asyncio.Future[Any]:
+        """Do the work at once: a thread takes real time, for which virtual time does not wait."""
+        done = self.create_future()
+        done.set_result(func(*args))
+        return done
 
     async def idle(self) -> None:
         """Wait until nothing more can happen at this virtual instant; the clock stays."""

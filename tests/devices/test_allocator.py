@@ -13,10 +13,10 @@ import msgspec
 import pytest
 
 from ksched.api.devices import AllocationResult, ResourceClaim, ResourceSlice
-from ksched.devices import allocator
 from ksched.devices.allocated import AllocatedDevices
-from ksched.devices.allocator import InvalidPools, SearchTimedOut, WantedClaim, allocate
-from ksched.devices.pools import Slices
+from ksched.devices.allocator import InvalidPools, WantedClaim, allocate
+from ksched.devices.effort import Effort, SearchIsLong, SearchTimedOut
+from ksched.devices.pools import NodeView, Slices
 from ksched.devices.requests import AllocationFailed, ClaimPlan
 from ksched.devices.results import allocation_result
 from ksched.devices.selector_cache import SelectorCache
@@ -41,6 +41,7 @@ def allocations(
     *in_use: Builder[ResourceClaim],
     classes: Sequence[DeviceClassBuilder] = (make_device_class(),),
     node: str = "n1",
+    effort: Effort | None = None,
 ) -> list[AllocationResult] | None:
     """Allocate claims on a node whose labels are ``LABELS``."""
     published, allocated, known = Slices(), AllocatedDevices(), {}
@@ -57,7 +58,8 @@ def allocations(
     wanted = [
         WantedClaim(one.metadata.key, ClaimPlan(one.spec, known.get, selectors)) for one in objects
     ]
-    chosen = allocate(published.view(node, LABELS), allocated, wanted)
+    effort = effort or Effort(10.0, is_in_thread=True)
+    chosen = allocate(published.view(node, LABELS), allocated.of, wanted, effort)
     if chosen is None:
         return None
     numbers = iter(range(100))
@@ -67,6 +69,16 @@ def allocations(
         )
         for claim, one, devices in zip(objects, wanted, chosen, strict=True)
     ]
+
+
+def the_search(
+    claim: Builder[ResourceClaim], slices: Sequence[Builder[ResourceSlice]]
+) -> tuple[NodeView, list[WantedClaim]]:
+    published, known = Slices(), {DRIVER: make_device_class().obj()}
+    for one in slices:
+        published.put(one.obj())
+    plan = ClaimPlan(claim.obj().spec, known.get, SelectorCache())
+    return published.view("n1", LABELS), [WantedClaim("default/k", plan)]
 
 
 def devices(found: list[AllocationResult] | None) -> list[str] | None:
@@ -403,13 +415,46 @@ def test_devices_that_are_alike_are_not_tried_one_by_one() -> None:
     assert chosen(claim, many) is None
 
 
-def test_a_search_that_does_not_end_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(allocator, "SEARCH_STEPS", 1000)
+@pytest.mark.parametrize(
+    ("effort", "raised"),
+    [
+        (Effort(0.02), SearchIsLong),
+        (Effort(0.02, is_in_thread=True), SearchTimedOut),
+    ],
+)
+def test_a_search_that_does_not_end_is_given_up(effort: Effort, raised: type[Exception]) -> None:
     many = make_slice("n1")
     for number in range(30):
         many = many.device(f"d{number}", index=number)
-    with pytest.raises(SearchTimedOut):
-        chosen(CLAIM.request("r1", count=20).request("r2", cel="false"), many)
+    effort.restart()
+    with pytest.raises(raised):
+        chosen(CLAIM.request("r1", count=20).request("r2", cel="false"), many, effort=effort)
+
+
+@pytest.mark.parametrize(
+    "dear",
+    [
+        "lists.range(10000).all(x, x >= 0)",
+        r"device.driver.matches('(a\x7b500\x7d)\x7b10\x7d')",
+        "false || " * 500 + "true",
+    ],
+)
+def test_selectors_that_take_long_are_evaluated_in_a_thread_and_remembered(dear: str) -> None:
+    claim, slices = CLAIM.request(cel=dear), [make_slice("n1").device("d")]
+    view, wanted = the_search(claim, slices)
+    with pytest.raises(SearchIsLong):
+        allocate(view, AllocatedDevices().of, wanted, Effort(10.0))
+    in_thread = allocate(view, AllocatedDevices().of, wanted, Effort(10.0, is_in_thread=True))
+    assert allocate(view, AllocatedDevices().of, wanted, Effort(10.0)) == in_thread
+
+
+def test_counters_that_are_withdrawn_take_no_other_devices_with_them() -> None:
+    published = Slices()
+    published.put(make_slice("n1").device("d").obj())
+    counters = make_slice("n1", name="counters", pool="board").counters(c={"u": "1"}).obj()
+    published.put(counters)
+    published.remove("counters")
+    assert [one.name for one, _, _ in published.view("n1", LABELS).candidates] == ["d"]
 
 
 def test_a_pod_may_want_more_devices_than_python_nests_calls() -> None:

@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ksched.api.devices import AllocationResult, DeviceClass, ResourceClaim, ResourceClaimSpec
-from ksched.devices.allocator import InvalidPools
+from ksched.devices.effort import Effort, SearchIsLong
 from ksched.devices.extended_resource_classes import ExtendedResourceClasses
 from ksched.devices.node_views import NodeViews, PublishedDevices
 from ksched.devices.requests import AllocationFailed, ClaimPlan
 from ksched.devices.results import allocation_result, subrequest_score
 from ksched.devices.selector_cache import SelectorCache
+from ksched.errors import TookTooLong
 from ksched.framework import Handle, NodeInfo, NodeRows, PodTemplate, Snapshot
 from ksched.framework.freshness import RecentlyUsed
-from ksched.framework.plugins.dynamic_resources.attempt import Attempt, SpecialClaim
+from ksched.framework.plugins.dynamic_resources.attempt import Attempt
 from ksched.framework.plugins.dynamic_resources.binding_conditions import (
     BindingFailed,
     is_ready,
@@ -29,11 +30,16 @@ from ksched.framework.plugins.dynamic_resources.extended_resources import (
     extended_requests,
 )
 from ksched.framework.plugins.dynamic_resources.verdicts_by_view import (
+    MOMENT_SECONDS,
+    TIMED_OUT,
     KnownVerdicts,
     NodeFailed,
+    Question,
     VerdictsByView,
+    problem,
 )
 from ksched.framework.plugins.node_matching import matches_terms
+from ksched.framework.time_slices import Steps
 
 Bools = NDArray[np.bool_]
 Codes = NDArray[np.int16]
@@ -41,6 +47,8 @@ Codes = NDArray[np.int16]
 PASSES, CANNOT_ALLOCATE, INVALID_POOLS, NOT_AVAILABLE, STALE_CLAIM, CANNOT_FIT = range(6)
 
 PLANS_CACHED = 1024
+MOST_QUESTIONS = 1024
+"""Long searches that one attempt asks for."""
 
 
 class Found(NamedTuple):
@@ -84,14 +92,38 @@ class DeviceFinder:
         self._plans.sweep()
         self._extended.sweep()
 
-    def prepare(self, snapshot: Snapshot) -> None:
-        """Take over what changed since the last pod with claims."""
+    def preparing(
+        self, attempt: Attempt, template: PodTemplate, snapshot: Snapshot
+    ) -> Steps[list[Question]]:
+        """Take over what changed and look for devices wherever the answer is unknown.
+
+        Afterwards ``judge`` only looks up. Returns the questions that take too long for that.
+        """
         if self._plans_of != self.classes.generation:
             self._plans_of = self.classes.generation
             self._plans.clear()
         if self._views is None:
             self._views = NodeViews(self.devices, snapshot.table)
-        self._views.catch_up()
+        yield from self._views.catching_up()
+        questions: list[Question] = []
+        nodes = NodeRows(snapshot.table, None)
+        found = Found(np.zeros(len(nodes), np.int16), np.zeros(len(nodes), np.int64))
+        for requests, wanted in self._parts(attempt, template, nodes, found):
+            verdicts, keys = self._verdicts(attempt, requests)
+            ids, name_of = self._views.ids(nodes.index)[wanted], self._names(nodes, wanted)
+            seconds = MOMENT_SECONDS
+            for number, place in verdicts.unknown(ids):
+                name = name_of(place)
+                try:
+                    verdicts.learn(number, name, keys, Effort(seconds))
+                except SearchIsLong:
+                    questions.append(verdicts.question(number, name, keys))
+                    if len(questions) >= MOST_QUESTIONS:
+                        return questions
+                    # The others will hardly be shorter.
+                    seconds = 0.0
+                yield
+        return questions
 
     def plan(self, spec: ResourceClaimSpec) -> ClaimPlan:
         known = self._plans.get(spec)
@@ -103,31 +135,35 @@ class DeviceFinder:
     # -- all nodes ------------------------------------------------------------------------------
 
     def judge(self, attempt: Attempt, template: PodTemplate, nodes: NodeRows) -> Found:
-        """Look at some nodes; raises ``NodeFailed``.
+        """Look at some nodes; raises ``NodeFailed`` or ``TookTooLong``.
 
         kube-scheduler: Filter.
         """
         count = len(nodes)
         found = Found(np.zeros(count, np.int16), np.zeros(count, np.int64))
-        special = attempt.special
-        if special is None:
-            self._allocate(attempt, None, nodes, np.ones(count, np.bool_), found)
-        elif special.is_stored:
-            found.codes[:] = STALE_CLAIM
-            return found
-        else:
-            self._judge_extended(attempt, special, template, nodes, found)
-        self._check_allocated(attempt, nodes, found)
+        try:
+            for requests, wanted in self._parts(attempt, template, nodes, found):
+                self._allocate(attempt, requests, nodes, wanted, found)
+        except SearchIsLong:
+            # Something changed since the searches of PreFilter, or the first of them failed.
+            raise TookTooLong(MOMENT_SECONDS) from None
+        if attempt.special is None or not attempt.special.is_stored:
+            self._check_allocated(attempt, nodes, found)
         return found
 
-    def _judge_extended(
-        self,
-        attempt: Attempt,
-        special: SpecialClaim,
-        template: PodTemplate,
-        nodes: NodeRows,
-        found: Found,
-    ) -> None:
+    def _parts(
+        self, attempt: Attempt, template: PodTemplate, nodes: NodeRows, found: Found
+    ) -> Iterator[tuple[ExtendedRequests | None, Bools]]:
+        """Nodes on which the pod wants the same devices; writes the codes of those without."""
+        special = attempt.special
+        if special is not None and special.is_stored:
+            found.codes[:] = STALE_CLAIM
+            return
+        if not attempt.unallocated:
+            return
+        if special is None:
+            yield None, np.ones(len(nodes), np.bool_)
+            return
         for resource in special.others:
             found.codes[nodes.allocatable(resource) == 0] = CANNOT_FIT
         is_missing = {one: nodes.allocatable(one) == 0 for one in special.backed}
@@ -140,8 +176,7 @@ class DeviceFinder:
                 alike &= missing == (one in by_devices)
             todo &= ~alike
             if by_devices or attempt.user_claims:
-                requests = self._requests(template, by_devices)
-                self._allocate(attempt, requests, nodes, alike, found)
+                yield self._requests(template, by_devices), alike
 
     def _requests(self, template: PodTemplate, by_devices: tuple[str, ...]) -> ExtendedRequests:
         if not by_devices:
@@ -162,31 +197,36 @@ class DeviceFinder:
         found: Found,
     ) -> None:
         """Look for devices on the wanted nodes."""
-        if not attempt.unallocated:
-            return
         verdicts, keys = self._verdicts(attempt, requests)
         assert self._views is not None
         if nodes.table is self._views.table:
             ids = self._views.ids(nodes.index)[wanted]
-            places = np.flatnonzero(wanted)
-
-            def name_of(place: int) -> str:
-                at = int(places[place])
-                row = at if nodes.rows is None else int(nodes.rows[at])
-                return nodes.table.infos[row].name
-
-            codes, scores = verdicts.judge(ids, name_of, keys)
+            codes, scores = verdicts.judge(ids, self._names(nodes, wanted), keys)
         else:
-            infos = [info for info, is_wanted in zip(nodes.infos, wanted, strict=True) if is_wanted]
-            answers = [verdicts.answer(self._views.view(one), one.name, keys) for one in infos]
+            effort = Effort(MOMENT_SECONDS)
+            answers = []
+            for info, is_wanted in zip(nodes.infos, wanted, strict=True):
+                if is_wanted:
+                    view = self._views.view(info)
+                    answers.append(verdicts.answer(view, info.name, keys, effort))
+                    if answers[-1].code >= TIMED_OUT:
+                        raise NodeFailed(problem(answers[-1], info.name))
             codes = np.array([one.code for one in answers], np.int16)
             scores = np.array([one.score for one in answers], np.int64)
         found.codes[wanted] = codes
         found.scores[wanted] = scores + self._allocated_score(attempt)
 
+    def _names(self, nodes: NodeRows, wanted: Bools) -> Callable[[int], str]:
+        def name_of(place: int) -> str:
+            at = int(np.flatnonzero(wanted)[place])
+            row = at if nodes.rows is None else int(nodes.rows[at])
+            return nodes.table.infos[row].name
+
+        return name_of
+
     def _verdicts(
         self, attempt: Attempt, requests: ExtendedRequests | None
-    ) -> tuple[VerdictsByView, list[str]]:
+    ) -> tuple[VerdictsByView, tuple[str, ...]]:
         assert self._views is not None
         specs, keys = [], []
         for position in attempt.unallocated:
@@ -195,7 +235,7 @@ class DeviceFinder:
             specs.append(requests.spec if is_special and requests is not None else claim.spec)
             keys.append(claim.metadata.key)
         plans = tuple(self.plan(spec) for spec in specs)
-        return self._known.of(plans, self.devices, self._views), keys
+        return self._known.of(plans, self.devices, self._views), tuple(keys)
 
     def _allocated_score(self, attempt: Attempt) -> int:
         score = 0
@@ -238,7 +278,7 @@ class DeviceFinder:
     ) -> dict[int, AllocationResult] | None:
         """The allocations of the claims without devices on a node, by position.
 
-        ``None`` if there are none; raises ``NodeFailed``.
+        ``None`` if there are none; raises ``NodeFailed`` or ``TookTooLong``.
         """
         requests = None
         special = attempt.special
@@ -252,8 +292,8 @@ class DeviceFinder:
         assert self._views is not None
         try:
             chosen = verdicts.choose(self._views.view(node), node.name, keys)
-        except InvalidPools:
-            return None
+        except SearchIsLong:
+            raise TookTooLong(MOMENT_SECONDS) from None
         if chosen is None:
             return None
         allocations = {}

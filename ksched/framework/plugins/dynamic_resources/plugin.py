@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import ClassVar
+from collections.abc import Coroutine, Sequence
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -51,8 +51,10 @@ from ksched.framework.plugins.dynamic_resources.extended_resources import (
     other_scalars,
     special_claim,
 )
+from ksched.framework.plugins.dynamic_resources.long_searches import LongSearches
 from ksched.framework.plugins.dynamic_resources.pod_claims import Unresolved, claims_of
-from ksched.framework.plugins.dynamic_resources.verdicts_by_view import NodeFailed
+from ksched.framework.plugins.dynamic_resources.verdicts_by_view import NodeFailed, Question
+from ksched.framework.time_slices import in_slices
 
 _STATUSES = (
     unresolvable("cannot allocate all claims"),
@@ -90,8 +92,11 @@ class DynamicResources:
     A pod that fits nowhere because of a claim that nobody uses has that claim's devices taken back
     (``deallocation of ResourceClaim completed``) and is tried again.
 
-    Arguments: ``bindingTimeout`` (10m). ``filterTimeout`` is accepted and has no effect: a search
-    for devices ends after 200,000 tries.
+    A search for devices that takes long, and selectors that do, run in a thread. An attempt that
+    waits for them for more than a moment is cut short and goes on after a pause.
+
+    Arguments: ``bindingTimeout`` (10m), ``filterTimeout`` (10s): a search on one node that takes
+    longer is an error.
     """
 
     name: ClassVar[str] = names.DYNAMIC_RESOURCES
@@ -103,6 +108,7 @@ class DynamicResources:
         self._handle = handle
         self._finder = DeviceFinder(handle, args.binding_timeout_seconds)
         self._claims = self._finder.claims
+        self._long_searches = LongSearches(args.filter_timeout_seconds)
         self._writer = ClaimWriter(handle)
         self._binder = ClaimBinder(handle, self._claims, self._writer, args.binding_timeout_seconds)
         self.timeout_seconds = args.binding_timeout_seconds + _WRITING_SECONDS
@@ -110,6 +116,9 @@ class DynamicResources:
 
     def start(self, handle: Handle) -> None:
         self._binder.tasks = handle.tasks
+
+    def stop(self) -> None:
+        self._long_searches.stop()
 
     def pre_enqueue(self, pod: PodInfo) -> Status:
         if not pod.template.spec.resource_claims:
@@ -122,7 +131,9 @@ class DynamicResources:
 
     # -- filter ---------------------------------------------------------------------------------
 
-    def pre_filter(self, state: CycleState, pod: PodInfo, snapshot: Snapshot) -> Status:
+    def pre_filter(
+        self, state: CycleState, pod: PodInfo, snapshot: Snapshot
+    ) -> Status | Coroutine[Any, Any, Status]:
         template, extended = pod.template, self._finder.extended
         if not template.spec.resource_claims and not _asks_for_devices(template):
             return SKIP_TEMPLATE
@@ -150,7 +161,19 @@ class DynamicResources:
         for terms in attempt.selectors.values():
             if terms.problems:
                 return error("; ".join(terms.problems))
-        self._finder.prepare(snapshot)
+        now = self._handle.clock.now
+        unanswered = in_slices(self._finder.preparing(attempt, template, snapshot), now)
+        if unanswered == []:
+            return SUCCESS
+        return self._answer(unanswered)
+
+    async def _answer(
+        self, questions: list[Question] | Coroutine[Any, Any, list[Question]]
+    ) -> Status:
+        """Wait for searches that take long."""
+        asked = questions if isinstance(questions, list) else await questions
+        if asked:
+            await self._long_searches.answer(asked)
         return SUCCESS
 
     def _problem(self, claim: ResourceClaim) -> Status | None:

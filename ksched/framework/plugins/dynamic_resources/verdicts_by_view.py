@@ -7,32 +7,40 @@ what a node sees of the devices and what is in use of them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ksched.devices.allocator import Chosen, InvalidPools, SearchTimedOut, WantedClaim, allocate
+from ksched.devices.allocated import PoolUse
+from ksched.devices.allocator import Chosen, InvalidPools, PoolsInUse, WantedClaim, allocate
+from ksched.devices.effort import Effort, SearchTimedOut
 from ksched.devices.node_views import NodeViews, PublishedDevices
 from ksched.devices.pools import NodeView
 from ksched.devices.requests import AllocationFailed, ClaimPlan
 from ksched.devices.results import node_selector, subrequest_score
+from ksched.devices.slices import PoolKey
 from ksched.framework.freshness import RecentlyUsed
 
-PASSES, CANNOT_ALLOCATE, INVALID_POOLS = 0, 1, 2
+PASSES, CANNOT_ALLOCATE, INVALID_POOLS, TIMED_OUT, FAILED = range(5)
 
 ANSWERS_CACHED = 65536
 """By layout and use of the devices."""
 
 
-class _Answer(NamedTuple):
+MOMENT_SECONDS = 0.005
+"""What searches may take at once on the event loop."""
+
+
+class Answer(NamedTuple):
+    """What came of the search on nodes that look alike."""
+
     code: int
-    score: int
-
-
-_CANNOT_ALLOCATE = _Answer(CANNOT_ALLOCATE, 0)
-_INVALID_POOLS = _Answer(INVALID_POOLS, 0)
+    score: int = 0
+    chosen: Chosen | None = None
+    problem: str = ""
+    """Why there is no answer (``FAILED``); names the claims of one pod."""
 
 
 class NodeFailed(Exception):
@@ -52,83 +60,154 @@ class VerdictsByView:
         self._changes = views.stale.cursor()
         self._codes = np.zeros(0, np.int16)
         self._scores = np.zeros(0, np.int64)
-        self._is_stale = np.ones(0, np.bool_)
-        self._answers: dict[Hashable, _Answer] = {}
+        self._is_known = np.zeros(0, np.bool_)
+        self._answers: dict[Hashable, Answer] = {}
 
     def judge(
-        self, ids: NDArray[np.int32], name_of: Callable[[int], str], keys: Sequence[str]
+        self, ids: NDArray[np.int32], name_of: Callable[[int], str], keys: tuple[str, ...]
     ) -> tuple[NDArray[np.int16], NDArray[np.int64]]:
         """Codes and scores of nodes; ``ids`` are their views, ``keys`` those of the claims.
 
         ``name_of`` tells the name of the node at a place among them.
 
-        Raises ``NodeFailed``.
+        Raises ``NodeFailed``, or ``SearchIsLong`` if ``learn`` has not found out all of it.
         """
-        self._catch_up()
-        stale = self._is_stale[ids]
-        if stale.any():
-            found, first = np.unique(ids[stale], return_index=True)
-            places = np.flatnonzero(stale)[first]
-            for number, place in zip(found.tolist(), places.tolist(), strict=True):
-                answer = self._answer(number, name_of(place), keys)
-                self._codes[number], self._scores[number] = answer
-                self._is_stale[number] = False
+        effort: Effort | None = None
+        for number, place in self.unknown(ids):
+            name = name_of(place)
+            effort = effort or Effort(MOMENT_SECONDS)
+            answer = self.learn(number, name, keys, effort)
+            if answer.code >= TIMED_OUT:
+                raise NodeFailed(problem(answer, name))
         return self._codes[ids], self._scores[ids]
+
+    def unknown(self, ids: NDArray[np.int32]) -> list[tuple[int, int]]:
+        """Views without an answer that holds for all claims, and the first place of each."""
+        self._views.catch_up_use()
+        self._catch_up()
+        is_known = self._is_known[ids]
+        if is_known.all():
+            return []
+        places = np.flatnonzero(~is_known)
+        found, first = np.unique(ids[places], return_index=True)
+        return list(zip(found.tolist(), places[first].tolist(), strict=True))
 
     def _catch_up(self) -> None:
         count, changes = len(self._views.views), self._changes.changes()
         if self._epoch != self._views.epoch or changes is None:
             self._epoch = self._views.epoch
-            self._is_stale = np.ones(count, np.bool_)
+            self._is_known = np.zeros(count, np.bool_)
             self._codes = np.zeros(count, np.int16)
             self._scores = np.zeros(count, np.int64)
         else:
             more = count - len(self._codes)
             if more:
-                self._is_stale = np.concatenate((self._is_stale, np.ones(more, np.bool_)))
+                self._is_known = np.concatenate((self._is_known, np.zeros(more, np.bool_)))
                 self._codes = np.concatenate((self._codes, np.zeros(more, np.int16)))
                 self._scores = np.concatenate((self._scores, np.zeros(more, np.int64)))
             if changes:
-                self._is_stale[changes] = True
+                self._is_known[changes] = False
         self._changes.advance()
 
-    def _answer(self, number: int, name: str, keys: Sequence[str]) -> _Answer:
-        key = self._views.key(number)
-        answer = self._answers.get(key)
-        if answer is None:
-            answer = self.answer(self._views.views[number], name, keys)
-            if len(self._answers) >= ANSWERS_CACHED:
-                self._answers.clear()
-            self._answers[key] = answer
+    def learn(self, number: int, name: str, keys: tuple[str, ...], effort: Effort) -> Answer:
+        """Find out about a view that ``unknown`` returned, seen by the named node."""
+        view, key = self._views.views[number], self._views.key(number)
+        answer = self._known(key, keys) or self._search(view, name, keys, key, effort)
+        if answer.code < TIMED_OUT:
+            self._codes[number], self._scores[number] = answer.code, answer.score
+            self._is_known[number] = True
         return answer
 
-    def answer(self, view: NodeView, name: str, keys: Sequence[str]) -> _Answer:
-        """Look for devices; raises ``NodeFailed``."""
-        try:
-            chosen = self.choose(view, name, keys)
-        except InvalidPools:
-            return _INVALID_POOLS
+    def answer(self, view: NodeView, name: str, keys: tuple[str, ...], effort: Effort) -> Answer:
+        """Find out about any node."""
+        key = self._views.key_of(view.pools)
+        return self._known(key, keys) or self._search(view, name, keys, key, effort)
+
+    def _known(self, key: Hashable, keys: tuple[str, ...]) -> Answer | None:
+        return self._answers.get(key) or self._answers.get((key, keys))
+
+    def _search(
+        self, view: NodeView, name: str, keys: tuple[str, ...], key: Hashable, effort: Effort
+    ) -> Answer:
+        found = search(view, self._devices.claims.devices.of, self.plans, name, keys, effort)
+        self.keep(key, keys, found)
+        return found
+
+    def keep(self, key: Hashable, keys: tuple[str, ...], answer: Answer) -> None:
+        """Remember what was found out about nodes of a key."""
+        if len(self._answers) >= ANSWERS_CACHED:
+            self._answers.clear()
+        self._answers[(key, keys) if answer.code == FAILED else key] = answer
+
+    def question(self, number: int, name: str, keys: tuple[str, ...]) -> Question:
+        """What to find out in a thread about a view that ``learn`` has no time for."""
+        view = self._views.views[number]
+        in_use = {pool.key: self._devices.claims.devices.of(pool.key).copy() for pool in view.pools}
+        return Question(self, view, name, keys, self._views.key(number), in_use)
+
+    def choose(self, view: NodeView, name: str, keys: tuple[str, ...]) -> Chosen | None:
+        """The devices of the claims on a node; raises ``NodeFailed`` or ``SearchIsLong``."""
+        answer = self.answer(view, name, keys, Effort(MOMENT_SECONDS))
+        if answer.code >= TIMED_OUT:
+            raise NodeFailed(problem(answer, name))
+        if answer.chosen is None:
+            return None
+        return [
+            [one._replace(device=view.candidates[one.position][0]) for one in devices]
+            for devices in answer.chosen
+        ]
+
+
+def problem(answer: Answer, node_name: str) -> str:
+    if answer.code == TIMED_OUT:
+        return f"node {node_name}: timed out trying to allocate devices"
+    return answer.problem
+
+
+def search(
+    view: NodeView,
+    in_use: PoolsInUse,
+    plans: Sequence[ClaimPlan],
+    node_name: str,
+    keys: Sequence[str],
+    effort: Effort,
+) -> Answer:
+    """Look for devices; raises ``SearchIsLong``. Reads nothing that changes but ``in_use``."""
+    claims = [WantedClaim(*pair) for pair in zip(keys, plans, strict=True)]
+    try:
+        chosen = allocate(view, in_use, claims, effort)
         if chosen is None:
-            return _CANNOT_ALLOCATE
+            return Answer(CANNOT_ALLOCATE)
         score = 0
-        for key, plan, devices in zip(keys, self.plans, chosen, strict=True):
-            try:
-                node_selector(key.rpartition("/")[2], devices, name)
-            except AllocationFailed as problem:
-                raise NodeFailed(str(problem)) from problem
+        for key, plan, devices in zip(keys, plans, chosen, strict=True):
+            node_selector(key.rpartition("/")[2], devices, node_name)
             requests = frozenset(one.request.full_name for one in devices)
             score += subrequest_score(plan, requests)
-        return _Answer(PASSES, score)
+    except InvalidPools:
+        return Answer(INVALID_POOLS)
+    except SearchTimedOut:
+        return Answer(TIMED_OUT)
+    except AllocationFailed as failed:
+        return Answer(FAILED, problem=str(failed))
+    return Answer(PASSES, score, chosen)
 
-    def choose(self, view: NodeView, name: str, keys: Sequence[str]) -> Chosen | None:
-        """Choose devices for the claims; raises ``NodeFailed`` or ``InvalidPools``."""
-        claims = [WantedClaim(*pair) for pair in zip(keys, self.plans, strict=True)]
-        try:
-            return allocate(view, self._devices.claims.devices, claims)
-        except AllocationFailed as problem:
-            raise NodeFailed(str(problem)) from problem
-        except SearchTimedOut:
-            raise NodeFailed(f"node {name}: timed out trying to allocate devices") from None
+
+class Question(NamedTuple):
+    """A search to be made in a thread, with all that it reads."""
+
+    verdicts: VerdictsByView
+    view: NodeView
+    node_name: str
+    keys: tuple[str, ...]
+    key: Hashable
+    in_use: Mapping[PoolKey, PoolUse]
+
+    def search(self, effort: Effort) -> Answer:
+        plans, in_use = self.verdicts.plans, self.in_use.__getitem__
+        return search(self.view, in_use, plans, self.node_name, self.keys, effort)
+
+    def keep(self, answer: Answer) -> None:
+        self.verdicts.keep(self.key, self.keys, answer)
 
 
 class KnownVerdicts:

@@ -1,0 +1,98 @@
+"""Searches for devices that take too long for the event loop: in one thread, one after the other.
+
+An attempt waits a moment for its answers. If that is not enough it is cut short, so that other pods
+have their turn, and finds the answers when it is tried again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+
+from ksched.clock import stopwatch
+from ksched.devices.effort import Effort
+from ksched.errors import TookTooLong
+from ksched.framework.plugins.dynamic_resources.verdicts_by_view import (
+    TIMED_OUT,
+    Answer,
+    Question,
+)
+from ksched.framework.time_slices import ATTEMPT_SECONDS
+
+JOB_SECONDS = 10.0
+"""After so long the questions of other pods have their turn."""
+LONGEST_SEARCH_SECONDS = 600.0
+"""For one node when ``filterTimeout`` is 0."""
+MOST_WAITING = 16
+"""Jobs in the queue; what does not fit is asked again with the next attempt."""
+SWITCH_SECONDS = 0.0005
+"""How long the event loop waits for the interpreter while the thread computes."""
+
+
+class LongSearches:
+    """The thread of one profile, and the jobs that wait for it."""
+
+    def __init__(self, filter_timeout_seconds: float) -> None:
+        self._seconds = filter_timeout_seconds or LONGEST_SEARCH_SECONDS
+        self._executor: ThreadPoolExecutor | None = None
+        self._jobs: dict[object, asyncio.Future[None]] = {}
+        """By the first question of each: its claims and what its node sees."""
+        self._effort = Effort(self._seconds, is_in_thread=True)
+        self._switch_seconds = sys.getswitchinterval()
+
+    async def answer(self, questions: Sequence[Question]) -> None:
+        """Have questions answered; raises ``TookTooLong`` if that takes more than a moment."""
+        first = questions[0]
+        key = (id(first.verdicts), first.keys, first.key)
+        job = self._jobs.get(key)
+        if job is None:
+            if len(self._jobs) >= MOST_WAITING:
+                raise TookTooLong(ATTEMPT_SECONDS)
+            job = self._start(key, questions)
+        await asyncio.wait([job], timeout=ATTEMPT_SECONDS)
+        if not job.done():
+            raise TookTooLong(ATTEMPT_SECONDS)
+        job.result()
+
+    def _start(self, key: object, questions: Sequence[Question]) -> asyncio.Future[None]:
+        if self._executor is None:
+            self._effort.is_stopped = False
+            self._executor = ThreadPoolExecutor(1, "device-search")
+        if not self._jobs:
+            self._switch_seconds = sys.getswitchinterval()
+            sys.setswitchinterval(SWITCH_SECONDS)
+        answers: list[Answer] = []
+        loop = asyncio.get_running_loop()
+        job = loop.run_in_executor(self._executor, self._search, questions, answers)
+        self._jobs[key] = job
+
+        def finished(job: asyncio.Future[None]) -> None:
+            self._jobs.pop(key, None)
+            if not self._jobs:
+                sys.setswitchinterval(self._switch_seconds)
+            for question, answer in zip(questions, answers, strict=False):
+                question.keep(answer)
+
+        job.add_done_callback(finished)
+        return job
+
+    def _search(self, questions: Sequence[Question], answers: list[Answer]) -> None:
+        """In the thread: answer as many questions as there is time for, up to the first error."""
+        began = stopwatch()
+        for question in questions:
+            self._effort.restart()
+            answer = question.search(self._effort)
+            if self._effort.is_stopped:
+                return
+            answers.append(answer)
+            if answer.code >= TIMED_OUT or stopwatch() - began > JOB_SECONDS:
+                return
+
+    def stop(self) -> None:
+        """End the thread, within one evaluation of a selector."""
+        self._effort.is_stopped = True
+        if self._executor is not None:
+            self._executor.shutdown(wait=False, cancel_futures=True)
+            self._executor = None

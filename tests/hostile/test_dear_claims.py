@@ -1,0 +1,149 @@
+"""Claims whose selectors or searches take seconds must not keep the scheduler from its other work.
+
+Covers ``ksched.framework.plugins.dynamic_resources.long_searches`` and ``ksched.devices.effort``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+import time
+from collections.abc import Iterable
+from typing import Any
+
+import pytest
+
+from ksched.clock import LoopClock
+from ksched.configuration.loading import load_config
+from ksched.framework.plugins.dynamic_resources import long_searches
+from ksched.framework.queued_pod import QueuedPodInfo
+from ksched.scheduling.scheduling_cycle import Placed, Rejected
+from ksched.testing.builders import make_node, make_pod
+from ksched.testing.device_builders import (
+    make_device_class,
+    make_resource_claim,
+    make_slice,
+    with_claim,
+)
+from lab.decider import Decider
+from lab.fuzz.stalls import StallMeter, measured_steps
+
+STALL_SECONDS = 0.02
+NODES, DEVICES = 4, 8
+
+DEAR = {
+    "many steps": "lists.range(30000).all(x, x >= 0)",
+    "what every device has": "device.attributes.exists(d, lists.range(9000).all(x, d != ''))",
+    "an error after many steps": "lists.range(30000).all(x, x >= 0) && device.attributes['a'].b",
+    "long to compile": "false || " * 1000 + "true",
+    "a pattern": r"!device.driver.matches('(a\x7b500\x7d)\x7b10\x7d')",
+    "over the cost limit": "lists.range(300000).reverse().sort().size() > 0",
+}
+
+
+def decider(objects: Iterable[Any], filter_timeout: str = "10s") -> Decider:
+    args = {"name": "DynamicResources", "args": {"filterTimeout": filter_timeout}}
+    document = {
+        "apiVersion": "kubescheduler.config.k8s.io/v1",
+        "kind": "KubeSchedulerConfiguration",
+        "profiles": [{"schedulerName": "default-scheduler", "pluginConfig": [args]}],
+    }
+    made = Decider(load_config(json.dumps(document)), clock=LoopClock())
+    made.set_cluster([make_node(f"n{number}").obj() for number in range(NODES)])
+    for one in objects:
+        made.listers.require(type(one)).put(one)
+    return made
+
+
+def published() -> list[Any]:
+    objects: list[Any] = [make_device_class().obj()]
+    for node in range(NODES):
+        made = make_slice(f"n{node}")
+        for number in range(DEVICES):
+            made = made.device(f"d{number}", index=number, node=node)
+        objects.append(made.obj())
+    return objects
+
+
+async def outcome_of(made: Decider) -> Placed | Rejected:
+    """The outcome of a pod with a claim, after as many attempts as it takes."""
+    pod = with_claim(make_pod("web"), "c").obj()
+    for _ in range(200):
+        found = await made.cycle.run(QueuedPodInfo(made.cache.pod_info(pod), 0.0))
+        if not (isinstance(found, Rejected) and "cut short" in found.message):
+            return found
+        await asyncio.sleep(0.05)
+    raise AssertionError("no answer")
+
+
+def measured(*objects: Any, filter_timeout: str = "10s") -> tuple[Placed | Rejected, StallMeter]:
+    made, meter = decider(objects, filter_timeout), StallMeter()
+    with measured_steps(meter):
+        found = asyncio.run(outcome_of(made))
+    return found, meter
+
+
+@pytest.mark.parametrize("kind", DEAR)
+def test_a_dear_selector_is_evaluated_beside_the_loop(kind: str) -> None:
+    claim = make_resource_claim("c").request(cel=DEAR[kind])
+    found, meter = measured(*published(), claim.obj())
+    assert meter.worst[0] < STALL_SECONDS, meter.longest
+    if "error" in kind:
+        assert isinstance(found, Rejected)
+        assert found.message.endswith("selector #0: CEL runtime error: no such key: b")
+    elif "limit" in kind:
+        assert isinstance(found, Rejected)
+        assert found.message.endswith("actual cost limit exceeded")
+    else:
+        assert isinstance(found, Placed)
+
+
+def test_a_search_without_end_ends_with_the_configured_time() -> None:
+    objects: list[Any] = [make_device_class().obj()]
+    made = make_slice("n0")
+    for number in range(30):
+        made = made.device(f"d{number}", index=number)
+    claim = make_resource_claim("c").request("r1", count=20).request("r2", cel="false")
+    began = time.monotonic()
+    found, meter = measured(*objects, made.obj(), claim.obj(), filter_timeout="300ms")
+    assert time.monotonic() - began >= 0.3
+    assert isinstance(found, Rejected)
+    text = 'running "DynamicResources" filter plugin: node n0: timed out trying to allocate devices'
+    assert found.message == text
+    assert meter.worst[0] < STALL_SECONDS, meter.longest
+
+
+def test_many_cheap_selectors_are_dear_together() -> None:
+    claim = make_resource_claim("c")
+    for request in range(12):
+        selectors = [
+            {"cel": {"expression": f"{request} >= 0 && {number} >= 0 && device.driver != 'x'"}}
+            for number in range(12)
+        ]
+        claim = claim.request(f"r{request}", selectors=selectors)
+    found, meter = measured(*published(), claim.obj())
+    assert isinstance(found, Rejected)
+    assert "cannot allocate all claims" in found.message
+    assert meter.worst[0] < STALL_SECONDS, meter.longest
+
+
+def test_the_thread_lets_the_loop_in_and_is_asked_once() -> None:
+    usual = sys.getswitchinterval()
+    claim = make_resource_claim("c").request(cel="lists.range(200000).all(x, x >= 0)")
+
+    async def attempts() -> None:
+        made = decider([*published(), claim.obj()])
+        pod = with_claim(make_pod("web"), "c").obj()
+        for _ in range(3):
+            found = await made.cycle.run(QueuedPodInfo(made.cache.pod_info(pod), 0.0))
+            assert isinstance(found, Rejected)
+            assert found.message.startswith("the spec is so large that the attempt was cut short")
+            assert sys.getswitchinterval() == pytest.approx(long_searches.SWITCH_SECONDS)
+        found = await outcome_of(made)
+        assert isinstance(found, Rejected)
+        assert found.message.endswith("actual cost limit exceeded")
+        await asyncio.sleep(0.01)
+
+    asyncio.run(attempts())
+    assert sys.getswitchinterval() == pytest.approx(usual)
