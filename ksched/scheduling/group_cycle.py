@@ -123,7 +123,9 @@ class GroupCycle:
                 if decision is not None:
                     return decision
                 members = [queued for queued in members if self._is_alive(queued)]
-            return self._refuse(group, members, unschedulable("members or nodes keep vanishing"))
+            return self._reject_all(
+                group, members, unschedulable("members or nodes keep vanishing")
+            )
         except PluginFailure as failed:
             return self._failed(group, members, failed.status)
         except ExtenderError as problem:
@@ -141,11 +143,11 @@ class GroupCycle:
         if not reason and len(members) < need.total:
             reason = f"{len(members)} of {need.total} members can be tried"
         if reason:
-            return self._refuse(group, members, unschedulable(reason))
+            return self._reject_all(group, members, unschedulable(reason))
         await self._cycle.update_snapshot()
         lack = self._lack_of_resources(group)
         if lack:
-            return self._refuse(
+            return self._reject_all(
                 group, members, unschedulable(lack), frozenset({names.NODE_RESOURCES_FIT})
             )
         order = in_order(members, need)
@@ -271,7 +273,7 @@ class GroupCycle:
                 self._undone()
                 self._waiting.discard(one.pod.uid)
                 unreserve_and_forget(self._cache, one)
-            return self._refuse(group, order, status, frozenset({status.plugin} - {""}))
+            return self._reject_all(group, order, status, frozenset({status.plugin} - {""}))
         tried = {*uids, *(one.queued.uid for one in trial.rejected)}
         group.last_reason, group.short_slots = "", 0
         self._preemption.forget(group)
@@ -318,9 +320,9 @@ class GroupCycle:
         text = f"{shortage.text}; {outcome.text}" if outcome.text else shortage.text
         nominated = None if outcome.is_waiting else outcome.nodes
         status, rejectors = unschedulable(text), shortage.rejectors
-        return self._refuse(group, order, status, rejectors, shortage.places, nominated)
+        return self._reject_all(group, order, status, rejectors, shortage.places, nominated)
 
-    def _refuse(
+    def _reject_all(
         self,
         group: Group,
         members: Sequence[QueuedPodInfo],
