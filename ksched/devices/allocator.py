@@ -1,12 +1,13 @@
-"""Chooses devices for the claims of a pod on one node, the same ones as kube-scheduler.
+"""Selects devices for the claims of a pod on one node, the same ones as kube-scheduler.
 
-A depth-first search: claims, requests and devices in their order, the first complete solution wins
-(structured/internal/incubating/allocator_incubating.go, v1.36). Its quirks decide which devices a
-pod gets, so they are kept; what is left out is work that cannot change the answer:
+A depth-first search over claims, requests and devices in their order; the first complete solution
+is the result (structured/internal/incubating/allocator_incubating.go, v1.36). Its details determine
+which devices a pod gets, so they are the same here; only work that cannot change the result is
+omitted:
 
-* While every first acceptable device will do nothing is ever taken back.
-* A device of the same shape and pool as one that was tried in the same place without success leads
-  to no solution either: exchanging the two in a solution would give one with the first.
+* While the first acceptable device of each request leads to a solution, nothing is undone.
+* A device of the same shape and pool as one that failed in the same place fails too: exchanging the
+  two in a solution would give a solution with the first.
 """
 
 from __future__ import annotations
@@ -30,29 +31,29 @@ _EVERYDAY_DEPTH = 300
 
 
 class InvalidPools(Exception):
-    """No solution, and the node sees a pool that contradicts itself."""
+    """No solution, and a pool of the node is invalid."""
 
 
 class ChosenDevice(NamedTuple):
-    """A device that a request gets."""
+    """A device selected for a request."""
 
     request: Request
     device: PoolDevice
     consumed: Mapping[str, tuple[Quantity, int]] | None
-    """What a share of the device takes of each capacity; ``None`` of a dedicated device."""
+    """What a share of the device consumes of each capacity; ``None`` for a dedicated device."""
     position: int
     """Among the candidates of the node."""
 
 
 class WantedClaim(NamedTuple):
-    """A claim to find devices for."""
+    """A claim to allocate."""
 
     key: str
     plan: ClaimPlan
 
 
 Chosen = list[list[ChosenDevice]]
-"""By claim, its devices in the order in which they were chosen."""
+"""By claim, its devices in the order of selection."""
 
 
 class _Outcome(Enum):
@@ -115,7 +116,7 @@ class _Search:
         self._sharers: dict[PoolDevice, int] = {}
         self._paid: list[bool] = []
         """By device in the order of choice, whether it consumes counters."""
-        # A distinctAttribute looks at the order of devices, so that twins cannot change places.
+        # A distinctAttribute depends on the order of devices: no two are exchangeable.
         self._has_twins = not any(
             one.distinct_attribute is not None for claim in claims for one in claim.plan.constraints
         )
@@ -241,7 +242,7 @@ class _Search:
         return _NO
 
     def _twin(self, device: PoolDevice, pool: Pool) -> object:
-        """What devices have in common that lead to the same outcome; ``None`` if unique."""
+        """Equal for devices that lead to the same outcome; ``None`` if there is no other."""
         use = self._use[pool.key]
         if not self._has_twins or device in self._shared or device.name in use.shared:
             return None
@@ -386,7 +387,7 @@ class _Search:
 
 
 def _available(pool: Pool, use: PoolUse) -> CounterAmounts:
-    """What the allocated devices of a pool leave of its counters."""
+    """The counters of a pool minus what its allocated devices consume."""
     available = {name: dict(counters) for name, counters in pool.counters.items()}
     for device in pool.members:
         if device.shape.consumes and use.is_in_use(device.name):

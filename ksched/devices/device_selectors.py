@@ -23,9 +23,9 @@ from ksched.cel.versions import parse_semver
 
 COST_LIMIT = 1_000_000
 """``CELSelectorExpressionMaxCost``"""
-DEAR_WORK = 5_000
+MAX_STEPS_INLINE = 5_000
 """Steps (about 2 ms) up to which a selector may be evaluated on an event loop."""
-DEAR_LENGTH = 500
+MAX_LENGTH_INLINE = 500
 """Characters (about 10 ms) up to which a selector may be compiled on an event loop."""
 _DEVICE = "kubernetes.DRADevice"
 
@@ -132,12 +132,12 @@ class DeviceSelector:
         self.expression = expression
         self.reads = _reads(program.root)
         self.root = program.root
-        self.is_dear = program.work is None or program.work > DEAR_WORK
+        self.is_expensive = program.work is None or program.work > MAX_STEPS_INLINE
         """Whether to evaluate it in a thread: up to the cost limit it may take seconds."""
         self._program = program
 
     def what_it_reads(self, device: DeviceView) -> Hashable:
-        """The same for devices about which the answers are the same; ``None`` if it reads all."""
+        """Equal for devices with the same results; ``None`` if it reads everything."""
         reads, variable = self.reads, device.variable
         if reads.everything or device.problem is not None:
             return None
@@ -173,9 +173,9 @@ def _identity(value: Value) -> Hashable:
     return type(value), value
 
 
-def is_dear_to_compile(expression: str) -> bool:
+def is_expensive_to_compile(expression: str) -> bool:
     """Whether to compile an expression in a thread: it or a pattern in it may be long."""
-    return len(expression) > DEAR_LENGTH or "{" in expression or "\\" in expression
+    return len(expression) > MAX_LENGTH_INLINE or "{" in expression or "\\" in expression
 
 
 def compile_device_selector(expression: str, *, consumable_capacity: bool = True) -> DeviceSelector:

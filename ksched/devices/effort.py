@@ -5,7 +5,7 @@ from __future__ import annotations
 from ksched.clock import stopwatch
 
 STEPS_PER_LOOK = 200
-"""Steps of a search (about half a millisecond) between two looks at the clock."""
+"""Steps of a search (about half a millisecond) between two readings of the clock."""
 
 
 class SearchIsLong(Exception):
@@ -13,11 +13,11 @@ class SearchIsLong(Exception):
 
 
 class SearchTimedOut(Exception):
-    """The search was given up."""
+    """The search exceeded its time."""
 
 
 class Effort:
-    """The time that a search has: on an event loop a moment, in a thread as configured."""
+    """The time limit of a search: short on an event loop, as configured in a thread."""
 
     __slots__ = ("_began", "_is_in_thread", "_seconds", "_steps", "is_stopped")
 
@@ -27,7 +27,7 @@ class Effort:
         self._began = stopwatch()
         self._steps = STEPS_PER_LOOK
         self.is_stopped = False
-        """Set by another thread: nothing more is to be found out."""
+        """Set by another thread: the search is to end."""
 
     def restart(self) -> None:
         self._began = stopwatch()

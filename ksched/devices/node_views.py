@@ -1,7 +1,7 @@
-"""What every node of the table sees of the devices, as a column of few numbers.
+"""The views of the nodes of a table (``pools``), as a column of few numbers.
 
-Nodes with the same view have the same number. Two logs tell what to look at again: views of which a
-pool is used otherwise, and, by starting over, everything after many changes.
+Nodes with the same view have the same number. ``stale`` logs the views with a pool whose devices in
+use changed; when ``epoch`` changes, all numbers are new.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from ksched.devices.slices import PoolKey
 Ids = NDArray[np.int32]
 
 ROWS_PER_PAUSE = 32
-"""A node that many slices are meant for takes a tenth of a millisecond."""
+"""A node with many slices takes a tenth of a millisecond."""
 
 
 class PublishedDevices:
-    """All devices and what is in use of them; shared by all profiles (``listers.view``)."""
+    """All devices and those in use; shared by all profiles (``listers.view``)."""
 
     def __init__(self, listers: Listers) -> None:
         self.claims = listers.view(ClaimStore)
@@ -44,7 +44,7 @@ class PublishedDevices:
 
     @property
     def generation(self) -> tuple[int, int]:
-        """Stays the same while no devices come, go, or change hands."""
+        """Changes when devices are published, withdrawn, allocated or released."""
         in_use = self.claims.devices.changed_pools.generation
         return self.slices.changed_nodes.generation, in_use
 
@@ -64,12 +64,12 @@ class NodeViews:
         self._numbers: dict[NodeView, int] = {}
         self._by_pool: dict[PoolKey, set[int]] = {}
         self.epoch = 0
-        """Changes when all numbers are given anew."""
+        """Changes when all views are numbered again."""
         self.stale: ChangeLog[int] = ChangeLog()
-        """Numbers of views of which something is used otherwise."""
+        """Numbers of views whose devices in use changed."""
         self._keys: dict[int, Hashable] = {}
         self._todo: set[int] = set()
-        """Rows that may have another view."""
+        """Rows whose view may have changed."""
 
     def catching_up(self) -> Generator[None, None, None]:
         """Take over what changed, with pauses; before anything else in a cycle.
@@ -99,7 +99,7 @@ class NodeViews:
                     yield
 
     def catch_up_use(self) -> None:
-        """Take over which devices are in use."""
+        """Apply changes of the devices in use."""
         if self._changed_pools.is_current:
             return
         pools = self._changed_pools.changes()
@@ -134,7 +134,7 @@ class NodeViews:
         return number
 
     def view(self, info: NodeInfo) -> NodeView:
-        """What a node sees, also one of another table."""
+        """Return the view of a node, also of another table."""
         return self._devices.slices.view(info.name, info.labels)
 
     def ids(self, index: NDArray[np.intp] | slice) -> Ids:
@@ -142,7 +142,7 @@ class NodeViews:
         return self._ids[: len(self.table)][index]
 
     def key(self, number: int) -> Hashable:
-        """Views with equal keys get the same answers to the same requests."""
+        """Equal for views in which the same requests have the same result."""
         self.catch_up_use()
         key = self._keys.get(number)
         if key is None:

@@ -1,7 +1,7 @@
-"""What a claim asks for, prepared for the search: once for all claims with the same spec.
+"""The requests of a claim, prepared for the search; once for all claims with the same spec.
 
-Problems that end the search of every claim are kept and told when a claim is allocated, because
-they name it (structured/internal/incubating/allocator_incubating.go: Allocate, v1.36).
+Problems that end the search are stored and raised when a claim is allocated, because the message
+names the claim (structured/internal/incubating/allocator_incubating.go: Allocate, v1.36).
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ GetClass = Callable[[str], DeviceClass | None]
 
 
 class AllocationFailed(Exception):
-    """A claim cannot even be tried; the text says which and why."""
+    """A claim cannot be allocated on any node; the message names it and the reason."""
 
 
 class Request:
@@ -62,7 +62,7 @@ class Request:
     ) -> None:
         self.name = name
         self.parent = parent or name
-        """What the claim calls the request; an alternative has a name of its own besides."""
+        """The name of the request in the claim; a subrequest has its own name besides."""
         self.full_name = f"{parent}/{name}" if parent else name
         self.is_all = asked.allocation_mode == ALL
         self.count = 0 if self.is_all else asked.count
@@ -99,9 +99,9 @@ class Request:
         return ""
 
     def selects(self, shape: DeviceShape, claim_key: str, effort: Effort) -> bool:
-        """Whether the selectors of class and request take devices of a shape.
+        """Whether the selectors of class and request match devices of a shape.
 
-        Raises ``AllocationFailed`` when one of them cannot tell, or what ``effort`` raises.
+        Raises ``AllocationFailed`` when one of them fails, or what ``effort`` raises.
 
         kube-scheduler: isSelectable, selectorsMatch.
         """
@@ -147,7 +147,7 @@ class Alternatives:
 
 
 class ClaimPlan:
-    """What claims with one spec ask for."""
+    """The requests and constraints of claims with one spec."""
 
     __slots__ = ("constraints", "requests", "spec")
 

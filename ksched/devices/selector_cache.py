@@ -9,7 +9,7 @@ from ksched.cel import CompileError, EvaluationError
 from ksched.devices.device_selectors import (
     DeviceSelector,
     compile_device_selector,
-    is_dear_to_compile,
+    is_expensive_to_compile,
 )
 from ksched.devices.effort import STEPS_PER_LOOK, Effort
 from ksched.devices.slices import DeviceShape
@@ -20,14 +20,14 @@ ANSWERS_CACHED = 16384
 
 
 class SelectorError(Exception):
-    """A selector cannot be compiled, or cannot tell about a device."""
+    """A selector cannot be compiled, or not be evaluated for a device."""
 
 
 class CompiledSelector:
-    """A selector, compiled when it is first used, or why there is none.
+    """A selector, compiled on first use, or why it cannot be.
 
-    What takes long is done in a thread, and remembered: ``matches`` may be called again on the
-    event loop.
+    Long evaluations run in a thread and their results are cached: ``matches`` may be called again
+    on the event loop.
     """
 
     __slots__ = ("_answers", "_expression", "_problem", "_selector")
@@ -45,7 +45,7 @@ class CompiledSelector:
         Raises what ``effort`` raises when there is no time for it.
         """
         selector = self._selector or self._compiled(effort)
-        if not selector.is_dear:
+        if not selector.is_expensive:
             effort.spend(STEPS_PER_LOOK)
             return _evaluate(selector, shape)
         key = selector.what_it_reads(shape.selectable) or shape.number
@@ -65,7 +65,7 @@ class CompiledSelector:
 
     def _compiled(self, effort: Effort) -> DeviceSelector:
         if not self._problem:
-            if is_dear_to_compile(self._expression):
+            if is_expensive_to_compile(self._expression):
                 effort.need_thread()
             effort.spend(STEPS_PER_LOOK)
             try:

@@ -9,7 +9,7 @@ from ksched.devices.device_selectors import (
     DeviceView,
     Reads,
     compile_device_selector,
-    is_dear_to_compile,
+    is_expensive_to_compile,
 )
 from lab.cel_twin import Attribute, Capacity, Device, view
 
@@ -93,7 +93,7 @@ def test_reads(expression: str, reads: Reads) -> None:
 
 
 @pytest.mark.parametrize(
-    ("expression", "is_dear"),
+    ("expression", "is_expensive"),
     [
         ('device.driver == "gpu.example.com" && device.attributes["a"].type == "gpu"', False),
         ('device.attributes["a"].name.lowerAscii().matches("^.*a100.*$")', False),
@@ -111,12 +111,12 @@ def test_reads(expression: str, reads: Reads) -> None:
         (f"sets.contains({list(range(500))}, {list(range(500))})", True),
     ],
 )
-def test_what_may_take_long_is_dear(expression: str, is_dear: bool) -> None:
-    assert compile_device_selector(expression).is_dear == is_dear
+def test_what_may_take_long_is_expensive(expression: str, is_expensive: bool) -> None:
+    assert compile_device_selector(expression).is_expensive == is_expensive
 
 
 @pytest.mark.parametrize(
-    ("expression", "is_dear"),
+    ("expression", "is_expensive"),
     [
         ('device.attributes["a"].name.lowerAscii().matches("^.*a100.*$")', False),
         ("device.driver.matches('(a{500}){10}')", True),
@@ -124,5 +124,5 @@ def test_what_may_take_long_is_dear(expression: str, is_dear: bool) -> None:
         ("false || " * 500 + "true", True),
     ],
 )
-def test_what_may_take_long_to_compile_is_dear(expression: str, is_dear: bool) -> None:
-    assert is_dear_to_compile(expression) == is_dear
+def test_what_may_take_long_to_compile_is_expensive(expression: str, is_expensive: bool) -> None:
+    assert is_expensive_to_compile(expression) == is_expensive

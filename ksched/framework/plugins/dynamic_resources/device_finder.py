@@ -1,4 +1,4 @@
-"""The nodes where a pod's claims can have their devices: the filter of DynamicResources."""
+"""The filter of DynamicResources: the nodes on which a pod's claims can be allocated."""
 
 from __future__ import annotations
 
@@ -48,18 +48,18 @@ PASSES, CANNOT_ALLOCATE, INVALID_POOLS, NOT_AVAILABLE, STALE_CLAIM, CANNOT_FIT =
 
 PLANS_CACHED = 1024
 MOST_QUESTIONS = 1024
-"""Long searches that one attempt asks for."""
+"""Limit of the long searches of one attempt."""
 
 
 class Found(NamedTuple):
-    """What became of nodes: a code each, and how much the alternatives there are preferred."""
+    """The verdicts of nodes: a code each, and the score of the subrequests chosen there."""
 
     codes: Codes
     scores: NDArray[np.int64]
 
 
 class DeviceFinder:
-    """Answers for one profile."""
+    """Finds devices for the pods of one profile."""
 
     def __init__(self, handle: Handle, binding_timeout_seconds: float) -> None:
         self.devices = handle.listers.view(PublishedDevices)
@@ -95,7 +95,7 @@ class DeviceFinder:
     def preparing(
         self, attempt: Attempt, template: PodTemplate, snapshot: Snapshot
     ) -> Steps[list[Question]]:
-        """Take over what changed and look for devices wherever the answer is unknown.
+        """Apply changes, and search for devices wherever the result is not cached.
 
         Afterwards ``judge`` only looks up. Returns the questions that take too long for that.
         """
@@ -135,7 +135,7 @@ class DeviceFinder:
     # -- all nodes ------------------------------------------------------------------------------
 
     def judge(self, attempt: Attempt, template: PodTemplate, nodes: NodeRows) -> Found:
-        """Look at some nodes; raises ``NodeFailed`` or ``TookTooLong``.
+        """Filter some nodes; raises ``NodeFailed`` or ``TookTooLong``.
 
         kube-scheduler: Filter.
         """
@@ -196,7 +196,7 @@ class DeviceFinder:
         wanted: Bools,
         found: Found,
     ) -> None:
-        """Look for devices on the wanted nodes."""
+        """Search for devices on the wanted nodes."""
         verdicts, keys = self._verdicts(attempt, requests)
         assert self._views is not None
         if nodes.table is self._views.table:
@@ -247,7 +247,7 @@ class DeviceFinder:
         return score
 
     def _check_allocated(self, attempt: Attempt, nodes: NodeRows, found: Found) -> None:
-        """See that the devices that claims have can be used; remembers the claims that cannot."""
+        """Reject nodes that cannot use allocated devices; records the claims."""
         for position, claim in enumerate(attempt.claims):
             if claim.status.allocation is None:
                 continue
@@ -263,7 +263,7 @@ class DeviceFinder:
                 attempt.unavailable.add(position)
 
     def _is_broken(self, claim: ResourceClaim) -> bool:
-        """Whether a driver gave up on a claim's devices, or had its time."""
+        """Whether the binding conditions of a claim's devices failed or timed out."""
         try:
             if is_ready(claim):
                 return False
@@ -271,7 +271,7 @@ class DeviceFinder:
             return True
         return is_timed_out(claim, self._binding_timeout_seconds, self._handle.clock.wall())
 
-    # -- the chosen node ------------------------------------------------------------------------
+    # -- the selected node ----------------------------------------------------------------------
 
     def choose(
         self, attempt: Attempt, template: PodTemplate, node: NodeInfo

@@ -1,7 +1,7 @@
 """Searches for devices that take too long for the event loop: in one thread, one after the other.
 
-An attempt waits a moment for its answers. If that is not enough it is cut short, so that other pods
-have their turn, and finds the answers when it is tried again.
+An attempt waits briefly for the results. If that is not enough it is cut short, so that other pods
+are scheduled, and finds the results cached when it is retried.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from ksched.framework.plugins.dynamic_resources.verdicts_by_view import (
 from ksched.framework.time_slices import ATTEMPT_SECONDS
 
 JOB_SECONDS = 10.0
-"""After so long the questions of other pods have their turn."""
+"""After this time the searches of other pods are run."""
 LONGEST_SEARCH_SECONDS = 600.0
 """For one node when ``filterTimeout`` is 0."""
 MOST_WAITING = 16
-"""Jobs in the queue; what does not fit is asked again with the next attempt."""
+"""Limit of the queue; a job that does not fit is queued by the next attempt."""
 SWITCH_SECONDS = 0.0005
 """How long the event loop waits for the interpreter while the thread computes."""
 

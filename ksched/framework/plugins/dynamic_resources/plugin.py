@@ -1,4 +1,4 @@
-"""DynamicResources: the devices that a pod's resource claims ask for."""
+"""DynamicResources: allocates devices for the resource claims of pods."""
 
 from __future__ import annotations
 
@@ -89,8 +89,8 @@ class DynamicResources:
     selector that cannot be evaluated, a request for all devices of pools that are being updated,
     and more than 32 devices of a claim are errors: they end the attempt.
 
-    A pod that fits nowhere because of a claim that nobody uses has that claim's devices taken back
-    (``deallocation of ResourceClaim completed``) and is tried again.
+    If a pod fits nowhere because of an allocated claim that no pod uses, the claim is deallocated
+    (``deallocation of ResourceClaim completed``) and the pod is retried.
 
     A search for devices that takes long, and selectors that do, run in a thread. An attempt that
     waits for them for more than a moment is cut short and goes on after a pause.

@@ -1,8 +1,8 @@
-"""Where devices can be found for some claims: answered once for nodes that look alike.
+"""Cached results of searches for devices, shared by nodes with equal views.
 
-The filter is asked in every cycle and only about nodes that no other plugin rejected, because an
-error of one node ends the attempt; so the runtime cannot keep its answers. They are kept here, by
-what a node sees of the devices and what is in use of them.
+The filter runs in every cycle and only on nodes that no other plugin rejected, because an error on
+one node ends the attempt; so the runtime cannot cache its verdicts. They are cached here, by the
+view of a node and its devices in use.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ ANSWERS_CACHED = 65536
 
 
 MOMENT_SECONDS = 0.005
-"""What searches may take at once on the event loop."""
+"""How long searches may block the event loop."""
 
 
 class Answer(NamedTuple):
-    """What came of the search on nodes that look alike."""
+    """The result of the search on nodes with equal views."""
 
     code: int
     score: int = 0
@@ -44,11 +44,11 @@ class Answer(NamedTuple):
 
 
 class NodeFailed(Exception):
-    """Devices cannot be looked for on a node; ends the attempt."""
+    """The search on a node failed; ends the attempt."""
 
 
 class VerdictsByView:
-    """What is known about claims with the same specs, for all nodes of a table."""
+    """The cached results for claims with the same specs, for all nodes of a table."""
 
     def __init__(
         self, plans: Sequence[ClaimPlan], devices: PublishedDevices, views: NodeViews
@@ -68,7 +68,7 @@ class VerdictsByView:
     ) -> tuple[NDArray[np.int16], NDArray[np.int64]]:
         """Codes and scores of nodes; ``ids`` are their views, ``keys`` those of the claims.
 
-        ``name_of`` tells the name of the node at a place among them.
+        ``name_of`` returns the name of the node at a place among them.
 
         Raises ``NodeFailed``, or ``SearchIsLong`` if ``learn`` has not found out all of it.
         """
@@ -119,7 +119,7 @@ class VerdictsByView:
         return answer
 
     def answer(self, view: NodeView, name: str, keys: tuple[str, ...], effort: Effort) -> Answer:
-        """Find out about any node."""
+        """Search on any node."""
         key = self._views.key_of(view.pools)
         return self._known(key, keys) or self._search(view, name, keys, key, effort)
 
@@ -134,7 +134,7 @@ class VerdictsByView:
         return found
 
     def keep(self, key: Hashable, keys: tuple[str, ...], answer: Answer) -> None:
-        """Remember what was found out about nodes of a key."""
+        """Cache the result for nodes of a key."""
         if len(self._answers) >= ANSWERS_CACHED:
             self._answers.clear()
         self._answers[(key, keys) if answer.code == FAILED else key] = answer
@@ -172,7 +172,7 @@ def search(
     keys: Sequence[str],
     effort: Effort,
 ) -> Answer:
-    """Look for devices; raises ``SearchIsLong``. Reads nothing that changes but ``in_use``."""
+    """Search for devices; raises ``SearchIsLong``. Reads nothing that changes but ``in_use``."""
     claims = [WantedClaim(*pair) for pair in zip(keys, plans, strict=True)]
     try:
         chosen = allocate(view, in_use, claims, effort)
@@ -211,7 +211,7 @@ class Question(NamedTuple):
 
 
 class KnownVerdicts:
-    """Verdicts by the specs of claims; those unused for longest make room."""
+    """Verdicts by the specs of claims; the least recently used are evicted."""
 
     def __init__(self) -> None:
         self._known: RecentlyUsed[Hashable, VerdictsByView] = RecentlyUsed()
