@@ -272,6 +272,7 @@ class Groups:
         else:
             group.is_satisfied, group.last_reason, group.short_slots = False, "", 0
             group.is_ready = not group.why_gated()
+        self.stalled(group)
         self.changed(group.key)
 
     def _note_satisfied(self, group: Group) -> None:

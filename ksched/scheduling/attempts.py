@@ -21,6 +21,9 @@ from ksched.scheduling.failure_handler import FailureHandler
 from ksched.scheduling.group_cycle import GroupCycle, GroupDecision
 from ksched.scheduling.scheduling_cycle import Placed, Rejected, SchedulingCycle
 
+WAITING_ON_PREEMPTION = "waiting_on_preemption"
+"""The result of a group's attempt, in metrics."""
+
 
 class Attempts:
     """Runs the cycles of popped pods; the binding cycles are tasks of the caller."""
@@ -116,7 +119,8 @@ class Attempts:
             result = Result.UNSCHEDULABLE
         else:
             result = Result.ERROR
-        labels = (result.value, self._cycle.profile_of(leader).name)
+        text = WAITING_ON_PREEMPTION if decision.waits_for_preemption else result.value
+        labels = (text, self._cycle.profile_of(leader).name)
         duration = max(self._clock.now() - started, seconds)
         self._metrics.podgroup_schedule_attempts.increment(*labels)
         self._metrics.podgroup_scheduling_attempt_duration.of(*labels).observe(duration)

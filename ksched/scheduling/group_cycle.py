@@ -69,6 +69,7 @@ class GroupDecision(Struct, frozen=True):
     rejected: Sequence[Rejected] = ()
     untried: Sequence[QueuedPodInfo] = ()
     """Members past the need."""
+    waits_for_preemption: bool = False
     is_news: bool = True
     """Whether the reason differs from that of the last attempt."""
 
@@ -320,7 +321,9 @@ class GroupCycle:
         text = f"{shortage.text}; {outcome.text}" if outcome.text else shortage.text
         nominated = None if outcome.is_waiting else outcome.nodes
         status, rejectors = unschedulable(text), shortage.rejectors
-        return self._reject_all(group, order, status, rejectors, shortage.places, nominated)
+        decision = self._reject_all(group, order, status, rejectors, shortage.places, nominated)
+        is_waiting = outcome.is_waiting or bool(outcome.nodes)
+        return replace(decision, waits_for_preemption=True) if is_waiting else decision
 
     def _reject_all(
         self,

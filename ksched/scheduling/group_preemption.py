@@ -104,10 +104,7 @@ class GroupPreemption:
         fitting: int,
         is_alive: Callable[[QueuedPodInfo], bool],
     ) -> Outcome | None:
-        """Make room for these members, of whom so many fit without; ``None``: decide again.
-
-        kube-scheduler: runPodGroupPostFilter.
-        """
+        """Make room for these members, of whom so many fit without; ``None``: decide again."""
         profile = self._cycle.profile_of(members[0])
         plugin = profile.framework.plugins.get(names.DEFAULT_PREEMPTION)
         if not isinstance(plugin, DefaultPreemption):

@@ -12,6 +12,7 @@ Amounts are not all that filters look at: the caller tries the plan before anybo
 from __future__ import annotations
 
 import heapq
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
@@ -31,6 +32,9 @@ from ksched.groups.wholeness import can_spare
 
 SEARCH_STEPS = 2000
 """How many sets of pods with budgets are looked at for one with fewer violations."""
+
+BLOCK = 1024
+"""Pods looked at between two pauses, where each takes little time."""
 
 Cost = tuple[float, ...]
 
@@ -88,14 +92,22 @@ class GroupPlanner:
         self._kinds = kinds
         self._evictees = evictees
         self._budgets = budgets
-        self._rows = np.array([one.row for one in evictees], np.intp)
-        self._priorities = np.array([one.priority for one in evictees], np.int64)
-        shape = (len(evictees), free.shape[0])
-        self._amounts = np.array([one.amounts for one in evictees], np.int64).reshape(shape)
+        self._rows = np.zeros(len(evictees), np.intp)
+        self._priorities = np.zeros(len(evictees), np.int64)
+        self._amounts = np.zeros((len(evictees), free.shape[0]), np.int64)
         self._of_group: dict[str, list[Evictee]] = {}
-        for one in evictees:
-            if one.group is not None:
-                self._of_group.setdefault("/".join(one.group.key), []).append(one)
+
+    def _prepare(self) -> Steps[None]:
+        for start in range(0, len(self._evictees), BLOCK):
+            block = self._evictees[start : start + BLOCK]
+            end = start + len(block)
+            self._rows[start:end] = [one.row for one in block]
+            self._priorities[start:end] = [one.priority for one in block]
+            self._amounts[start:end] = [one.amounts for one in block]
+            for one in block:
+                if one.group is not None:
+                    self._of_group.setdefault("/".join(one.group.key), []).append(one)
+            yield
 
     # -- the ceiling ------------------------------------------------------------------------------
 
@@ -105,11 +117,12 @@ class GroupPlanner:
         np.add.at(free.T, self._rows[gone], self._amounts[gone])
         return free
 
-    def lowest_ceiling(self) -> int | None:
+    def _lowest_ceiling(self) -> Steps[int | None]:
         """The lowest priority up to which evictions suffice; ``None`` if none does."""
         ceilings = sorted(set(self._priorities.tolist()))
         low, high = 0, len(ceilings)
         while low < high:
+            yield
             middle = (low + high) // 2
             if fits(self.without(ceilings[middle]), self._kinds):
                 high = middle
@@ -123,16 +136,19 @@ class GroupPlanner:
         """The cheapest plan; ``None`` if amounts prove that there is none."""
         if fits(self._free, self._kinds):
             return EvictionPlan([], assign(self._free, self._kinds), 0, None)
-        ceiling = self.lowest_ceiling()
+        yield from self._prepare()
+        ceiling = yield from self._lowest_ceiling()
         if ceiling is None:
             return None
         within = [one for one in self._evictees if one.priority <= ceiling]
         chosen = yield from _Choice(self, within).choose()
+        yield
         violations = self.violations(chosen)
         if violations and len(self._kinds) == 1:
-            covered = yield from self._fewest_violations(within, violations)
-            if covered is not None:
-                chosen = yield from _Choice(self, covered).choose()
+            better = yield from self._fewest_violations(within, violations)
+            if better is not None:
+                chosen = yield from _Choice(self, better).choose()
+        yield
         victims = by_importance(one.pod for one in chosen)
         rows = assign(self.removed(chosen), self._kinds)
         return EvictionPlan(
@@ -144,9 +160,10 @@ class GroupPlanner:
         return len(self._budgets.split(by_importance(one.pod for one in evictees))[0])
 
     def removed(self, evictees: Iterable[Evictee]) -> Ints:
-        free = self._free.copy()
-        for one in evictees:
-            free[:, one.row] += one.amounts
+        gone = list(evictees)
+        free, rows = self._free.copy(), [one.row for one in gone]
+        if gone:
+            np.add.at(free.T, rows, np.array([one.amounts for one in gone], np.int64))
         return free
 
     def siblings(self, group: Group) -> list[Evictee]:
@@ -175,35 +192,81 @@ class GroupPlanner:
     ) -> Steps[list[Evictee] | None]:
         """Who may be evicted if fewer budgets than ``known`` are to be violated.
 
-        Tries to spare the pods with budgets one after the other, all others being gone. ``None`` if
-        nothing better was found.
+        Tries to spare the pods with budgets one after the other, all others being gone, and goes
+        back where that leads nowhere. ``None`` if nothing better was found.
         """
-        units = self.units(within)
-        covered = [unit for unit in units if any(self._budgets.cover(one.pod) for one in unit)]
-        others = [one for unit in units if unit not in covered for one in unit]
-        kind, best, found = self._kinds[0], known, None
-        free = self.removed(within)
-        # Depth first: what was decided about the units before, and the room with the rest gone.
-        todo: list[tuple[int, list[Evictee], Ints]] = [(0, [], free)]
+        covered: list[list[Evictee]] = []
+        others: list[Evictee] = []
+        for number, unit in enumerate(self.units(within)):
+            if any(self._budgets.cover(one.pod) for one in unit):
+                covered.append(unit)
+            else:
+                others += unit
+            if number % BLOCK == 0:
+                yield
+        free, best, found = self.removed(within), known, None
+        path = _Path(self._budgets)
         for _ in range(SEARCH_STEPS):
-            if not todo:
-                break
-            number, evicted, free = todo.pop()
             yield
-            violations = self.violations(evicted)
-            if violations >= best:
+            is_dead_end = path.violations >= best
+            if not is_dead_end and len(path) == len(covered):
+                best, found = path.violations, [*others, *path.evicted]
+                is_dead_end = True
+            if is_dead_end:
+                spared = path.go_back()
+                if spared is None:
+                    break
+                _add(free, spared, 1)
+                path.evict(spared)
                 continue
-            if number == len(covered):
-                best, found = violations, [*others, *evicted]
-                continue
-            unit = covered[number]
-            todo.append((number + 1, [*evicted, *unit], free))
-            spared = free.copy()
-            for one in unit:
-                spared[:, one.row] -= one.amounts
-            if fits(spared, (kind,)):
-                todo.append((number + 1, evicted, spared))
+            unit = covered[len(path)]
+            _add(free, unit, -1)
+            if fits(free, self._kinds):
+                path.spare(unit)
+            else:
+                _add(free, unit, 1)
+                path.evict(unit)
         return found
+
+
+def _add(free: Ints, unit: Iterable[Evictee], sign: int) -> None:
+    for one in unit:
+        free[:, one.row] += np.multiply(one.amounts, sign)
+
+
+class _Path:
+    """What was decided about the first units of a search."""
+
+    def __init__(self, budgets: DisruptionBudgets) -> None:
+        self._budgets = budgets
+        self._decided: list[tuple[list[Evictee], bool, int, dict[str, int]]] = []
+        """Units, whether they are spared, and violations and allowances before them."""
+        self.violations = 0
+        self._allowed: dict[str, int] = {}
+
+    def __len__(self) -> int:
+        return len(self._decided)
+
+    @property
+    def evicted(self) -> list[Evictee]:
+        return [one for unit, is_spared, *_ in self._decided if not is_spared for one in unit]
+
+    def spare(self, unit: list[Evictee]) -> None:
+        self._decided.append((unit, True, self.violations, self._allowed))
+
+    def evict(self, unit: list[Evictee]) -> None:
+        self._decided.append((unit, False, self.violations, self._allowed))
+        self._allowed = dict(self._allowed)
+        violating, _ = self._budgets.split([one.pod for one in unit], self._allowed)
+        self.violations += len(violating)
+
+    def go_back(self) -> list[Evictee] | None:
+        """Forget decisions up to the last unit that was spared; ``None`` if there is none."""
+        while self._decided:
+            unit, is_spared, self.violations, self._allowed = self._decided.pop()
+            if is_spared:
+                return unit
+        return None
 
 
 class _Choice:
@@ -214,16 +277,21 @@ class _Choice:
         self._budgets = planner._budgets
         self._free = planner._free.copy()
         self._chosen: dict[str, Evictee] = {}
+        self._going: dict[str, list[PodInfo]] = {}
+        """Victims by group."""
         self._allowed: dict[str, int] = {}
         self._left: dict[int, dict[str, Evictee]] = {}
         self._linked: set[int] = set()
         """Nodes with pods that others elsewhere have a bearing on: by a budget, or a group."""
-        for one in within:
+        self._within = within
+
+    def choose(self) -> Steps[list[Evictee]]:
+        for number, one in enumerate(self._within):
             self._left.setdefault(one.row, {})[one.pod.uid] = one
             if one.group is not None or self._budgets.cover(one.pod):
                 self._linked.add(one.row)
-
-    def choose(self) -> Steps[list[Evictee]]:
+            if number % BLOCK == 0:
+                yield
         kinds = self._planner._kinds
         for number, kind in enumerate(kinds):
             yield from self._make_room(kind)
@@ -238,40 +306,39 @@ class _Choice:
     def _make_room(self, kind: Kind) -> Steps[None]:
         """Evict until all members of a kind have a place, the cheapest per place first."""
         missing = kind.number - int(kind.slots(self._free).sum())
-        heap: list[tuple[Cost, int, int]] = []
+        if missing <= 0:
+            return
+        heap: list[tuple[Cost, int, int, int]] = []
         options: dict[int, _Option] = {}
-        versions: dict[int, int] = {}
+        versions: Counter[int] = Counter()
+        evictions = 0
 
         def look(row: int) -> None:
             option = self._option(kind, row)
-            versions[row] = versions.get(row, 0) + 1
-            options.pop(row, None)
+            versions[row] += 1
             if option is not None:
                 options[row] = option
-                heapq.heappush(heap, (option.score(missing), row, versions[row]))
+                heapq.heappush(heap, (option.score(missing), row, versions[row], evictions))
 
-        if missing > 0:
-            for row in self._left:
-                look(row)
-                yield
+        for row in self._left:
+            look(row)
+            yield
         while missing > 0 and heap:
-            score, row, version = heapq.heappop(heap)
-            if versions[row] != version:
+            score, row, version, seen = heapq.heappop(heap)
+            if version != versions[row]:
                 continue
             option = options[row]
-            now = option.score(missing)
-            if now > score:
-                heapq.heappush(heap, (now, row, version))
+            is_stale = row in self._linked and seen != evictions
+            if is_stale or option.score(missing) != score:
+                # Costs only grow by what is evicted elsewhere: it is enough to look again now.
+                look(row)
+                yield
                 continue
             self._evict(option.victims)
+            evictions += 1
             missing = kind.number - int(kind.slots(self._free).sum())
-            if missing <= 0:
-                return
-            stale = {one.row for one in option.victims}
-            if stale & self._linked:
-                stale |= self._linked
-            for row in stale:
-                look(row)
+            for other in {one.row for one in option.victims} if missing > 0 else ():
+                look(other)
                 yield
 
     def _option(self, kind: Kind, row: int) -> _Option | None:
@@ -318,7 +385,7 @@ class _Choice:
 
     def _going_of(self, group: Group) -> list[PodInfo]:
         """Members that are victims already."""
-        return [one.pod for one in self._planner.siblings(group) if one.pod.uid in self._chosen]
+        return list(self._going.get("/".join(group.key), ()))
 
     def _complete(self, going: list[Evictee]) -> tuple[list[Evictee], int]:
         """Add whole groups where a part is not enough; and how many groups that breaks."""
@@ -364,25 +431,52 @@ class _Choice:
         for one in victims:
             self._free[:, one.row] += one.amounts
             self._chosen[one.pod.uid] = one
+            if one.group is not None:
+                self._going.setdefault("/".join(one.group.key), []).append(one.pod)
             self._left.get(one.row, {}).pop(one.pod.uid, None)
 
     def _give_back(self) -> Steps[None]:
         """Spare whoever is not needed in the end: who violates a budget, who matters most."""
         planner = self._planner
         free = planner.removed(self._chosen.values())
-        violating, _ = self._budgets.split(by_importance(one.pod for one in self._chosen.values()))
-        flagged = {pod.uid for pod in violating}
+        yield
+        victims = by_importance(one.pod for one in self._chosen.values())
+        flagged = {pod.uid for pod in self._budgets.split(victims)[0]}
+        yield
+        units = planner.units(self._chosen.values())
+        yield
 
         def order(unit: list[Evictee]) -> tuple[bool, int, int]:
             is_violating = any(one.pod.uid in flagged for one in unit)
             return (not is_violating, -max(one.priority for one in unit), -len(unit))
 
-        for unit in sorted(planner.units(self._chosen.values()), key=order):
-            without = free.copy()
-            for one in unit:
-                without[:, one.row] -= one.amounts
+        kinds = planner._kinds
+        spare = int(kinds[0].slots(free).sum()) - kinds[0].number
+        for unit in sorted(units, key=order):
             yield
-            if fits(without, planner._kinds):
-                free = without
-                for one in unit:
-                    del self._chosen[one.pod.uid]
+            if len(kinds) == 1:
+                lost = _lost_slots(kinds[0], free, unit)
+                if lost > spare:
+                    continue
+                spare -= lost
+                _add(free, unit, -1)
+            else:
+                _add(free, unit, -1)
+                if not fits(free, kinds):
+                    _add(free, unit, 1)
+                    continue
+            for one in unit:
+                del self._chosen[one.pod.uid]
+
+
+def _lost_slots(kind: Kind, free: Ints, unit: Iterable[Evictee]) -> int:
+    """How many slots are lost if a unit is given back."""
+    lost = 0
+    rows: dict[int, list[Evictee]] = {}
+    for one in unit:
+        rows.setdefault(one.row, []).append(one)
+    for row, some in rows.items():
+        before = free[:, row]
+        after = before - np.sum([one.amounts for one in some], axis=0)
+        lost += kind.slots_of_row(before.tolist(), row) - kind.slots_of_row(after.tolist(), row)
+    return lost

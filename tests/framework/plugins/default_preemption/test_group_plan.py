@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import product
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -202,6 +203,31 @@ def test_the_twin_sees_a_careless_choice(monkeypatch: pytest.MonkeyPatch) -> Non
             got = (max(one.priority for one in going), violations(case, going))
             worse += got != best(case)
     assert worse > 0
+
+
+def test_work_grows_with_the_nodes_and_not_with_their_square(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Budgets and groups link nodes; a node is looked at again only when its turn comes."""
+    rng, rows, looks = random.Random(7), 300, [0]
+    case = Case([0] * rows, [], number=60, cpu=2, allowed={"a": 20, "b": 5})
+    for number in range(rows * 4):
+        group = rng.choice(("", "", "g", "h"))
+        app = "" if group else rng.choice(APPS)
+        case.victims.append(Victim(f"v{number}", number % rows, 1, 0, app, group))
+    case.minimums = {"g": 20, "h": 200}
+    plain = group_plan._Choice._option
+
+    def counted(*args: Any) -> Any:
+        looks[0] += 1
+        return plain(*args)
+
+    monkeypatch.setattr(group_plan._Choice, "_option", counted)
+    plan = plan_of(case)
+    assert plan is not None
+    assert len(plan.victims) == 120
+    assert plan.num_pdb_violations == 0
+    assert looks[0] < 4 * rows
 
 
 def test_one_large_victim_is_better_than_several_small_ones() -> None:
