@@ -271,7 +271,7 @@ class DeviceDecider:
         found = []
         for name, wanted in decision["result"].items():
             claim = self.stored.claims.get(f"dra/{name}")
-            got = None if claim is None else _shown(claim, name == SPECIAL)
+            got = None if claim is None else shown_claim(claim, name == SPECIAL)
             if got != wanted:
                 found += [
                     f"claim {name}",
@@ -288,7 +288,8 @@ class DeviceDecider:
         return found
 
 
-def _shown(claim: Any, is_special: bool) -> Any:
+def shown_claim(claim: Any, is_special: bool) -> Any:
+    """What is compared of a claim."""
     status = claim.get("status", {})
     allocation = copy.deepcopy(status.get("allocation"))
     if allocation is not None:

@@ -58,6 +58,10 @@ class RandomDevices:
         self.nodes: list[Json] = []
         self.slices: list[Json] = []
         self.classes: list[Json] = []
+        self.kinds: tuple[str, ...] = (*self.kinds_that_bind_at_once, BIND)
+        """Classes that claims ask for."""
+
+    kinds_that_bind_at_once = (GPU, GPU, "model-a", PART, SHARE, NET)
 
     def sometimes(self, percent: int) -> bool:
         return self._rng.random() * 100 < percent
@@ -218,7 +222,7 @@ class RandomDevices:
 
     def _asked(self, features: set[str], *, is_way: bool = False) -> Json:
         rng = self._rng
-        kind = rng.choice((GPU, GPU, "model-a", PART, SHARE, BIND, NET))
+        kind = rng.choice(self.kinds)
         driver = GPU if kind == "model-a" else kind
         if driver in _OF_DRIVER:
             features.add(_OF_DRIVER[driver])

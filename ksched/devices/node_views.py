@@ -22,8 +22,8 @@ from ksched.devices.slices import PoolKey
 
 Ids = NDArray[np.int32]
 
-ROWS_PER_PAUSE = 32
-"""A node with many slices takes a tenth of a millisecond."""
+ROWS_PER_PAUSE = 4
+"""A node with many slices takes some tenths of a millisecond."""
 
 
 class PublishedDevices:

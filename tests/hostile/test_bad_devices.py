@@ -1,0 +1,190 @@
+"""Devices, classes and claims that are wrong or restless: kube-scheduler's answer, and no stall."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from ksched.clock import LoopClock
+from ksched.framework.queued_pod import QueuedPodInfo
+from ksched.scheduling.scheduling_cycle import Placed, Rejected
+from ksched.testing.builders import Builder, make_node, make_pod
+from ksched.testing.device_builders import (
+    consumes,
+    make_device_class,
+    make_resource_claim,
+    make_slice,
+    with_claim,
+)
+from ksched.testing.harness import cluster
+from lab.decider import Decider
+from lab.fuzz.stalls import StallMeter, measured_steps
+
+STALL_SECONDS = 0.02
+FAILED = 'running "DynamicResources" filter plugin: '
+NOWHERE = "0/1 nodes are available: 1 "
+
+GPU = make_slice("n1").device("d0", model="a").device("d1")
+
+
+def many(count: int) -> Any:
+    made = make_slice("n1")
+    for number in range(count):
+        made = made.device(f"d{number}")
+    return made
+
+
+COUNTERS = make_slice("n1", name="counters", pool="board").counters(memory={"units": "4"})
+
+
+@pytest.mark.parametrize(
+    ("claim", "objects", "message"),
+    [
+        pytest.param(
+            make_resource_claim("c").request(cel="device.nope == 1"),
+            [GPU],
+            f"{FAILED}claim default/c: selector #0: CEL compile error: "
+            "compilation failed: ERROR: <input>:1:7: undefined field 'nope'",
+            id="a selector that does not compile",
+        ),
+        pytest.param(
+            make_resource_claim("c").request(cel="device.attributes['gpu.example.com'].model"),
+            [GPU],
+            f"{FAILED}claim default/c: selector #0: CEL runtime error: "
+            "CEL result of type string could not be converted to bool",
+            id="a selector that is no bool",
+        ),
+        pytest.param(
+            make_resource_claim("c").request(cel="device.attributes['gpu.example.com'].no"),
+            [GPU],
+            f"{FAILED}claim default/c: selector #0: CEL runtime error: no such key: no",
+            id="a selector of what devices do not have",
+        ),
+        pytest.param(
+            make_resource_claim("c").request(device_class="missing"),
+            [GPU],
+            "0/1 nodes are available: request r: device class missing does not exist. "
+            "no new claims to deallocate, preemption: ",
+            id="a class that does not exist",
+        ),
+        pytest.param(
+            make_resource_claim("c").request(count=33),
+            [many(40)],
+            f"{FAILED}claim default/c: number of requested devices 33 exceeds the claim limit of 32",
+            id="more devices than a claim may have",
+        ),
+        pytest.param(
+            make_resource_claim("c").request(all=True),
+            [many(33)],
+            f"{FAILED}claim default/c: number of requested devices 33 exceeds the claim limit of 32",
+            id="all devices of a node with more",
+        ),
+        pytest.param(
+            make_resource_claim("c").request(),
+            [
+                make_slice("n1", pool="board")
+                .pool(slices=2)
+                .device("d", fields=consumes("memory", other="1")),
+                COUNTERS.pool(slices=2),
+            ],
+            f"{NOWHERE}invalid resource pools were encountered",
+            id="a counter that no set has",
+        ),
+        pytest.param(
+            make_resource_claim("c").request(),
+            [
+                make_slice("n1", pool="board")
+                .pool(slices=3)
+                .device("d", fields=consumes("memory", units="1")),
+                COUNTERS.pool(slices=3),
+                COUNTERS.merge({"metadata": {"name": "more"}}).pool(slices=3),
+            ],
+            f"{NOWHERE}invalid resource pools were encountered",
+            id="a set of counters twice",
+        ),
+        pytest.param(
+            make_resource_claim("c").request(),
+            [
+                make_slice("n1", pool="board")
+                .pool(slices=2)
+                .device("d", fields=consumes("memory", units="5")),
+                COUNTERS.pool(slices=2),
+            ],
+            f"{NOWHERE}cannot allocate all claims",
+            id="more than there is of a counter",
+        ),
+        pytest.param(
+            make_resource_claim("c").request(),
+            [make_slice("n1").pool(slices=2).device("d")],
+            f"{NOWHERE}cannot allocate all claims",
+            id="a pool of which a slice is missing",
+        ),
+        pytest.param(
+            make_resource_claim("c").request(all=True),
+            [make_slice("n1").pool(slices=2).device("d")],
+            f"{FAILED}claim default/c, request r: asks for all devices, but resource pool "
+            "gpu.example.com/n1 is currently being updated",
+            id="all of a pool of which a slice is missing",
+        ),
+    ],
+)
+async def test_bad_input_gets_the_answer_of_kube_scheduler(
+    claim: Builder[Any], objects: list[Builder[Any]], message: str
+) -> None:
+    async with cluster(nodes=1) as c:
+        await c.create(make_device_class())
+        for one in objects:
+            await c.create(one)
+        await c.create(claim)
+        await c.create(with_claim(make_pod("web"), "c"))
+        await c.settle()
+        assert c.message("web").startswith(message)
+        await c.create(make_pod("ordinary"))
+        await c.settle()
+        assert c.bound("ordinary"), "one bad claim concerns nobody else"
+
+
+PER_DEVICE = {"spec": {"perDeviceNodeSelection": True, "allNodes": None}}
+
+
+def published(version: int, *, is_per_device: bool) -> Any:
+    """A slice for many nodes, as large as a slice may be, that is different every time."""
+    made = make_slice(pool="network")
+    for number in range(128):
+        where = {"allNodes": True} if is_per_device else {}
+        made = made.device(f"d{number}", version=version, index=number, fields=where)
+    return (made.merge(PER_DEVICE) if is_per_device else made).pool(generation=version)
+
+
+@pytest.mark.parametrize("is_per_device", [False, True])
+def test_a_driver_that_publishes_ten_times_a_second_stalls_nothing(is_per_device: bool) -> None:
+    made = Decider(clock=LoopClock())
+    made.set_cluster([make_node(f"n{number}").obj() for number in range(1000)])
+    slices = [published(version, is_per_device=is_per_device).obj() for version in range(1, 11)]
+    claim = make_resource_claim("c").request(count=2, cel="device.driver != ''").obj()
+    for one in (make_device_class().obj(), claim):
+        made.listers.require(type(one)).put(one)
+    pod = with_claim(make_pod("web"), "c").obj()
+    outcomes: list[Placed | Rejected] = []
+
+    async def scheduling() -> None:
+        for one in slices:
+            made.listers.require(type(one)).put(one)
+            await asyncio.sleep(0)
+            found = await made.cycle.run(QueuedPodInfo(made.cache.pod_info(pod), 0.0))
+            outcomes.append(found)
+            if isinstance(found, Placed):
+                made.cache.forget_pod(found.pod)
+                made.profiles["default-scheduler"].framework.plugins["DynamicResources"].unreserve(
+                    found.state, found.pod, found.node_name
+                )
+            await asyncio.sleep(0)
+
+    meter = StallMeter()
+    with measured_steps(meter):
+        asyncio.run(scheduling())
+    assert all(isinstance(one, Placed) for one in outcomes)
+    assert len(outcomes) == 10
+    assert meter.worst[0] < STALL_SECONDS, meter.longest
