@@ -11,14 +11,17 @@ import json
 from typing import Any
 
 import msgspec
+import numpy as np
 
 from ksched.api.decoding import decoder_of
 from ksched.api.devices import DeviceClass, ResourceClaim, ResourceSlice
 from ksched.api.objects import Node, Pod
 from ksched.api.watched_kinds import watched_kind
 from ksched.cache.listers import Listers
+from ksched.cache.node_table import NodeRows
 from ksched.errors import ApiError, Conflict, NotFound
 from ksched.framework.cycle_state import CycleState
+from ksched.framework.plugins.dynamic_resources.attempt import Attempt
 from ksched.framework.plugins.dynamic_resources.plugin import DynamicResources
 from ksched.framework.runtime.guard import PluginFailure
 from ksched.framework.runtime.reserve_to_post_bind import (
@@ -27,6 +30,7 @@ from ksched.framework.runtime.reserve_to_post_bind import (
     run_reserve,
     run_unreserve,
 )
+from ksched.framework.status import Code
 from lab.decider import Decider, Verdict, judge
 from lab.recordings import score_disagreements
 
@@ -254,8 +258,10 @@ class DeviceDecider:
         self, wanted: str, got: Verdict, profile: Any, state: CycleState, info: Any
     ) -> list[str]:
         if not got.feasible:
-            is_same = _without_chance(got.message) == _without_chance(wanted)
-            return [] if is_same else [f"wanted: {wanted}", f"got:    {got.message}"]
+            # Which of several nodes is asked first is chance.
+            said = {got.message, *self._errors(profile, state, info)}
+            is_same = _without_chance(wanted) in map(_without_chance, said)
+            return [] if is_same else [f"wanted: {wanted}", f"got:    {sorted(said)}"]
         texts = []
         for node in sorted(got.feasible):
             status = await self._bind(profile, state.clone(), info, node)
@@ -266,6 +272,22 @@ class DeviceDecider:
         if wanted.split(" is invalid: ")[0] in heads:
             return []
         return [f"wanted: {wanted}", f"got:    {sorted(heads)}"]
+
+    def _errors(self, profile: Any, state: CycleState, info: Any) -> list[str]:
+        """What each node that the filter cannot judge makes of it."""
+        plugin, table = (
+            profile.framework.plugins["DynamicResources"],
+            self.decider.cache.snapshot.table,
+        )
+        if state.get(plugin.name, Attempt) is None:
+            return []
+        found = []
+        for row in range(len(table)):
+            rows = NodeRows(table, np.array([row], np.intp))
+            for status in plugin.filter_nodes(state, info, rows).statuses:
+                if status.code is Code.ERROR:
+                    found.append(f'running "DynamicResources" filter plugin: {status.message}')
+        return found
 
     def _compare_claims(self, decision: Any) -> list[str]:
         found = []

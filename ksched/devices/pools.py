@@ -75,12 +75,10 @@ class Pool:
 
     def _is_valid(self, slices: Sequence[PublishedSlice]) -> bool:
         """kube-scheduler: poolIsInvalid."""
-        names: set[str] = set()
+        # A name may be taken by a device of a slice that is not meant for the node.
+        if len({one.name for one in self.devices}) < len(self.devices):
+            return False
         for one in slices:
-            for device in () if one.has_counters else one.devices:
-                if device.name in names:
-                    return False
-                names.add(device.name)
             if one.duplicate_set or not self.counters.keys().isdisjoint(one.counters):
                 return False
             self.counters.update(one.counters)
@@ -92,7 +90,10 @@ class Pool:
         )
 
     def _layout(self) -> Layout:
+        is_unique = len(self.positions) == len(self.members)
         content = (
+            # Devices of one name are in use together.
+            () if is_unique else tuple(one.name for one in self.members),
             self.key[0],
             self.is_complete,
             self.is_invalid,

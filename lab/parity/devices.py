@@ -194,6 +194,8 @@ class DeviceScenario:
         claims = []
         if number == 1 and (ready := self._ready_claim(f"{name}-ready")) is not None:
             claims.append(ready)
+            # A claim in its first version, without devices, would be given others.
+            time.sleep(0.1)
             features |= {STATUS, BINDING}
         elif is_last or self._rng.random() > 0.12:
             for index in range(self._rng.choice((1, 1, 1, 2))):

@@ -172,7 +172,7 @@ def _pool(node: Json, slices: Sequence[Json], driver: str, name: str) -> Pool | 
         one["name"]: {key: amount(counter["value"]) for key, counter in one["counters"].items()}
         for one in sets
     }
-    names = [one.name for one in members]
+    names = [one.name for one in devices_of(own)]
     is_valid = len(set(names)) == len(names) and len(counters) == len(sets)
     for one in members:
         for consumed in one.device.get("consumesCounters") or []:

@@ -448,6 +448,16 @@ def test_selectors_that_take_long_are_evaluated_in_a_thread_and_remembered(dear:
     assert allocate(view, AllocatedDevices().of, wanted, Effort(10.0)) == in_thread
 
 
+def test_a_device_that_other_nodes_see_may_have_the_same_name() -> None:
+    both = [
+        make_slice("n1", name="s1", pool="p").pool(slices=2).device("d"),
+        make_slice("n2", name="s2", pool="p").pool(slices=2).device("d"),
+    ]
+    assert chosen(CLAIM.request(), both) == ["r:d"]
+    with pytest.raises(InvalidPools):
+        chosen(CLAIM.request(), [both[0], both[1].merge({"spec": {"nodeName": "n1"}})])
+
+
 def test_counters_that_are_withdrawn_take_no_other_devices_with_them() -> None:
     published = Slices()
     published.put(make_slice("n1").device("d").obj())
