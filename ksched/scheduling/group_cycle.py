@@ -321,8 +321,11 @@ class GroupCycle:
         text = f"{shortage.text}; {outcome.text}" if outcome.text else shortage.text
         nominated = None if outcome.is_waiting else outcome.nodes
         status, rejectors = unschedulable(text), shortage.rejectors
-        decision = self._reject_all(group, order, status, rejectors, shortage.places, nominated)
         is_waiting = outcome.is_waiting or bool(outcome.nodes)
+        if is_waiting:
+            # Any of its victims may be the last, whether or not the others care for its end.
+            rejectors |= {names.DEFAULT_PREEMPTION}
+        decision = self._reject_all(group, order, status, rejectors, shortage.places, nominated)
         return replace(decision, waits_for_preemption=True) if is_waiting else decision
 
     def _reject_all(

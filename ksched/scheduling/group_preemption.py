@@ -29,6 +29,7 @@ from ksched.framework.queued_pod import QueuedPodInfo
 from ksched.framework.time_slices import TimeSlice, in_slices
 from ksched.groups.group import Group, GroupKey
 from ksched.groups.slots import CountedSlots, Slots
+from ksched.groups.wholeness import can_spare
 from ksched.metrics import Metrics
 from ksched.queue.nominator import Nominator
 from ksched.scheduling.group_survey import Survey, Surveyor, is_stuck
@@ -158,7 +159,14 @@ class GroupPreemption:
         plugin: DefaultPreemption,
     ) -> Outcome | None:
         """Nominate every member and start the evictions; nothing else runs meanwhile."""
-        present = [pod for pod in victims if self._cache.get_pod(pod.uid) is not None]
+        where = frozenset(nodes.values())
+        # Of those that are terminating already, the group waits for the ones in its way.
+        present = [
+            pod
+            for pod in victims
+            if self._cache.get_pod(pod.uid) is not None
+            and (pod.node_name in where or not pod.is_terminating)
+        ]
         if len(plugin.wholeness.complete(present).pods) > len(present):
             # A group lost members since; with less than its minimum left it would have to go whole.
             return None
@@ -176,12 +184,12 @@ class GroupPreemption:
         )
         profile = self._cycle.profile_of(members[0])
         self._executor.start(preemptor, present, profile.name, profile.handle.recorder)
-        self._victims[group.key] = frozenset(pod.uid for pod in victims)
-        going = sum(not pod.is_terminating for pod in present)
-        where = len({pod.node_name for pod in present})
+        self._victims[group.key] = frozenset(pod.uid for pod in present)
+        going = [pod for pod in present if not pod.is_terminating]
         if not going:
             return Outcome(f"{WAITING}: {len(present)} pods are ending already", nodes)
-        return Outcome(f"{WAITING}: {going} pods on {where} nodes are evicted", nodes)
+        number = len({pod.node_name for pod in going})
+        return Outcome(f"{WAITING}: {len(going)} pods on {number} nodes are evicted", nodes)
 
 
 class _Search:
@@ -248,11 +256,25 @@ class _Search:
         plan = steps if isinstance(steps, EvictionPlan) or steps is None else await steps
         if plan is None:
             return fitting(planner.without(priority), kinds)
+        return await self._try_plan(members, survey, planner, plan)
+
+    async def _try_plan(
+        self,
+        members: Sequence[QueuedPodInfo],
+        survey: Survey,
+        planner: GroupPlanner,
+        plan: EvictionPlan,
+    ) -> tuple[list[PodInfo], Nodes] | str:
+        planned, victims = self._planned(survey, plan), {pod.uid for pod in plan.victims}
         going = [*plan.victims, *survey.leaving]
-        nodes = await self._try(members, going, self._planned(survey, plan))
-        if nodes is not None:
+        nodes = await self._try(members, going, planned)
+        if nodes == planned:
             return going, nodes
-        return await self._try_without_plan(members, survey, planner, plan)
+        if nodes is None:
+            return await self._try_everybody(members, survey, planner, plan)
+        # A member found another node: not all of the victims may be needed.
+        within = [one for one in survey.evictees if one.pod.uid in victims]
+        return await self._reprieve_and_check(members, within, survey.leaving, planner, nodes)
 
     def _planned(self, survey: Survey, plan: EvictionPlan) -> Nodes:
         """The members of each kind dealt to the nodes of the plan."""
@@ -302,7 +324,7 @@ class _Search:
 
     # -- where amounts are not enough -----------------------------------------------------------
 
-    async def _try_without_plan(
+    async def _try_everybody(
         self,
         members: Sequence[QueuedPodInfo],
         survey: Survey,
@@ -320,12 +342,24 @@ class _Search:
             nodes = await self._try(members, everybody, {})
             if nodes is None:
                 continue
-            spared = await self._reprieve(members, within, survey.leaving, planner, nodes)
-            going = [one.pod for one in within if one.pod.uid not in spared] + survey.leaving
-            # Each was spared by itself; all of them together must leave enough room too.
-            final = await self._try(members, going, nodes)
-            return NO_PLAN if final is None else (going, final)
+            leaving = survey.leaving
+            return await self._reprieve_and_check(members, within, leaving, planner, nodes)
         return NO_PLAN
+
+    async def _reprieve_and_check(
+        self,
+        members: Sequence[QueuedPodInfo],
+        within: Sequence[Evictee],
+        leaving: Sequence[PodInfo],
+        planner: GroupPlanner,
+        nodes: Nodes,
+    ) -> tuple[list[PodInfo], Nodes] | str:
+        """Who must go for the members on these nodes; each was spared by itself, so all are tried
+        together once more."""
+        spared = await self._reprieve(members, within, leaving, planner, nodes)
+        going = [*(one.pod for one in within if one.pod.uid not in spared), *leaving]
+        final = await self._try(members, going, nodes)
+        return NO_PLAN if final is None else (going, final)
 
     async def _reprieve(
         self,
@@ -352,19 +386,39 @@ class _Search:
                 )
             )
             for unit in units:
-                for one in unit:
-                    self._snapshot.assume(one.pod, one.row)
-                if await self._still_fit(trial, {one.row for one in unit}):
-                    spared |= {one.pod.uid for one in unit}
-                else:
-                    for one in unit:
-                        self._snapshot.forget(one.pod, one.row)
+                back = await self._give_back(trial, unit)
+                spared |= {one.pod.uid for one in back}
                 if self._turn.is_over:
                     await self._turn.give_way()
             return spared
         finally:
             self._undo(trial, members)
             self._snapshot.restore(removed)
+
+    async def _give_back(self, trial: Trial, unit: Sequence[Evictee]) -> Sequence[Evictee]:
+        """Put a unit back on its nodes if the members fit nevertheless; who is back.
+
+        Of a group that cannot stay whole, its minimum or more may stay.
+        """
+        if await self._put_back(trial, unit):
+            return unit
+        if len(unit) == 1 or unit[0].group is None:
+            return ()
+        back = [one for one in unit if await self._put_back(trial, [one])]
+        if can_spare(unit[0].group, [one.pod for one in unit if one not in back]):
+            return back
+        for one in back:
+            self._snapshot.forget(one.pod, one.row)
+        return ()
+
+    async def _put_back(self, trial: Trial, some: Sequence[Evictee]) -> bool:
+        for one in some:
+            self._snapshot.assume(one.pod, one.row)
+        if await self._still_fit(trial, {one.row for one in some}):
+            return True
+        for one in some:
+            self._snapshot.forget(one.pod, one.row)
+        return False
 
     async def _still_fit(self, trial: Trial, rows: set[int]) -> bool:
         """Whether the members on some nodes still pass the filters there."""

@@ -360,6 +360,25 @@ async def test_where_amounts_do_not_show_the_obstacle_it_is_evicted_too() -> Non
         assert left(c, "calm") == 3, "reprieved"
 
 
+@pytest.mark.parametrize(("minimum", "stay"), [(2, 2), (3, 0)])
+async def test_21_there_too_only_surplus_is_evicted_or_the_whole_gang(
+    minimum: int, stay: int
+) -> None:
+    async with gang_cluster(4) as c:
+        low = Gang("annotations", "low", 4, minimum=minimum, priority=1)
+        now = {"spec": {"terminationGracePeriodSeconds": 0}}
+        away = ("kubernetes.io/hostname", {"group": "any"})
+        pods = [pod.merge(now).label(group="any").pod_anti_affinity(*away) for pod in low.pods()]
+        await c.create(*pods)
+        await c.advance(5)
+        assert low.bound(c) == 4
+        gang = Gang("annotations", "high", 2, priority=100)
+        await c.create(*[pod.label(group="any").pod_anti_affinity(*away) for pod in gang.pods()])
+        await c.advance(5)
+        assert gang.bound(c) == 2
+        assert left(c, "low") == stay
+
+
 async def test_large_and_small_members_are_planned_together() -> None:
     async with gang_cluster(3) as c:
         await fill(c, *[single(f"low{n}", cpu="1") for n in range(12)])

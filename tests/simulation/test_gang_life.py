@@ -10,7 +10,12 @@ from typing import Any
 import pytest
 
 from ksched.framework import SUCCESS, Handle, PermitResult, PodInfo, wait
+from ksched.framework.plugins.default_preemption import group_plan
+from ksched.groups import wholeness
+from ksched.scheduling.group_preemption import _Search
+from ksched.scheduling.group_survey import Lines
 from ksched.testing import cluster
+from ksched.testing.virtual_time import run
 from lab.gang_simulation import GangSimulation
 from lab.gangs import DIALECTS, Gang, configured, install
 
@@ -41,6 +46,42 @@ async def test_gangs_that_preempt_evict_for_the_whole_gang_only(dialect: str, se
         async with c.scheduler:
             simulation = GangSimulation(c, dialect, seed, priorities=(1, 5, 50))
             await simulation.run(steps=50)
+
+
+async def live(seed: int) -> None:
+    config = configured("annotations")
+    async with cluster(3, config=config, seed=seed, check_declarations=False, kubelet=True) as c:
+        await GangSimulation(c, "annotations", seed, priorities=(1, 5, 50)).run(steps=50)
+
+
+def is_seen(text: str) -> bool:
+    """Whether a problem is found in one of some histories."""
+    for seed in range(20):
+        try:
+            run(live(seed))
+        except AssertionError as problem:
+            if text in str(problem):
+                return True
+    return False
+
+
+def test_the_checks_see_a_gang_that_is_left_with_a_part(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(wholeness, "can_spare", lambda group, leaving: True)
+    monkeypatch.setattr(group_plan, "can_spare", lambda group, leaving: True)
+    assert is_seen(" leaves ")
+
+
+def test_the_checks_see_evictions_for_a_part_of_a_gang(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A plan that takes victims for twice as large, and is not tried."""
+    plain = Lines.of_pod
+    monkeypatch.setattr(Lines, "of_pod", lambda self, pod: [2 * n for n in plain(self, pod)])
+    monkeypatch.setattr(_Search, "_try", pretend)
+    assert is_seen("I3: ")
+
+
+async def pretend(self: Any, members: Any, going: Any, wanted: Any) -> Any:
+    """Say that all members have their places without looking."""
+    return wanted
 
 
 class PermitOnly:
