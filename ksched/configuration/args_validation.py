@@ -24,6 +24,7 @@ from ksched.configuration.plugin_args import (
     CoschedulingArgs,
     DefaultPreemptionArgs,
     DynamicResourcesArgs,
+    GangSchedulingArgs,
     InterPodAffinityArgs,
     NodeAffinityArgs,
     NodeResourcesBalancedAllocationArgs,
@@ -69,17 +70,32 @@ def _(args: DefaultPreemptionArgs, path: str) -> list[str]:
 
 
 @find_args_problems.register
+def _(args: GangSchedulingArgs, path: str) -> list[str]:
+    problems = []
+    seconds, share = args.protect_after_seconds, args.max_protected_percentage
+    if seconds < 0:
+        wanted = "not in valid range [0, inf)"
+        problems.append(invalid(f"{path}.protectAfterSeconds", seconds, wanted))
+    if not 0 <= share <= 100:
+        wanted = "not in valid range [0, 100]"
+        problems.append(invalid(f"{path}.maxProtectedPercentage", share, wanted))
+    return problems
+
+
+@find_args_problems.register
 def _(args: CoschedulingArgs, path: str) -> list[str]:
     fields = {
         "permitWaitingTimeSeconds": args.permit_waiting_time_seconds,
         "podGroupBackoffSeconds": args.pod_group_backoff_seconds,
         "podGroupRejectPercentage": args.pod_group_reject_percentage,
     }
-    return [
+    problems = [
         invalid(f"{path}.{name}", value, "not in valid range [0, inf)")
         for name, value in fields.items()
         if value < 0
     ]
+    shared = find_args_problems.dispatch(GangSchedulingArgs)
+    return problems + shared(args, path)
 
 
 @find_args_problems.register

@@ -146,8 +146,19 @@ class DynamicResourcesArgs(PluginArgs):
     """Seconds to wait for the binding conditions of devices."""
 
 
-class CoschedulingArgs(PluginArgs):
-    """What scheduler-plugins' Coscheduling takes."""
+class GangSchedulingArgs(PluginArgs):
+    """When room is reserved for a group; kube-scheduler's GangScheduling has no arguments."""
+
+    protect_after_seconds: Int64 = 0
+    """After how many seconds of waiting room is reserved for a group that small pods would keep out
+    for ever: its pods are nominated to nodes, and others of the same or a lower priority leave that
+    room alone. One group per priority. 0: never."""
+    max_protected_percentage: Int32 = 25
+    """How much of every resource of the cluster may be reserved in this way."""
+
+
+class CoschedulingArgs(GangSchedulingArgs):
+    """What scheduler-plugins' Coscheduling takes, and when room is reserved for a group."""
 
     permit_waiting_time_seconds: Int64 = 60
     """Timeout of groups that set none. A group holds nothing while it waits; the timeout only
@@ -162,6 +173,7 @@ ARGS: Final[Mapping[str, type[PluginArgs]]] = {
     "Coscheduling": CoschedulingArgs,
     "DefaultPreemption": DefaultPreemptionArgs,
     "DynamicResources": DynamicResourcesArgs,
+    "GangScheduling": GangSchedulingArgs,
     "InterPodAffinity": InterPodAffinityArgs,
     "NodeAffinity": NodeAffinityArgs,
     "NodeResourcesBalancedAllocation": NodeResourcesBalancedAllocationArgs,

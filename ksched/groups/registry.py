@@ -42,6 +42,16 @@ class Dialect(Protocol):
         ...
 
 
+class Protection:
+    """For which groups room is reserved; a plugin's arguments set it."""
+
+    def __init__(self) -> None:
+        self.after_seconds = 0.0
+        """How long a group waits first; 0 if no room is ever reserved."""
+        self.max_percentage = 25
+        """Of every resource of the cluster, for all groups together."""
+
+
 class Groups:
     """Groups by key, members by UID.
 
@@ -58,6 +68,7 @@ class Groups:
         """Called with a group that is gated again."""
         self.wall: Callable[[], float] = lambda: 0.0
         """Seconds since the epoch."""
+        self.protection = Protection()
         self.generation = 0
         """Changes with every count and every term."""
         self.changed: Callable[[GroupKey], None] = lambda key: None

@@ -18,6 +18,11 @@ def short_of(fitting: int, need: int, resource: str, amount: int) -> str:
     return f"{fitting} of {need} fit; short of {need - fitting} × {what}"
 
 
+def kept_room(nodes: int) -> str:
+    """``it has waited for long: room on 2 nodes is reserved for it``."""
+    return f"it has waited for long: room on {nodes} nodes is reserved for it"
+
+
 def quantity(resource: str, amount: int) -> str:
     """An amount as users write it."""
     if resource == "cpu":

@@ -37,7 +37,11 @@ from ksched.framework.runtime.framework import Framework
 from ksched.framework.runtime.guard import Hook, PluginFailure
 from ksched.framework.runtime.profiles import FrameworkHandle, Profile
 from ksched.framework.runtime.queue_sort import rank, sort_key
+from ksched.framework.runtime.waiting_pods import WaitingPods
 from ksched.framework.status import Status
+from ksched.groups.group import Group
+from ksched.groups.registry import Groups
+from ksched.metrics import Metrics
 from ksched.queue.activations import Activations
 from ksched.queue.hints import Registration, registrations, registrations_without_hints
 from ksched.queue.nominator import Nominator
@@ -46,11 +50,16 @@ from ksched.queue.places import Observer
 from ksched.queue.scheduling_queue import SchedulingQueue
 from ksched.scheduling.event_handlers import ListerHandler, PodHandler
 from ksched.scheduling.failure_handler import SCHEDULER_ERROR
+from ksched.scheduling.group_cycle import GroupCycle
+from ksched.scheduling.group_preemption import GroupPreemption
+from ksched.scheduling.group_protection import GroupProtection
 from ksched.scheduling.group_status import GroupStatusUpdater
 from ksched.scheduling.pod_status import DesiredStatus, PodStatusUpdater
 from ksched.scheduling.preemption_executor import PreemptionExecutor
+from ksched.scheduling.scheduling_cycle import SchedulingCycle
 from ksched.scheduling.watches import Watches
 from ksched.transport import Transport
+from ksched.unexpected_errors import UnexpectedErrors
 
 SCHEDULING_GATED = "SchedulingGated"
 """Reason of the PodScheduled condition of a pod that is not to be tried yet. Not Unschedulable: an
@@ -178,6 +187,60 @@ def _pre_enqueue(hook: Hook, plugin: Any, status: PodStatusUpdater) -> Callable[
             return failed.status
 
     return run
+
+
+def make_group_cycle(
+    *,
+    cache: SchedulerCache,
+    cycle: SchedulingCycle,
+    groups: Groups,
+    pending: PendingPods,
+    nominator: Nominator,
+    waiting: WaitingPods,
+    executor: PreemptionExecutor,
+    status: PodStatusUpdater,
+    clock: Clock,
+    unexpected_errors: UnexpectedErrors,
+    metrics: Metrics,
+) -> GroupCycle:
+    """Build the group cycle with preemption and protection of groups."""
+    preemption = GroupPreemption(
+        cache=cache,
+        cycle=cycle,
+        nominator=nominator,
+        executor=executor,
+        status=status,
+        now=clock.now,
+        wall=clock.wall,
+        metrics=metrics,
+    )
+    protection = GroupProtection(
+        cache=cache,
+        cycle=cycle,
+        nominator=nominator,
+        groups=groups,
+        now=clock.now,
+        wall=clock.wall,
+    )
+
+    def give_up(group: Group) -> None:
+        preemption.give_up(group)
+        protection.forget(group)
+
+    groups.stalled = give_up
+    return GroupCycle(
+        preemption=preemption,
+        protection=protection,
+        cache=cache,
+        cycle=cycle,
+        groups=groups,
+        pending=pending,
+        nominator=nominator,
+        waiting=waiting,
+        now=clock.now,
+        unexpected_errors=unexpected_errors,
+        metrics=metrics,
+    )
 
 
 def watch_listers(watches: Watches, listers: Listers, queue: SchedulingQueue) -> None:

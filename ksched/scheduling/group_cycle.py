@@ -30,12 +30,19 @@ from ksched.framework.status import SUCCESS, Code, Status, error, unschedulable
 from ksched.framework.time_slices import TimeSlice
 from ksched.groups.group import Group
 from ksched.groups.registry import Groups
-from ksched.groups.sentences import GROUP_FAILED, GROUP_UNSCHEDULABLE, quantity, short_of
+from ksched.groups.sentences import (
+    GROUP_FAILED,
+    GROUP_UNSCHEDULABLE,
+    kept_room,
+    quantity,
+    short_of,
+)
 from ksched.groups.slots import CountedSlots, Slots, count_slots, lacking
 from ksched.metrics import Metrics
 from ksched.queue.nominator import Nominator
 from ksched.queue.pending_pods import PendingPods
 from ksched.scheduling.group_preemption import GroupPreemption
+from ksched.scheduling.group_protection import GroupProtection
 from ksched.scheduling.group_trial import Need, Trial, place
 from ksched.scheduling.quorum_gate import QuorumGate
 from ksched.scheduling.scheduling_cycle import (
@@ -99,6 +106,7 @@ class GroupCycle:
         unexpected_errors: UnexpectedErrors,
         metrics: Metrics,
         preemption: GroupPreemption,
+        protection: GroupProtection,
     ) -> None:
         self._cache = cache
         self._cycle = cycle
@@ -110,6 +118,7 @@ class GroupCycle:
         self._unexpected_errors = unexpected_errors
         self._undone = metrics.group_undone_placements.increment
         self._preemption = preemption
+        self._protection = protection
         self._slots = CountedSlots(cache.snapshot.table)
 
     async def run(self, group: Group, members: Sequence[QueuedPodInfo]) -> GroupDecision:
@@ -278,6 +287,7 @@ class GroupCycle:
         tried = {*uids, *(one.queued.uid for one in trial.rejected)}
         group.last_reason, group.short_slots = "", 0
         self._preemption.forget(group)
+        self._protection.forget(group)
         return GroupDecision(
             placed=placed,
             rejected=trial.rejected,
@@ -322,6 +332,10 @@ class GroupCycle:
         nominated = None if outcome.is_waiting else outcome.nodes
         status, rejectors = unschedulable(text), shortage.rejectors
         is_waiting = outcome.is_waiting or bool(outcome.nodes)
+        if not is_waiting:
+            nominated = await self._protection.run(group, chosen)
+            if nominated:
+                status = unschedulable(f"{text}; {kept_room(len({*nominated.values()}))}")
         if is_waiting:
             # Any of its victims may be the last, whether or not the others care for its end.
             rejectors |= {names.DEFAULT_PREEMPTION}

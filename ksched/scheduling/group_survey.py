@@ -62,13 +62,17 @@ class Lines:
                 position = known - REQUESTED
                 used = table.requested[position][:nodes] if position < len(table.requested) else 0
                 free[line] = table.allocatable[position][:nodes] - used
+        self.keep_for_nominated(free, nominator, member)
+        return free
+
+    def keep_for_nominated(self, free: Ints, nominator: Nominator, member: PodInfo) -> None:
+        """Take away what nominated pods need that are at least as important as a member."""
         for name, others in nominator.expected_with(member).items():
-            row = table.rows.get(name)
+            row = self._table.rows.get(name)
             if row is not None:
                 for known, amount in others.amounts.items():
                     if known in self._line_of:
                         free[self._line_of[known], row] -= amount
-        return free
 
     def free_at_best(self, evictable: Evictable) -> Ints:
         """The same without any pod of lower priority."""

@@ -55,6 +55,7 @@ from ksched.queue.scheduling_queue import SchedulingQueue
 from ksched.scheduling.assembly import (
     forget_answers,
     lazy_api_client,
+    make_group_cycle,
     make_queue,
     make_recorder,
     plugins_with_handles,
@@ -70,8 +71,6 @@ from ksched.scheduling.event_handlers import NodeHandler, PodHandler
 from ksched.scheduling.failure_handler import FailureHandler
 from ksched.scheduling.finished_members import FinishedMembers
 from ksched.scheduling.flushing import Flusher
-from ksched.scheduling.group_cycle import GroupCycle
-from ksched.scheduling.group_preemption import GroupPreemption
 from ksched.scheduling.group_status import GroupStatusUpdater
 from ksched.scheduling.pod_status import PodStatusUpdater
 from ksched.scheduling.preemption_executor import PreemptionExecutor, Preemptors
@@ -340,26 +339,16 @@ class Scheduler:
         )
 
     def _make_attempts(self, binding: BindingCycle, metrics: Metrics) -> Attempts:
-        preemption = GroupPreemption(
-            cache=self.cache,
-            cycle=self._cycle,
-            nominator=self.nominator,
-            executor=self.preemption,
-            status=self.pod_status,
-            now=self.clock.now,
-            wall=self.clock.wall,
-            metrics=metrics,
-        )
-        self.groups.stalled = preemption.give_up
-        group_cycle = GroupCycle(
-            preemption=preemption,
+        group_cycle = make_group_cycle(
             cache=self.cache,
             cycle=self._cycle,
             groups=self.groups,
             pending=self.pending,
             nominator=self.nominator,
             waiting=self.waiting,
-            now=self.clock.now,
+            executor=self.preemption,
+            status=self.pod_status,
+            clock=self.clock,
             unexpected_errors=self.unexpected_errors,
             metrics=metrics,
         )

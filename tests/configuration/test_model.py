@@ -43,7 +43,7 @@ def test_the_default_configuration_is_kube_schedulers() -> None:
     assert config.extenders == ()
     assert [profile.scheduler_name for profile in config.profiles] == ["default-scheduler"]
     names = [one.name for one in config.profiles[0].plugin_config]
-    assert names == sorted(ARGS.keys() - {"Coscheduling"})
+    assert names == sorted(ARGS.keys() - {"Coscheduling", "GangScheduling"})
 
 
 def test_a_bare_file_is_the_default_configuration() -> None:

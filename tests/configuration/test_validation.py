@@ -187,6 +187,22 @@ RATIO = "scoringStrategy: {type: RequestedToCapacityRatio"
             ],
         ),
         (
+            "GangScheduling",
+            "protectAfterSeconds: -1, maxProtectedPercentage: 101",
+            [
+                "protectAfterSeconds: Invalid value: -1: not in valid range [0, inf)",
+                "maxProtectedPercentage: Invalid value: 101: not in valid range [0, 100]",
+            ],
+        ),
+        (
+            "Coscheduling",
+            "podGroupBackoffSeconds: -2, protectAfterSeconds: -1",
+            [
+                "podGroupBackoffSeconds: Invalid value: -2: not in valid range [0, inf)",
+                "protectAfterSeconds: Invalid value: -1: not in valid range [0, inf)",
+            ],
+        ),
+        (
             "InterPodAffinity",
             "hardPodAffinityWeight: 101",
             ["hardPodAffinityWeight: Invalid value: 101: not in valid range [0, 100]"],

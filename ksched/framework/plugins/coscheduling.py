@@ -20,7 +20,8 @@ class Coscheduling:
     ``scheduling.x-k8s.io/pod-group``, and the annotations ``ksched.dev/group`` and
     ``ksched.dev/group-min``. A pod whose PodGroup does not exist waits, and a group that does not
     fit holds nothing while it waits, so it needs no timeout. Arguments as there;
-    ``podGroupBackoffSeconds`` and ``podGroupRejectPercentage`` have no effect.
+    ``podGroupBackoffSeconds`` and ``podGroupRejectPercentage`` have no effect;
+    ``protectAfterSeconds`` and ``maxProtectedPercentage`` reserve room for a group that waits.
     """
 
     name: ClassVar[str] = names.COSCHEDULING
@@ -29,6 +30,9 @@ class Coscheduling:
     def __init__(self, args: CoschedulingArgs | None, handle: Handle) -> None:
         args = args or CoschedulingArgs()
         self._groups = handle.listers.view(Groups)
+        if args.protect_after_seconds:
+            self._groups.protection.after_seconds = args.protect_after_seconds
+            self._groups.protection.max_percentage = args.max_protected_percentage
         self._groups.read(SchedulerPlugins(handle.listers, args.permit_waiting_time_seconds))
         self._groups.read(Annotations(self.name))
 

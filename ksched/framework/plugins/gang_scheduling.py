@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import ClassVar
 
+from ksched.configuration.plugin_args import GangSchedulingArgs
 from ksched.framework import SUCCESS, ClusterEventWithHint, Handle, PodInfo, Status, unresolvable
 from ksched.framework.plugins import names
 from ksched.groups.dialects.annotations import Annotations
@@ -20,14 +21,21 @@ class GangScheduling:
     is no PodGroup a pod waits with the reason ``waiting for pods's pod group "NAME" to appear in
     scheduling queue``, while the group has too few pods with ``waiting for minCount pods from a
     gang to appear in scheduling queue``. Enabled by the feature gates GenericWorkload and
-    GangScheduling together, or by name. No arguments.
+    GangScheduling together, or by name.
+
+    Arguments: ``protectAfterSeconds`` and ``maxProtectedPercentage`` determine when and how much
+    room is reserved for a group that does not fit; not in kube-scheduler.
     """
 
     name: ClassVar[str] = names.GANG_SCHEDULING
     reports_gated_pods: ClassVar[bool] = True
 
-    def __init__(self, handle: Handle) -> None:
+    def __init__(self, args: GangSchedulingArgs | None, handle: Handle) -> None:
+        args = args or GangSchedulingArgs()
         self._groups = handle.listers.view(Groups)
+        if args.protect_after_seconds:
+            self._groups.protection.after_seconds = args.protect_after_seconds
+            self._groups.protection.max_percentage = args.max_protected_percentage
         self._groups.read(InTree(handle.listers))
         self._groups.read(Annotations(self.name))
 

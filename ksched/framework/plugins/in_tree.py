@@ -85,7 +85,7 @@ IN_TREE: Final[Mapping[str, PluginFactory]] = MappingProxyType(
         names.IMAGE_LOCALITY: _plain(ImageLocality),
         names.NODE_DECLARED_FEATURES: _plain(NodeDeclaredFeatures),
         names.DYNAMIC_RESOURCES: DynamicResources,
-        names.GANG_SCHEDULING: _with_handle(GangScheduling),
+        names.GANG_SCHEDULING: GangScheduling,
         names.COSCHEDULING: Coscheduling,
         names.EBS_LIMITS: _with_only_listings(EBSLimits),
         names.GCE_PD_LIMITS: _with_only_listings(GCEPDLimits),

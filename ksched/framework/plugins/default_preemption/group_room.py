@@ -52,16 +52,20 @@ def fits(free: Ints, kinds: Sequence[Kind]) -> bool:
     return fitting(free, kinds) == sum(kind.number for kind in kinds)
 
 
-def assign(free: Ints, kinds: Sequence[Kind]) -> list[Ints]:
+def assign(
+    free: Ints, kinds: Sequence[Kind], order: NDArray[np.float64] | None = None
+) -> list[Ints]:
     """How many members of each kind go to each node, as far as there is room.
 
-    Nodes with little room are filled first: the members after these may need the others.
+    Nodes with little room are filled first: the members after these may need the others. With an
+    ``order`` those for which it is lowest come first.
     """
     free, assigned = free.copy(), []
     for kind in kinds:
         slots = kind.slots(free)
         rows = np.flatnonzero(slots)
-        rows = rows[np.argsort(slots[rows], kind="stable")]
+        rank = slots if order is None else order
+        rows = rows[np.argsort(rank[rows], kind="stable")]
         before = np.cumsum(slots[rows]) - slots[rows]
         taken = np.zeros_like(slots)
         taken[rows] = np.clip(kind.number - before, 0, slots[rows])
