@@ -22,6 +22,8 @@ from typing import Any
 
 import pytest
 
+from ksched.devices import effort
+from ksched.framework.plugins.dynamic_resources import device_finder, verdicts_by_view
 from lab.device_recordings import DeviceDecider
 from lab.recordings import read_recordings
 
@@ -39,6 +41,21 @@ def test_all_kinds_of_outcomes_were_recorded() -> None:
 
 @pytest.mark.parametrize("recording", RECORDINGS, ids=lambda one: f"seed {one['seed']}")
 async def test_decides_as_kube_scheduler_did(recording: Any) -> None:
+    decider = DeviceDecider(recording["cluster"])
+    report = []
+    for decision in recording["decisions"]:
+        report += await decider.find_disagreements(decision)
+
+    assert not report, "\n" + "\n".join(report)
+
+
+@pytest.mark.parametrize("recording", RECORDINGS[::4], ids=lambda one: f"seed {one['seed']}")
+async def test_decides_the_same_when_every_search_is_long(
+    recording: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for module in (device_finder, verdicts_by_view):
+        monkeypatch.setattr(module, "MOMENT_SECONDS", -1.0)
+    monkeypatch.setattr(effort, "STEPS_PER_LOOK", 1)
     decider = DeviceDecider(recording["cluster"])
     report = []
     for decision in recording["decisions"]:

@@ -145,7 +145,7 @@ class DeviceFinder:
             for requests, wanted in self._parts(attempt, template, nodes, found):
                 self._allocate(attempt, requests, nodes, wanted, found)
         except SearchIsLong:
-            # Something changed since the searches of PreFilter, or the first of them failed.
+            # Something changed since the searches of PreFilter, or they had no more time.
             raise TookTooLong(MOMENT_SECONDS) from None
         if attempt.special is None or not attempt.special.is_stored:
             self._check_allocated(attempt, nodes, found)
