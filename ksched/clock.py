@@ -16,6 +16,10 @@ stopwatch = time.perf_counter
 """Seconds on a high-resolution clock; only differences are meaningful. Not for deadlines."""
 
 
+cpu_seconds = time.thread_time
+"""Seconds that this thread has computed; a busy machine does not make them longer."""
+
+
 class Clock(Protocol):
     """A monotonic clock, a wall clock and a way to sleep."""
 

@@ -6,6 +6,7 @@ that the devices that each claim was given can be compared.
 
 from __future__ import annotations
 
+import asyncio
 import copy
 import json
 from typing import Any
@@ -221,6 +222,11 @@ class DeviceDecider:
         state = CycleState()
         cache.update_snapshot()
         got = await judge(decider.cycle, cache, profile, info, state)
+        while "cut short" in got.message:
+            # The searches go on in a thread; the next attempt finds what they found.
+            await asyncio.sleep(0.05)
+            state = CycleState()
+            got = await judge(decider.cycle, cache, profile, info, state)
         if "first" not in wanted and "deallocation of ResourceClaim" in got.message:
             # The first attempt freed a claim; the record is of what came after.
             state = CycleState()
