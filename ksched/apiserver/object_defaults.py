@@ -284,6 +284,19 @@ def _csi_storage_capacity(capacity: JsonObject) -> None:
             capacity[name] = canonical_quantity(str(capacity[name]))
 
 
+def _resource_claim(claim: JsonObject) -> None:
+    for request in (claim.get("spec") or {}).get("devices", {}).get("requests") or []:
+        for asked in (request.get("exactly"), *(request.get("firstAvailable") or [])):
+            if asked is not None:
+                _fill(asked, {"allocationMode": "ExactCount"})
+                if asked["allocationMode"] == "ExactCount":
+                    _fill(asked, {"count": 1})
+
+
+def _resource_claim_template(template: JsonObject) -> None:
+    _resource_claim(template.get("spec") or {})
+
+
 def _secret(secret: JsonObject) -> None:
     secret.setdefault("type", "Opaque")
 
@@ -320,4 +333,6 @@ _SETTERS: dict[str, Callable[[JsonObject], None]] = {
     "storageclasses.storage.k8s.io": _storage_class,
     "csistoragecapacities.storage.k8s.io": _csi_storage_capacity,
     "priorityclasses.scheduling.k8s.io": _priority_class,
+    "resourceclaims.resource.k8s.io": _resource_claim,
+    "resourceclaimtemplates.resource.k8s.io": _resource_claim_template,
 }

@@ -10,7 +10,9 @@ from pathlib import Path
 import msgspec
 
 from ksched.apiserver.api_server import ApiServer
+from ksched.apiserver.claim_controller import ClaimController
 from ksched.apiserver.controllers import Controllers
+from ksched.apiserver.device_driver import DeviceDriver
 from ksched.apiserver.http_listener import LOOPBACK, listening, write_kubeconfig
 from ksched.apiserver.in_process import InProcessTransport
 from ksched.apiserver.kubelet import Kubelet
@@ -22,22 +24,34 @@ from ksched.transport import Transport
 _ZONES = ("zone-a", "zone-b", "zone-c")
 
 
+GPU_DRIVER = "gpu.example.com"
+GPU_CLASS: JsonObject = {
+    "apiVersion": "resource.k8s.io/v1",
+    "kind": "DeviceClass",
+    "metadata": {"name": GPU_DRIVER},
+    "spec": {"selectors": [{"cel": {"expression": f'device.driver == "{GPU_DRIVER}"'}}]},
+}
+
+
 async def serve(
     port: int = 0,
     nodes: int = 0,
     kubeconfig_out: Path | None = None,
     *,
     host: str = LOOPBACK,
+    devices: int = 0,
     on_ready: Callable[[str], None] | None = None,
 ) -> None:
     """Serve until cancelled; ``on_ready`` gets the URL once everything is up.
+
+    Each node has so many ``devices`` of the class ``gpu.example.com``.
 
     Raises ``OSError`` when the port is taken or the kubeconfig cannot be written.
     """
     clock = LoopClock()
     server = ApiServer(clock)
     async with (
-        running_cluster(server, clock) as transport,
+        running_cluster(server, clock, devices) as transport,
         listening(server, port, host=host) as url,
     ):
         await create_nodes(transport, clock, nodes)
@@ -49,21 +63,45 @@ async def serve(
 
 
 @asynccontextmanager
-async def running_cluster(server: ApiServer, clock: Clock) -> AsyncIterator[Transport]:
-    """Run kubelet and controllers during the block."""
+async def running_cluster(
+    server: ApiServer, clock: Clock, devices: int = 0
+) -> AsyncIterator[Transport]:
+    """Run kubelet, controllers and, if nodes have devices, a driver during the block."""
     async with asyncio.TaskGroup() as tasks:
         kubelet = Kubelet(InProcessTransport(server, "system:nodes"), clock)
         manager = InProcessTransport(server, "system:kube-controller-manager")
         controllers = Controllers(manager, clock)
+        claims = ClaimController(manager, clock)
         workers = [
             tasks.create_task(kubelet.run(), name="kubelet"),
             tasks.create_task(controllers.run(), name="controllers"),
+            tasks.create_task(claims.run(), name="claims"),
         ]
+        transport = InProcessTransport(server)
+        if devices:
+            driver = DeviceDriver(
+                InProcessTransport(server, GPU_DRIVER), clock, GPU_DRIVER, simulated_gpus(devices)
+            )
+            workers.append(tasks.create_task(driver.run(), name="driver"))
+            body = msgspec.json.encode(GPU_CLASS)
+            await transport.request("POST", "/apis/resource.k8s.io/v1/deviceclasses", body)
         try:
-            yield InProcessTransport(server)
+            yield transport
         finally:
             for worker in workers:
                 worker.cancel()
+
+
+def simulated_gpus(count: int) -> list[JsonObject]:
+    """Devices of one node, alike but for their index."""
+    return [
+        {
+            "name": f"gpu-{number}",
+            "attributes": {"model": {"string": "simulated"}, "index": {"int": number}},
+            "capacity": {"memory": {"value": "80Gi"}},
+        }
+        for number in range(count)
+    ]
 
 
 async def create_nodes(transport: Transport, clock: Clock, count: int) -> None:

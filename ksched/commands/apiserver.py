@@ -20,6 +20,10 @@ to them. Nothing is persisted. Loopback only, no authentication.
 """
 
 
+MOST_DEVICES = 128
+"""What one ResourceSlice may have."""
+
+
 def add_parser(commands: Subparsers) -> None:
     parser = commands.add_parser(
         "apiserver",
@@ -35,6 +39,13 @@ def add_parser(commands: Subparsers) -> None:
     )
     parser.add_argument("--nodes", type=int, default=10, metavar="N", help="nodes (default 10)")
     parser.add_argument(
+        "--devices",
+        type=int,
+        default=0,
+        metavar="N",
+        help="devices of the class gpu.example.com on each node, at most 128 (default 0)",
+    )
+    parser.add_argument(
         "--kubeconfig-out", default="", metavar="FILE", help="write a kubeconfig for this server"
     )
     parser.set_defaults(execute=execute)
@@ -43,12 +54,15 @@ def add_parser(commands: Subparsers) -> None:
 def execute(arguments: argparse.Namespace) -> int:
     import uvloop
 
+    if not 0 <= arguments.devices <= MOST_DEVICES:
+        text = f"--devices: got {arguments.devices}, wanted 0 to {MOST_DEVICES}"
+        raise KschedError(text)
     out = Path(arguments.kubeconfig_out) if arguments.kubeconfig_out else None
-    uvloop.run(_serve(arguments.port, arguments.nodes, out))
+    uvloop.run(_serve(arguments.port, arguments.nodes, arguments.devices, out))
     return 0
 
 
-async def _serve(port: int, nodes: int, kubeconfig_out: Path | None) -> None:
+async def _serve(port: int, nodes: int, devices: int, kubeconfig_out: Path | None) -> None:
     import anyio
 
     from ksched.apiserver.serving import serve
@@ -61,7 +75,7 @@ async def _serve(port: int, nodes: int, kubeconfig_out: Path | None) -> None:
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, scope.cancel)
         try:
-            await serve(port, nodes, kubeconfig_out, on_ready=ready)
+            await serve(port, nodes, kubeconfig_out, devices=devices, on_ready=ready)
         except OSError as error:
             raise KschedError(_explained(error, port)) from error
         except ExceptionGroup as group:

@@ -25,6 +25,8 @@ from ksched.api.objects import Node, Pod
 from ksched.api.resources import NODES, PODS, ApiResource
 from ksched.apiserver import served_resources as resources
 from ksched.apiserver.api_server import ApiServer, Audit
+from ksched.apiserver.claim_controller import ClaimController
+from ksched.apiserver.device_driver import DeviceDriver
 from ksched.apiserver.faults import Faults
 from ksched.apiserver.in_process import InProcessTransport
 from ksched.apiserver.kubelet import Kubelet
@@ -215,6 +217,22 @@ class Cluster:
         """Run a volume controller during the block; ``seconds`` as of ``VolumeController``."""
         transport = InProcessTransport(self.server, "volume-controller")
         async with beside(VolumeController(transport, self.clock, **seconds).run):
+            yield
+
+    @asynccontextmanager
+    async def claim_controller(self) -> AsyncIterator[None]:
+        """Run a controller of resource claims during the block: claims from templates."""
+        transport = InProcessTransport(self.server, "claim-controller")
+        async with beside(ClaimController(transport, self.clock).run):
+            yield
+
+    @asynccontextmanager
+    async def device_driver(
+        self, name: str, devices: Sequence[Mapping[str, Any]], **options: Any
+    ) -> AsyncIterator[None]:
+        """Run a driver during the block that publishes devices; see ``DeviceDriver``."""
+        transport = InProcessTransport(self.server, f"driver-{name}")
+        async with beside(DeviceDriver(transport, self.clock, name, devices, **options).run):
             yield
 
     # -- observations ---------------------------------------------------------------------------

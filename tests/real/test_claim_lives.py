@@ -8,6 +8,7 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -95,6 +96,9 @@ class Site:
     def allocated(self) -> list[Any]:
         return [one for one in self.items(CLAIMS) if "allocation" in one.get("status", {})]
 
+    def has_allocated(self, count: int) -> bool:
+        return len(self.allocated()) >= count
+
     def until(self, look: Callable[[], bool], what: str) -> None:
         deadline = time.monotonic() + PATIENCE_SECONDS
         while not look():
@@ -135,7 +139,7 @@ def test_kill_9_between_any_two_calls_leaves_nothing_taken_twice_or_stuck(site: 
         already = len(site.allocated())
         with site.plane.ksched(f"killed-{run}") as ksched:
             goal = min(already + rng.randint(1, 9), PODS_PER_RUN)
-            site.until(lambda goal=goal: len(site.allocated()) >= goal, f"{goal} claims allocated")
+            site.until(partial(site.has_allocated, goal), f"{goal} claims allocated")
             ksched.kill()
         nodes = site.nodes_of_pods()
         for claim in site.items(CLAIMS):
