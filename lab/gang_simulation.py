@@ -15,6 +15,10 @@ With priorities there are single pods too, and gangs preempt. Checked when an ev
 - No gang is left with a part of its minimum by an eviction.
 - Every victim is less important than every member.
 
+And after every step:
+
+- I9: nobody was placed in room that is reserved for a pod of the same or a higher priority.
+
 I8 then holds for gangs that would fit at the expense of less important pods.
 """
 
@@ -63,6 +67,8 @@ class GangSimulation:
             self.node_is_lost: 1,
         }
         self._priorities = priorities
+        self._nominated: dict[str, tuple[frozenset[str], frozenset[str]]] = {}
+        """By node, nominated pods and pods there at the last step."""
         if priorities:
             self._actions |= {self.single_arrives: 4, self.single_ends: 2}
             self.evictions = EvictionChecks(self)
@@ -170,7 +176,7 @@ class GangSimulation:
         cache = c.scheduler.cache
         problems = list(self._checkers.ledger.problems)
         if self._priorities:
-            problems += self.evictions.problems
+            problems += self.evictions.problems + self._check_reserved_room()
         placed = Counter(pod.key.rpartition("-")[0].partition("/")[2] for pod in cache.pods())
         for name, gang in self.gangs.items():
             bound = gang.bound(c)
@@ -187,6 +193,25 @@ class GangSimulation:
                 problems.append(f"I7: {group.key} counts {group.placed}, there are {recount}")
         assert not problems, "\n".join(problems)
 
+    def _check_reserved_room(self) -> list[str]:
+        """I9, for nodes whose nominated pods are those of the last step."""
+        scheduler, problems = self._cluster.scheduler, []
+        before, self._nominated = self._nominated, {}
+        for name, nominated in scheduler.nominator.by_node().items():
+            info = scheduler.cache.get_node(name)
+            if info is None:
+                continue
+            uids = frozenset(pod.uid for pod in nominated)
+            self._nominated[name] = (uids, frozenset(info.pods))
+            if name not in before or before[name][0] != uids:
+                continue
+            for pod in [pod for uid, pod in info.pods.items() if uid not in before[name][1]]:
+                kept = [one for one in nominated if one.priority >= pod.priority]
+                used = [one.template.requests["cpu"] for one in (*info.pods.values(), *kept)]
+                if kept and sum(used) > 4000:
+                    problems.append(f"I9: {pod.key} took room on {name} kept for {kept[0].key}")
+        return problems
+
     def _is_cut(self, gang: Gang) -> bool:
         """Whether bind requests for the whole minimum were sent, and some failed or were undone."""
         paths = [one.path for one in self._cluster.requests if one.resource == "pods/binding"]
@@ -199,22 +224,35 @@ class GangSimulation:
 
     def _check_nothing_is_left_behind(self) -> None:
         """I8, for gangs of equals of which every member exists."""
+        scheduler = self._cluster.scheduler
+        if not scheduler.groups.protection.after_seconds:
+            assert not scheduler.nominator.by_node(), "room is reserved though nothing is going on"
         for name, gang in self.gangs.items():
             if gang.bound(self._cluster) or not all(map(self._cluster.exists, gang.names)):
                 continue
-            slots = sum(room // (1000 * int(gang.cpu)) for room in self._room(gang.priority))
+            slots = sum(room // (1000 * int(gang.cpu)) for room in self._room(gang))
             assert slots < gang.least, f"I8: {name} waits though {slots} of {gang.least} fit"
 
-    def _room(self, priority: int | None) -> list[int]:
-        """What is free on each node, less important pods not counted if there are priorities."""
-        cache, room = self._cluster.scheduler.cache, []
-        for name in cache.node_names():
-            info = cache.get_node(name)
+    def _room(self, gang: Gang) -> list[int]:
+        """What a gang could have of each node.
+
+        With priorities less important pods do not count, and room reserved for others does.
+        """
+        scheduler, room = self._cluster.scheduler, []
+        for name in scheduler.cache.node_names():
+            info = scheduler.cache.get_node(name)
             assert info is not None
-            pods = [
-                pod for pod in info.pods.values() if priority is None or pod.priority >= priority
+            kept = [
+                pod
+                for pod in scheduler.nominator.nominated_pods_for_node(name)
+                if pod.key not in gang.names
             ]
-            room.append(4000 - sum(pod.template.requests["cpu"] for pod in pods))
+            used = sum(
+                pod.template.requests["cpu"]
+                for pod in (*info.pods.values(), *kept)
+                if gang.priority is None or pod.priority >= gang.priority
+            )
+            room.append(4000 - used)
         return room
 
 

@@ -17,7 +17,7 @@ from ksched.scheduling.group_survey import Lines
 from ksched.testing import cluster
 from ksched.testing.virtual_time import run
 from lab.gang_simulation import GangSimulation
-from lab.gangs import DIALECTS, Gang, configured, install
+from lab.gangs import DIALECTS, PLUGIN, Gang, configured, install
 
 
 @pytest.mark.parametrize("dialect", DIALECTS)
@@ -32,11 +32,17 @@ async def test_gangs_are_whole_at_every_instant(dialect: str, seed: int) -> None
 
 
 @pytest.mark.parametrize("dialect", DIALECTS)
-@pytest.mark.parametrize("seed", range(5))
-async def test_gangs_that_preempt_evict_for_the_whole_gang_only(dialect: str, seed: int) -> None:
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("protect_after_seconds", [0, 20])
+async def test_gangs_that_preempt_evict_for_the_whole_gang_only(
+    dialect: str, seed: int, protect_after_seconds: int
+) -> None:
+    config = configured(dialect)
+    args = {"protectAfterSeconds": protect_after_seconds, "maxProtectedPercentage": 60}
+    config["profiles"][0]["pluginConfig"] = [{"name": PLUGIN[dialect], "args": args}]
     async with cluster(
         3,
-        config=configured(dialect),
+        config=config,
         seed=seed,
         start=False,
         check_declarations=False,
