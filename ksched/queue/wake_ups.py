@@ -20,6 +20,7 @@ from typing import Any
 from ksched.cache.pod_info import PodInfo
 from ksched.framework.cluster_events import WILDCARD, ClusterEvent
 from ksched.framework.queued_pod import QueuedPodInfo
+from ksched.framework.time_slices import TimeSlice
 from ksched.queue.hints import SKIP, HintTable, Requeue
 from ksched.queue.unschedulable import UnschedulablePods, WaitingGroup
 from ksched.tuning import PODS_PER_SLICE
@@ -123,12 +124,15 @@ class WakeUps:
         The caller must requeue each pod before it takes the next.
         """
         left = PODS_PER_SLICE
+        turn = TimeSlice(self._now)
         while self.unfinished and left:
             wake_up = self.unfinished[0]
             for step in wake_up.steps:
                 left -= 1
                 if step is not None and self._is_due(wake_up, *step):
                     yield *step, wake_up.label
+                if turn.is_over:
+                    left = 0
                 if not left:
                     break
             else:

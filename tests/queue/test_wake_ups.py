@@ -19,6 +19,7 @@ from ksched.framework import (
     Resource,
 )
 from ksched.framework.cluster_events import ASSIGNED_POD_DELETE, NODE_ADD
+from ksched.framework.time_slices import SLICE_SECONDS
 from ksched.queue import Place, wake_ups
 from ksched.testing.builders import make_pod
 from lab.watched_queue import WatchedQueue
@@ -34,6 +35,7 @@ class Waiting:
         self.time = 0.0
         self.templates = TemplateRegistry(ResourceAxis())
         self.asked: list[str] = []
+        self.seconds_per_hint = 0.0
         hints = [
             ("Fit", ClusterEventWithHint(NODE_ADD, self.hint, per_pod=False)),
             ("Fit", ClusterEventWithHint(ASSIGNED_POD_DELETE, self.hint, per_pod=True)),
@@ -51,6 +53,7 @@ class Waiting:
 
     def hint(self, pod: PodInfo, old: object, new: object) -> QueueingHint:
         self.asked.append(pod.name)
+        self.time += self.seconds_per_hint
         is_wanted = new == "all" or pod.labels["app"] == new
         return QueueingHint.QUEUE if is_wanted else QueueingHint.SKIP
 
@@ -97,6 +100,16 @@ def test_all_that_waited_are_asked_about_in_the_end(event: ClusterEvent) -> None
     assert len(waiting.asked) <= 1
     waiting.finish()
     assert waiting.still_waiting() == {"p1", "p3"}
+
+
+def test_slow_hints_end_a_slice_early(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(wake_ups, "PODS_PER_SLICE", 100)
+    waiting = Waiting(*(f"app{number}" for number in range(5)))
+    waiting.seconds_per_hint = 0.75 * SLICE_SECONDS
+    waiting.event("none")
+    assert len(waiting.asked) == 2
+    waiting.finish()
+    assert len(waiting.asked) == 5
 
 
 def test_pods_that_come_to_wait_later_are_not_woken() -> None:
