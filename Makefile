@@ -2,10 +2,12 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+# One more than there are cores: some tests wait for processes.
+WORKERS = $(shell $(PYTHON) -c 'import os; print((os.cpu_count() or 1) + 1)')
 # Tests start hundreds of processes; without compiled modules each of them takes 2 s instead of 0.5 s.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: test-contract load soak run test lint types unit again explore fuzz bulky docs simulate assets assets-path test-real parity bench-real clean help
+.PHONY: test-slow test-contract load soak run test lint types unit again explore fuzz bulky docs simulate assets assets-path test-real parity bench-real clean help
 .DEFAULT_GOAL := help
 
 help: ## list the targets
@@ -34,7 +36,10 @@ types: $(VENV)/.installed-test
 	$(BIN)/mypy
 
 unit: $(VENV)/.installed-test
-	$(BIN)/pytest -n auto -m "not real"
+	$(BIN)/pytest -n $(WORKERS) -m "not real and not slow"
+
+test-slow: $(VENV)/.installed-test ## the tests that take seconds each: processes, packages, long simulations
+	$(BIN)/pytest -n $(WORKERS) -m "slow and not real"
 
 again: $(VENV)/.installed-test ## only the tests that failed in the last run, one by one
 	$(BIN)/pytest --last-failed --last-failed-no-failures=none

@@ -9,7 +9,6 @@ scheduler reads it, ``to_dict()`` the JSON for an API server.
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, ClassVar, Generic, Self, TypeAlias, TypeVar
 
@@ -65,7 +64,8 @@ class Builder(Generic[T]):
         return built
 
     def to_dict(self) -> Json:
-        return copy.deepcopy(self._data)
+        copied: Json = _copied(self._data)
+        return copied
 
     def uid(self, uid: str) -> Self:
         return self._set("metadata", "uid", to=uid)
@@ -86,7 +86,7 @@ class Builder(Generic[T]):
 
     def merge(self, patch: Json) -> Self:
         """Apply a JSON merge patch: for any field without a method here."""
-        return type(self)(_merged(self._data, copy.deepcopy(patch)))
+        return type(self)(_merged(self._data, _copied(patch)))
 
     def _change(self, path: tuple[str, ...], change: Callable[[Any], Any]) -> Self:
         return type(self)(_replaced(self._data, path, change))
@@ -361,6 +361,15 @@ def _merged(data: Any, patch: Any) -> Any:
         else:
             merged[key] = _merged(merged.get(key), value)
     return merged
+
+
+def _copied(value: Any) -> Any:
+    """Copy JSON; several times as fast as ``copy.deepcopy``."""
+    if isinstance(value, Mapping):
+        return {key: _copied(one) for key, one in value.items()}
+    if isinstance(value, list | tuple):
+        return [_copied(one) for one in value]
+    return value
 
 
 def _present(**fields: Any) -> Json:
