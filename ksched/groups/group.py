@@ -120,6 +120,8 @@ class Group:
         """Whether enough members exist; as of the last change."""
         self.last_reason = ""
         """Why it was rejected last. Written by the group cycle."""
+        self.is_warned_of_priorities = False
+        """Whether an Event said that its members differ in priority. Written by ``Attempts``."""
         self.short_slots = 0
         """How many of its members found no node then. Written by the group cycle."""
         self.succeeded = 0

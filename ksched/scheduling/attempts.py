@@ -91,6 +91,7 @@ class Attempts:
         siblings = [member.pod.uid for member in group.available()]
         members = [leader, *self._queue.take(leader, siblings)]
         members = [queued for queued in members if not self._is_skipped(queued)]
+        self._warn_of_priorities(group, leader)
         started, began = self._clock.now(), stopwatch()
         try:
             decision = await self._group_cycle.run(group, members)
@@ -108,6 +109,19 @@ class Attempts:
             self._begin_binding(placed, started, seconds, bindings)
         for queued in decision.untried:
             self._queue.put_back(queued)
+
+    def _warn_of_priorities(self, group: Group, leader: QueuedPodInfo) -> None:
+        """Say once what a group with members of different priorities can expect."""
+        priorities = {member.pod.priority for member in group.members.values()}
+        if len(priorities) < 2 or group.is_warned_of_priorities:
+            return
+        group.is_warned_of_priorities = True
+        lowest, highest = min(priorities), max(priorities)
+        note = (
+            f"pods of group {group.key.name} have different priorities: "
+            f"it evicts pods below {lowest} and is evicted by pods above {highest}"
+        )
+        self._recorder.event(leader.pod, "Warning", "MixedPriorities", "Scheduling", note)
 
     def _group_decided(
         self, decision: GroupDecision, leader: QueuedPodInfo, started: float, seconds: float

@@ -300,9 +300,17 @@ async def test_19_a_gang_evicts_as_its_least_important_member_may() -> None:
             for n, priority in enumerate((1, 100))
         ]
         await c.create(*pods)
-        await c.advance(30)
+        await c.advance(130)
         assert gang.bound(c) == 0
         assert evicted(c) == 0
+        notes = [event.note for name in gang.names for event in c.events(name)]
+        assert (
+            notes.count(
+                "pods of group mixed have different priorities: "
+                "it evicts pods below 1 and is evicted by pods above 100"
+            )
+            == 1
+        )
 
 
 async def test_members_that_never_preempt_evict_nobody() -> None:
