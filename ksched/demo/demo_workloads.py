@@ -40,6 +40,21 @@ def runs_for(builder: PodBuilder, seconds: float) -> PodBuilder:
     return builder.annotation({RUN_SECONDS_ANNOTATION: f"{seconds:g}"})
 
 
+def in_group(builder: PodBuilder, name: str) -> PodBuilder:
+    """A member of a PodGroup."""
+    return builder.merge({"spec": {"schedulingGroup": {"podGroupName": name}}})
+
+
+def pod_group(name: str, space: str, minimum: int) -> Manifest:
+    """So many of its pods start together, or none does."""
+    return {
+        "apiVersion": "scheduling.k8s.io/v1alpha2",
+        "kind": "PodGroup",
+        "metadata": {"name": name, "namespace": space},
+        "spec": {"schedulingPolicy": {"gang": {"minCount": minimum}}},
+    }
+
+
 def deployment(builder: PodBuilder, replicas: int) -> Manifest:
     """A Deployment of a pod; it has the pod's name."""
     one = builder.to_dict()

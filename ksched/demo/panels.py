@@ -12,6 +12,7 @@ from rich.text import Text
 from ksched.demo.heat_map import BARS, horizontal_bar
 from ksched.demo.scoreboard import Entry, Scoreboard
 from ksched.framework.queued_pod import QueuedPodInfo
+from ksched.groups.states import waits_for
 from ksched.queue.places import Place, Statistics
 from ksched.scheduling.decisions import Result
 from ksched.scheduling.scheduler import Scheduler
@@ -189,7 +190,7 @@ def waiting_groups(scheduler: Scheduler, board: Scoreboard) -> list[WaitingGroup
                 continue  # it does not wait, it is being looked at
             where = "at Permit" if queued.uid in held else place.value
             groups.setdefault((_app(queued), where), []).append(
-                (_since(queued), _why(queued, where, board.messages))
+                (_since(queued), _why(scheduler, queued, where, board.messages))
             )
     _forget_departed(scheduler, board)
     found = [
@@ -267,10 +268,13 @@ def _since(queued: QueuedPodInfo) -> float:
     return queued.timestamp if first is None else first
 
 
-def _why(queued: QueuedPodInfo, place: str, messages: dict[str, str]) -> str:
+def _why(scheduler: Scheduler, queued: QueuedPodInfo, place: str, messages: dict[str, str]) -> str:
     if place == "at Permit":
         return "has a node, waits for the rest of its gang"
     if place == "gated":
+        group = scheduler.groups.of(queued.uid)
+        if group is not None and group.why_gated():
+            return f"waiting for pod group {group.key}: {waits_for(group)}"
         gates = ", ".join(gate.name for gate in queued.pod.pod.spec.scheduling_gates or ())
         return f"waiting for scheduling gates: {gates}"
     return messages.get(queued.uid, "")

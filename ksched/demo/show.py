@@ -55,6 +55,16 @@ class Options(Struct, frozen=True):
     """Where the API server listens on loopback; ``None`` for nowhere."""
 
 
+CONFIGURATION: Final = {
+    "profiles": [
+        {
+            "schedulerName": "default-scheduler",
+            "plugins": {"multiPoint": {"enabled": [{"name": "GangScheduling"}]}},
+        }
+    ]
+}
+
+
 async def show(
     options: Options, *, console: Console | None = None, lines: TextIO | None = None
 ) -> Outcome:
@@ -69,6 +79,7 @@ async def show(
     async with (
         _notices(board),
         cluster(
+            config=CONFIGURATION,
             plugins=plugins,
             seed=options.seed,
             kubelet=True,

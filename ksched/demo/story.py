@@ -25,9 +25,11 @@ from ksched.demo.demo_workloads import (
     Manifest,
     asks_for,
     deployment,
+    in_group,
     job,
     namespace,
     pod,
+    pod_group,
     priority_class,
     runs_for,
     with_priority,
@@ -91,6 +93,7 @@ class Story:
             self._extended_resources,
             self._gates,
             self._gang,
+            self._pod_group,
             self._too_big,
             self._flood,
             self._drain,
@@ -235,6 +238,22 @@ class Story:
         self._say("The last three arrive: all eight go on together, others pass them meanwhile.")
         await self._cluster.create(*members[early:])
         await self._rest(FABRIC_SECONDS + 4)
+
+    async def _pod_group(self) -> None:
+        size, early = 8, 5
+        self._say(
+            f"A training job of {size} comes as a PodGroup: {early} workers exist, "
+            "and wait without holding a node."
+        )
+        worker = runs_for(in_group(pod("worker", "ml", 500), "training"), 6 / self._speed)
+        workers = [
+            worker.merge({"metadata": {"name": f"worker-{number}"}}) for number in range(size)
+        ]
+        await self._cluster.create(pod_group("training", "ml", size), *workers[:early])
+        await self._rest(5)
+        self._say("The last three arrive: all eight are placed in one decision, or none would be.")
+        await self._cluster.create(*workers[early:])
+        await self._rest(4)
 
     async def _too_big(self) -> None:
         self._say("warehouse requests 48 cores: no node has them. archive requests a tape drive.")

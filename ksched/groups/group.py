@@ -47,6 +47,10 @@ class Terms(Struct, frozen=True, eq=False):
     priority: int | None = None
     topology: tuple[TopologyLevel, ...] = ()
     is_evicted_whole: bool = False
+    is_admitted_first: bool = False
+    """Whether its controller creates no pods before the group is admitted."""
+    was_admitted: bool = False
+    """Whether the group's object records that it was."""
     was_satisfied: bool = False
     """Whether the group's object records that the minimum was placed before."""
     created: str | None = None
@@ -118,12 +122,19 @@ class Group:
         """Whether the minimum was placed once: later members are scheduled one by one."""
         self.is_ready = False
         """Whether enough members exist; as of the last change."""
+        self.gate_reason = ""
+        """Why it was gated then."""
         self.last_reason = ""
         """Why it was rejected last. Written by the group cycle."""
         self.is_warned_of_priorities = False
         """Whether an Event said that its members differ in priority. Written by ``Attempts``."""
         self.short_slots = 0
         """How many of its members found no node then. Written by the group cycle."""
+        self.is_ours = False
+        """Whether a member is, or was, a pod of one of our profiles: we write the status then."""
+        self.is_admitted = False
+        """Whether there was room for its minimum resources once. Where pods are created after
+        that only."""
         self.succeeded = 0
         """How many of its pods have succeeded, as of the last read: the watch excludes them."""
         self.failed = 0

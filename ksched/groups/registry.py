@@ -7,7 +7,7 @@ group exists as long as it has members or an object.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Protocol
 
@@ -71,6 +71,8 @@ class Groups:
         self.protection = Protection()
         self.generation = 0
         """Changes with every count and every term."""
+        self.scheduler_names: Collection[str] = ()
+        """Of our profiles."""
         self.changed: Callable[[GroupKey], None] = lambda key: None
         """Called after every change that may concern the status of a group's object."""
         self.ends_unknown: Callable[[str], None] = lambda namespace: None
@@ -109,7 +111,9 @@ class Groups:
     def report(self, key: GroupKey) -> Report | None:
         """Return the desired status of a group's object, if there is one."""
         group = self._groups.get(key)
-        return None if group is None else self._dialects[key.dialect].report(group, self.wall())
+        if group is None or not (group.is_ours or group.is_admitted):
+            return None
+        return self._dialects[key.dialect].report(group, self.wall())
 
     def to_decide(self, uid: str) -> Group | None:
         """The group whose group cycle a popped pod starts; ``None`` if it is scheduled alone."""
@@ -198,6 +202,16 @@ class Groups:
         group.is_satisfied = True
         self._changed(group)
 
+    @property
+    def admits(self) -> bool:
+        """Whether there may be groups whose pods are created after their admission only."""
+        return VOLCANO in self._dialects
+
+    def admit(self, group: Group) -> None:
+        """There is room for the pods of a group: its controller may create them."""
+        group.is_admitted = True
+        self.changed(group.key)
+
     def decided(self, group: Group) -> None:
         """Call when a group cycle has ended: the status of its object may change."""
         self.changed(group.key)
@@ -228,6 +242,7 @@ class Groups:
         member = Member(pod, mark)
         group = self._group(mark.key)
         group.members[pod.uid] = member
+        group.is_ours = group.is_ours or pod.template.spec.scheduler_name in self.scheduler_names
         self._group_of[pod.uid] = group
         group.count(member, member.state, 1)
         return member
@@ -266,12 +281,17 @@ class Groups:
         """Activate the members when the group is no longer gated."""
         self.generation += 1
         self._note_satisfied(group)
-        was_ready, group.is_ready = group.is_ready, not group.why_gated()
+        was_ready, before = group.is_ready, group.gate_reason
+        group.gate_reason = group.why_gated()
+        group.is_ready = not group.gate_reason
         if group.is_ready and not was_ready:
             self._wake(group)
         elif was_ready and not group.is_ready:
             self.stalled(group)
         if not group.is_ready and group.counts[AVAILABLE]:
+            if before not in ("", group.gate_reason):
+                # Still gated, for another reason: PreEnqueue writes it to the condition.
+                self._wake(group)
             # Missing members may have succeeded before this process started.
             self.ends_unknown(group.key.namespace)
         self.changed(group.key)
@@ -322,6 +342,9 @@ class Groups:
         if before is not None and before.uid != terms.uid:
             group.is_satisfied = False
             group.succeeded = group.failed = 0
+            group.is_admitted = False
+        if terms.was_admitted:
+            group.is_admitted = True
         self._note_satisfied(group)
 
 

@@ -71,6 +71,7 @@ from ksched.scheduling.event_handlers import NodeHandler, PodHandler
 from ksched.scheduling.failure_handler import FailureHandler
 from ksched.scheduling.finished_members import FinishedMembers
 from ksched.scheduling.flushing import Flusher
+from ksched.scheduling.group_admission import GroupAdmission
 from ksched.scheduling.group_status import GroupStatusUpdater
 from ksched.scheduling.pod_status import PodStatusUpdater
 from ksched.scheduling.preemption_executor import PreemptionExecutor, Preemptors
@@ -265,6 +266,7 @@ class Scheduler:
     def _make_pod_handler(self) -> PodHandler:
         # All plugins are built: those that read groups have registered their dialects.
         groups = self.groups if self.groups.is_on else None
+        self.groups.scheduler_names = frozenset(self.profiles)
         self.cache.listener = groups
         return PodHandler(
             cache=self.cache,
@@ -405,6 +407,14 @@ class Scheduler:
                 if self.groups.is_on:
                     tasks.start_soon(self.group_status.run, name="update group status")
                     tasks.start_soon(self.finished_members.run, name="count finished members")
+                if self.groups.admits:
+                    admission = GroupAdmission(
+                        cache=self.cache,
+                        groups=self.groups,
+                        clock=self.clock,
+                        unexpected_errors=self.unexpected_errors,
+                    )
+                    tasks.start_soon(admission.run, name="admit groups")
                 sweeper = Sweeper(
                     cache=self.cache,
                     cycle=self._cycle,

@@ -61,6 +61,24 @@ def test_the_gang_is_placed_together(small: tuple[Outcome, list[str]]) -> None:
     assert len(times) == 1
 
 
+def test_the_workers_of_a_pod_group_wait_without_nodes_and_are_placed_at_once(
+    small: tuple[Outcome, list[str]],
+) -> None:
+    ended, lines = small
+    times = [float(line.split("s  ")[0]) for line in lines if "ml/worker" in line and "->" in line]
+    [arrival] = [
+        float(line.partition("s")[0])
+        for line in lines
+        if "== The last three arrive: all e" in line
+        if "one decision" in line
+    ]
+    assert len(times) == 8
+    assert len(set(times)) == 1
+    assert times[0] >= arrival
+    workers = [pod for pod in ended.pods if pod.name.startswith("worker-")]
+    assert {pod.phase for pod in workers} == {"Succeeded"}
+
+
 def test_the_big_pod_goes_to_the_node_that_joined_for_it(small: tuple[Outcome, list[str]]) -> None:
     ended, lines = small
     [reason, *_] = [line for line in lines if "data/warehouse unschedulable" in line]

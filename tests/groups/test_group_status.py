@@ -125,8 +125,11 @@ async def test_the_phases_of_a_podgroup() -> None:
         gang = Gang("scheduler-plugins", "train", 3)
         await c.create(*gang.objects())
         await c.advance(1)
+        assert await status(c, gang) == {}, "no pod says whose group it is"
+        await c.create(*gang.pods()[:2])
+        await c.advance(1)
         assert await phase(c, gang) == "Pending"
-        await c.create(*gang.pods())
+        await c.create(*gang.pods()[2:])
         await c.advance(1)
         assert gang.bound(c) == 3
         told = await status(c, gang)
@@ -144,6 +147,18 @@ async def test_the_phases_of_a_podgroup() -> None:
         await c.advance(10)
         told = await status(c, gang)
         assert (told["phase"], told["running"], told["succeeded"]) == ("Finished", 0, 3)
+
+
+@pytest.mark.parametrize("dialect", ["in-tree", "scheduler-plugins"])
+async def test_the_groups_of_another_scheduler_are_left_to_it(dialect: str) -> None:
+    async with gang_cluster(dialect) as c:
+        gang = Gang(dialect, "theirs", 2)
+        await c.create(*gang.objects())
+        await c.create(*(pod.merge({"spec": {"schedulerName": "x"}}) for pod in gang.pods()))
+        await c.advance(5)
+        await c.bind("theirs-0", "n1")
+        await c.advance(5)
+        assert await status(c, gang) == {}
 
 
 async def test_the_phase_of_a_group_that_failed_or_was_cut() -> None:

@@ -9,6 +9,7 @@ from ksched.configuration.plugin_args import CoschedulingArgs
 from ksched.framework import SUCCESS, ClusterEventWithHint, Handle, PodInfo, Status, unresolvable
 from ksched.framework.plugins import names
 from ksched.groups.dialects.annotations import Annotations
+from ksched.groups.dialects.koordinator import Koordinator
 from ksched.groups.dialects.scheduler_plugins import SchedulerPlugins
 from ksched.groups.registry import Groups
 
@@ -18,10 +19,12 @@ class Coscheduling:
 
     Reads the PodGroup of ``scheduling.x-k8s.io/v1alpha1`` that a pod names by the label
     ``scheduling.x-k8s.io/pod-group``, and the annotations ``ksched.dev/group`` and
-    ``ksched.dev/group-min``. A pod whose PodGroup does not exist waits, and a group that does not
-    fit holds nothing while it waits, so it needs no timeout. Arguments as there;
-    ``podGroupBackoffSeconds`` and ``podGroupRejectPercentage`` have no effect;
-    ``protectAfterSeconds`` and ``maxProtectedPercentage`` reserve room for a group that waits.
+    ``ksched.dev/group-min``; also Koordinator's groups, by the label
+    ``pod-group.scheduling.sigs.k8s.io`` or the annotation ``gang.scheduling.koordinator.sh/name``.
+    A pod whose PodGroup does not exist waits, and a group that does not fit holds nothing while it
+    waits, so it needs no timeout. Arguments as there; ``podGroupBackoffSeconds`` and
+    ``podGroupRejectPercentage`` have no effect; ``protectAfterSeconds`` and
+    ``maxProtectedPercentage`` reserve room for a group that waits.
     """
 
     name: ClassVar[str] = names.COSCHEDULING
@@ -35,6 +38,7 @@ class Coscheduling:
             self._groups.protection.max_percentage = args.max_protected_percentage
         self._groups.read(SchedulerPlugins(handle.listers, args.permit_waiting_time_seconds))
         self._groups.read(Annotations(self.name))
+        self._groups.read(Koordinator(handle.listers))
 
     def pre_enqueue(self, pod: PodInfo) -> Status:
         reason = self._groups.why_gated(pod.uid)

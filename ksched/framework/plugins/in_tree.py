@@ -29,6 +29,7 @@ from ksched.framework.plugins.priority_sort import PrioritySort
 from ksched.framework.plugins.scheduling_gates import SchedulingGates
 from ksched.framework.plugins.selector_spread import SelectorSpread
 from ksched.framework.plugins.taint_toleration import TaintToleration
+from ksched.framework.plugins.volcano import Volcano
 from ksched.framework.plugins.volumes.legacy_limits import (
     AzureDiskLimits,
     EBSLimits,
@@ -87,6 +88,7 @@ IN_TREE: Final[Mapping[str, PluginFactory]] = MappingProxyType(
         names.DYNAMIC_RESOURCES: DynamicResources,
         names.GANG_SCHEDULING: GangScheduling,
         names.COSCHEDULING: Coscheduling,
+        names.VOLCANO: _with_handle(Volcano),
         names.EBS_LIMITS: _with_only_listings(EBSLimits),
         names.GCE_PD_LIMITS: _with_only_listings(GCEPDLimits),
         names.AZURE_DISK_LIMITS: _with_only_listings(AzureDiskLimits),

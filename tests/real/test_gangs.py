@@ -1,0 +1,368 @@
+"""Gangs in ``ksched run`` on a real API server, in every dialect, under the shipped roles.
+
+The numbers are those of the scenarios in ``tests/groups``, there in virtual time. There are neither
+controllers nor kubelets, so pods run and end when the tests say so. ``KSCHED_GANG_ROUNDS`` asks for
+more kills than the few of an ordinary run.
+"""
+
+from __future__ import annotations
+
+import http.client
+import json
+import os
+import random
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from bench.workloads import HOSTNAME, node
+from ksched.cli import execute
+from ksched.testing import PodBuilder, make_pod
+from lab.assets import Assets
+from lab.audit_log import AuditLog
+from lab.child_process import ChildProcess
+from lab.control_plane import ADMIN, HOST, ControlPlane, free_ports
+from lab.gangs import DIALECTS, KINDS, Gang
+
+pytestmark = [pytest.mark.real, pytest.mark.timeout(300)]
+
+CONFIG = Path(__file__).parents[2] / "config"
+GATES = (
+    "--runtime-config=scheduling.k8s.io/v1alpha2=true",
+    "--feature-gates=GenericWorkload=true,GangScheduling=true",
+)
+PROFILE = yaml.safe_load((CONFIG / "examples" / "gangs.yaml").read_text())["profiles"]
+PODS = "/api/v1/namespaces/default/pods"
+NODES = "/api/v1/nodes"
+NOW = "?gracePeriodSeconds=0"
+MERGE = "application/merge-patch+json"
+PATIENCE_SECONDS = 60.0
+ROUNDS = int(os.environ.get("KSCHED_GANG_ROUNDS", "3"))
+
+every_dialect = pytest.mark.parametrize("dialect", DIALECTS)
+
+
+def until(condition: Callable[[], Any], what: str, seconds: float = PATIENCE_SECONDS) -> Any:
+    deadline = time.monotonic() + seconds
+    while not (found := condition()):
+        assert time.monotonic() < deadline, f"not within {seconds:g} s: {what}"
+        time.sleep(0.02)
+    return found
+
+
+class Site:
+    """A cluster of small nodes, and one connection to it."""
+
+    def __init__(self, plane: ControlPlane, audit: AuditLog) -> None:
+        self.plane, self.audit = plane, audit
+        port = int(plane.url.rpartition(":")[2])
+        self._wire = http.client.HTTPSConnection(
+            HOST, port, timeout=30, context=plane.ssl_context()
+        )
+
+    def close(self) -> None:
+        self._wire.close()
+
+    def send(self, method: str, path: str, body: object = None, kind: str = "") -> Any:
+        headers = {
+            "Authorization": f"Bearer {ADMIN.token}",
+            "Content-Type": kind or "application/json",
+        }
+        self._wire.request(method, path, None if body is None else json.dumps(body), headers)
+        answer = self._wire.getresponse()
+        data = answer.read()
+        assert answer.status < 300, (method, path, data)
+        return json.loads(data)
+
+    def add_node(self, name: str, cpu: int = 4) -> None:
+        one = node(0)
+        one["metadata"]["name"] = name
+        one["metadata"]["labels"][HOSTNAME] = name
+        one["status"]["capacity"] |= {"cpu": str(cpu)}
+        one["status"]["allocatable"] |= {"cpu": str(cpu)}
+        self.send("POST", NODES, one)
+
+    def create(self, *pods: PodBuilder) -> None:
+        for pod in pods:
+            self.send("POST", PODS, pod.to_dict())
+
+    def create_group(self, gang: Gang) -> None:
+        for one in gang.objects():
+            self.send("POST", self.path(gang), one)
+
+    def path(self, gang: Gang) -> str:
+        return KINDS[gang.dialect].resource.path("default")
+
+    def status(self, gang: Gang) -> dict[str, Any]:
+        found: dict[str, Any] = self.send("GET", f"{self.path(gang)}/{gang.name}").get("status", {})
+        return found
+
+    def pods(self) -> dict[str, Any]:
+        return {one["metadata"]["name"]: one for one in self.send("GET", PODS)["items"]}
+
+    def bound(self, gang: Gang) -> int:
+        pods = self.pods()
+        names = [name.partition("/")[2] for name in gang.names]
+        return sum(name in pods and bool(pods[name]["spec"].get("nodeName")) for name in names)
+
+    def node_of(self, name: str) -> str:
+        found: str = self.pods()[name]["spec"].get("nodeName", "")
+        return found
+
+    def message(self, name: str) -> str:
+        conditions = self.pods()[name]["status"].get("conditions") or []
+        return next((one["message"] for one in conditions if one["type"] == "PodScheduled"), "")
+
+    def set_phase(self, name: str, phase: str) -> None:
+        self.send("PATCH", f"{PODS}/{name}/status", {"status": {"phase": phase}}, MERGE)
+
+    def clear(self) -> None:
+        self.send("DELETE", f"{PODS}{NOW}")
+        for kind in KINDS.values():
+            path = kind.resource.path("default")
+            for one in self.send("GET", path)["items"]:
+                # Nothing here takes away the finalizer that the API server adds.
+                name = one["metadata"]["name"]
+                self.send("PATCH", f"{path}/{name}", {"metadata": {"finalizers": None}}, MERGE)
+                self.send("DELETE", f"{path}/{name}")
+        self.send("DELETE", NODES)
+
+
+@pytest.fixture(scope="module")
+def plane(assets: Assets, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+    folder = tmp_path_factory.mktemp("gangs")
+    audit = AuditLog(folder)
+    with ControlPlane.running(folder / "plane", assets, [*GATES, *audit.flags]) as running:
+        for name in ("rbac.yaml", "rbac-gangs.yaml", "crd-podgroups.yaml"):
+            running.kubectl("apply", "-f", str(CONFIG / name))
+        running.kubectl("wait", "--for=condition=Established", "crd/podgroups.scheduling.x-k8s.io")
+        site = Site(running, audit)
+        yield site
+        site.close()
+
+
+@pytest.fixture(scope="module")
+def ksched(plane: Site) -> Iterator[tuple[ChildProcess, str]]:
+    [port] = free_ports(1)
+    flags = [f"--secure-port={port}", "--insecure-loopback"]
+    with plane.plane.ksched(flags=flags, config={"profiles": PROFILE}) as running:
+        yield running, f"http://{HOST}:{port}"
+
+
+@pytest.fixture
+def site(plane: Site, ksched: tuple[ChildProcess, str]) -> Iterator[Site]:
+    yield plane
+    plane.clear()
+
+
+@every_dialect
+def test_01_of_two_gangs_one_is_placed_whole_and_the_other_holds_nothing(
+    site: Site, dialect: str
+) -> None:
+    for number in range(2):
+        site.add_node(f"n{number}")
+    a, b = Gang(dialect, "a", 8), Gang(dialect, "b", 8)
+    site.create_group(a)
+    site.create_group(b)
+    for one, other in zip(a.pods(), b.pods(), strict=True):
+        site.create(one, other)
+    until(lambda: site.bound(a) + site.bound(b) == 8, "one of them is placed")
+    assert sorted([site.bound(a), site.bound(b)]) == [0, 8]
+    winner, loser = (a, b) if site.bound(a) else (b, a)
+    until(lambda: "0 of 8 fit" in site.message(f"{loser.name}-0"), "the other says why not")
+    for name in winner.names:
+        site.send("DELETE", f"{PODS}/{name.partition('/')[2]}{NOW}")
+    until(lambda: site.bound(loser) == 8, "the other has its turn")
+
+
+@every_dialect
+def test_03_a_gang_larger_than_the_cluster_waits_without_work(
+    site: Site, ksched: tuple[ChildProcess, str], dialect: str
+) -> None:
+    for number in range(5):
+        site.add_node(f"n{number}")
+    gang = Gang(dialect, "big", 8, cpu="4")
+    site.create_group(gang)
+    site.create(*gang.pods())
+    told = "pod group is unschedulable, 5 of 8 fit; short of 3 × 4 cpu"
+    until(lambda: site.message("big-0") == told, "it says what it lacks")
+    if dialect == "in-tree":
+        conditions = until(lambda: site.status(gang).get("conditions"), "the PodGroup says so too")
+        [one] = [one for one in conditions if one["type"] == "PodGroupScheduled"]
+        assert (one["status"], one["reason"]) == ("False", "Unschedulable")
+        assert one["message"] == "5 of 8 fit; short of 3 × 4 cpu"
+    elif dialect == "scheduler-plugins":
+        until(lambda: site.status(gang).get("phase") == "Scheduling", "the PodGroup has its phase")
+    site.create(make_pod("single").req(cpu="2"))
+    until(lambda: site.node_of("single"), "a pod beside it is placed")
+    before = cpu_seconds(ksched[0])
+    time.sleep(2)
+    assert cpu_seconds(ksched[0]) - before < 0.4, "it is tried again and again"
+    assert site.bound(gang) == 0
+
+
+@every_dialect
+def test_13_after_the_loss_of_a_node_its_members_are_replaced_and_the_others_stay(
+    site: Site, dialect: str
+) -> None:
+    for number in range(2):
+        site.add_node(f"n{number}")
+    gang = Gang(dialect, "train", 8)
+    site.create_group(gang)
+    site.create(*gang.pods())
+    until(lambda: site.bound(gang) == 8, "the gang is placed")
+    pods = site.pods()
+    lost = [name for name, pod in pods.items() if pod["spec"]["nodeName"] == "n1"]
+    kept = {name: pod["metadata"]["uid"] for name, pod in pods.items() if name not in lost}
+    site.send("DELETE", f"{NODES}/n1")
+    for name in lost:
+        site.send("DELETE", f"{PODS}/{name}{NOW}")
+    again = [gang.pod(name.rpartition("-")[2]) for name in lost]
+    site.create(*again)
+    until(lambda: "fit" in site.message(lost[0]), "there is no room for the replacements")
+    site.add_node("n2")
+    until(lambda: site.bound(gang) == 8, "the replacements are placed")
+    after = site.pods()
+    assert {site.node_of(name) for name in lost} == {"n2"}
+    assert {name: after[name]["metadata"]["uid"] for name in kept} == kept
+
+
+@every_dialect
+def test_33_a_replacement_starts_after_the_others_have_succeeded(site: Site, dialect: str) -> None:
+    site.add_node("n0")
+    gang = Gang(dialect, "job", 4)
+    site.create_group(gang)
+    site.create(*gang.pods())
+    until(lambda: site.bound(gang) == 4, "the gang is placed")
+    for number in range(3):
+        site.set_phase(f"job-{number}", "Succeeded")
+    site.set_phase("job-3", "Failed")
+    site.create(gang.pod("3-again"))
+    until(lambda: site.node_of("job-3-again"), "the replacement is placed")
+    if dialect == "scheduler-plugins":
+        site.set_phase("job-3-again", "Running")
+        wanted = ("Running", 3, 1)
+
+        def told() -> bool:
+            now = site.status(gang)
+            return (now.get("phase"), now.get("succeeded"), now.get("running")) == wanted
+
+        until(told, "the PodGroup counts them")
+        site.set_phase("job-3-again", "Succeeded")
+        until(lambda: site.status(gang)["phase"] == "Finished", "the PodGroup is done")
+
+
+@every_dialect
+def test_38_single_pods_do_not_wait_behind_hopeless_gangs(site: Site, dialect: str) -> None:
+    for number in range(4):
+        site.add_node(f"n{number}", cpu=8)
+    alone = _latencies(site, "alone", 20)
+    for number in range(40):
+        gang = Gang(dialect, f"g{number}", 5, cpu="8")
+        site.create_group(gang)
+        site.create(*gang.pods())
+    until(lambda: "of 5 fit" in site.message("g39-0"), "the last of the gangs was tried")
+    beside = _latencies(site, "beside", 20)
+    # On a shared machine; each takes some milliseconds, and took seconds where gangs are retried.
+    assert beside[-1] < max(5 * alone[-1], 1.0), (alone, beside)
+
+
+def _latencies(site: Site, name: str, count: int) -> list[float]:
+    """Seconds from creation to bind of pods that come one by one."""
+    found = []
+    for number in range(count):
+        began = time.monotonic()
+        site.create(make_pod(f"{name}-{number}").req(cpu="100m"))
+        path = f"{PODS}/{name}-{number}"
+        until(lambda path=path: site.send("GET", path)["spec"].get("nodeName"), path)  # type: ignore[misc]
+        found.append(time.monotonic() - began)
+        site.send("DELETE", f"{path}{NOW}")
+    return sorted(found)
+
+
+def cpu_seconds(process: ChildProcess) -> float:
+    """User and system time so far."""
+    fields = Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / 100
+
+
+def test_14_a_gang_whose_scheduler_was_killed_between_two_binds_is_completed(plane: Site) -> None:
+    seed = random.randrange(10**6)
+    rng = random.Random(seed)
+    plane.add_node("n0", cpu=1000)
+    cuts = 0
+    try:
+        for number in range(ROUNDS):
+            gang = Gang(DIALECTS[number % len(DIALECTS)], f"cut{number}", 12)
+            cuts += kill_between_binds(plane, gang, rng.randint(1, 10))
+        done = [one.pod for one in plane.audit.binds() if one.code == 201]
+        binds = [pod for pod in done if pod.rpartition("/")[2].startswith("cut")]
+        assert len(binds) == len(set(binds)) == ROUNDS * 12, f"bound twice, seed {seed}"
+        assert cuts, f"no kill met a gang between two binds, seed {seed}"
+    finally:
+        plane.clear()
+
+
+def kill_between_binds(plane: Site, gang: Gang, wanted: int) -> bool:
+    """Kill a scheduler after so many binds; whether its gang was cut, which the next completes."""
+    # So few requests per second that the binds take a while.
+    connection = {"kubeconfig": str(plane.plane.kubeconfig("ksched")), "qps": 40, "burst": 40}
+    profiles = [{**PROFILE[0], "schedulerName": "second"}]
+    config = {"profiles": profiles, "clientConnection": connection}
+    plane.create_group(gang)
+    plane.create(*(pod.merge({"spec": {"schedulerName": "second"}}) for pod in gang.pods()))
+    with plane.plane.ksched("second", config=config) as first:
+        until(lambda: plane.bound(gang) >= wanted, f"{wanted} members are bound")
+        first.kill()
+    was_cut = plane.bound(gang) < gang.size
+    with plane.plane.ksched("second", config=config):
+        until(lambda: plane.bound(gang) == gang.size, "the next scheduler completes the gang")
+    return was_cut
+
+
+def test_what_users_see_of_the_examples(
+    site: Site, ksched: tuple[ChildProcess, str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The manifests are applied with kubectl; nobody but the test makes the pods of their Jobs."""
+    site.add_node("n0", cpu=8)
+    for dialect, name in (
+        ("annotations", "annotations"),
+        ("in-tree", "kubernetes"),
+        ("scheduler-plugins", "scheduler-plugins"),
+    ):
+        file = CONFIG / "examples" / "gangs" / f"{name}.yaml"
+        site.plane.kubectl("apply", "-f", str(file))
+        [job] = [one for one in yaml.safe_load_all(file.read_text()) if one["kind"] == "Job"]
+        for number in range(4):
+            pod = dict(job["spec"]["template"])
+            pod["metadata"] = {**pod.get("metadata", {}), "name": f"train-{number}"}
+            site.send("POST", PODS, {"apiVersion": "v1", "kind": "Pod", **pod})
+        until(lambda: all(site.node_of(f"train-{n}") for n in range(4)), f"{name} is placed")
+        assert execute(["groups", "train", "--server", ksched[1]]) == 0
+        shown = capsys.readouterr().out
+        assert "default/train: placed" in shown
+        assert f"marked by  {dialect}" in shown
+        if dialect == "in-tree":
+            told = until(
+                lambda: site.plane.kubectl(
+                    *("get", "podgroups.v1alpha2.scheduling.k8s.io", "train", "-o"),
+                    "jsonpath={.status.conditions[*].type}={.status.conditions[*].status}",
+                ).strip("="),
+                "kubectl shows the condition",
+            )
+            assert told == "PodGroupScheduled=True"
+        if dialect == "scheduler-plugins":
+            until(
+                lambda: "Scheduling" in site.plane.kubectl("get", "podgroups.scheduling.x-k8s.io"),
+                "kubectl shows the phase",
+            )
+        site.send("DELETE", f"{PODS}{NOW}")
+        site.plane.kubectl("delete", "job", "train", "--cascade=orphan")
+
+
+def test_the_shipped_roles_are_enough(site: Site) -> None:
+    assert site.audit.refusals() == []
