@@ -38,7 +38,6 @@ class FinishedMembers:
 
     def __init__(
         self,
-        *,
         client: ApiClient,
         groups: Groups,
         clock: Clock,

@@ -27,7 +27,6 @@ class GroupAdmission:
 
     def __init__(
         self,
-        *,
         cache: SchedulerCache,
         groups: Groups,
         clock: Clock,

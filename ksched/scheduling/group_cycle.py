@@ -43,7 +43,7 @@ from ksched.queue.nominator import Nominator
 from ksched.queue.pending_pods import PendingPods
 from ksched.scheduling.group_preemption import GroupPreemption
 from ksched.scheduling.group_protection import GroupProtection
-from ksched.scheduling.group_trial import Need, Trial, place
+from ksched.scheduling.group_trial import Need, Trial, overtaken, place
 from ksched.scheduling.quorum_gate import QuorumGate
 from ksched.scheduling.scheduling_cycle import (
     Placed,
@@ -265,9 +265,10 @@ class GroupCycle:
         self, group: Group, trial: Trial, order: Sequence[QueuedPodInfo], need: Need
     ) -> GroupDecision | None:
         """Assume all placed members; synchronous, so that nothing changes in between."""
+        full = overtaken(self._cache, trial.placed)
         for one in trial.placed:
             has_node = self._cache.get_node(one.node_name) is not None
-            if not (has_node and self._is_alive(one.queued)):
+            if not (has_node and self._is_alive(one.queued)) or one.node_name in full:
                 trial.drop(one.pod.uid)
         if not need.is_met_by(trial.placed):
             trial.undo()

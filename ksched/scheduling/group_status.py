@@ -40,7 +40,6 @@ class GroupStatusUpdater:
 
     def __init__(
         self,
-        *,
         client: ApiClient,
         groups: Groups,
         clock: Clock,

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
+from ksched.cache.cache import SchedulerCache
 from ksched.cache.snapshot import Snapshot
 from ksched.configuration.extension_points import RESERVE
 from ksched.framework.cycle_state import CycleState
@@ -145,3 +146,29 @@ async def _reserve(placed: Placed) -> Status:
     status = await run_reserve(profile.framework, placed.state, placed.pod, placed.node_name)
     profile.metrics.end(status.code)
     return status
+
+
+def overtaken(cache: SchedulerCache, placed: Sequence[Placed]) -> set[str]:
+    """The nodes of a trial that lack room for it by now: other schedulers have bound pods there.
+
+    Only nodes that changed since the snapshot are compared, by amounts.
+    """
+    members: dict[str, list[Placed]] = {}
+    for one in placed:
+        if one.node_name in cache.changed_nodes:
+            members.setdefault(one.node_name, []).append(one)
+    full = set()
+    for name, those in members.items():
+        info = cache.get_node(name)
+        if info is None:
+            continue
+        demand: Counter[str] = Counter()
+        for one in those:
+            demand.update(one.pod.template.requests)
+        if len(info.pods) + len(those) > info.allowed_pods or any(
+            info.requested_of(resource) + amount > info.allocatable_of(resource)
+            for resource, amount in demand.items()
+            if amount
+        ):
+            full.add(name)
+    return full

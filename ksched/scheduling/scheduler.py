@@ -248,18 +248,10 @@ class Scheduler:
     def _make_groups(self, activations: Activations) -> Groups:
         groups = self.listers.view(Groups)
         groups.wake, groups.wall = activations.activate, self.clock.wall
-        self.group_status = GroupStatusUpdater(
-            client=self.client,
-            groups=groups,
-            clock=self.clock,
-            unexpected_errors=self.unexpected_errors,
-        )
-        self.finished_members = FinishedMembers(
-            client=self.client,
-            groups=groups,
-            clock=self.clock,
-            unexpected_errors=self.unexpected_errors,
-        )
+        shared = (groups, self.clock, self.unexpected_errors)
+        self.group_status = GroupStatusUpdater(self.client, *shared)
+        self.finished_members = FinishedMembers(self.client, *shared)
+        self._group_admission = GroupAdmission(self.cache, *shared)
         groups.changed, groups.ends_unknown = self.group_status.changed, self.finished_members.need
         return groups
 
@@ -408,13 +400,7 @@ class Scheduler:
                     tasks.start_soon(self.group_status.run, name="update group status")
                     tasks.start_soon(self.finished_members.run, name="count finished members")
                 if self.groups.admits:
-                    admission = GroupAdmission(
-                        cache=self.cache,
-                        groups=self.groups,
-                        clock=self.clock,
-                        unexpected_errors=self.unexpected_errors,
-                    )
-                    tasks.start_soon(admission.run, name="admit groups")
+                    tasks.start_soon(self._group_admission.run, name="admit groups")
                 sweeper = Sweeper(
                     cache=self.cache,
                     cycle=self._cycle,
