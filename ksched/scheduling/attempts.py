@@ -109,6 +109,12 @@ class Attempts:
             self._begin_binding(placed, started, seconds, bindings)
         for queued in decision.untried:
             self._queue.put_back(queued)
+        outcomes = (*decision.rejected, *decision.placed)
+        known = {one.queued.uid for one in outcomes} | {one.uid for one in decision.untried}
+        for queued in members:
+            if queued.uid not in known:
+                # Deleted, or bound by another scheduler, while the group was decided.
+                self._queue.done(queued.uid)
 
     def _warn_of_priorities(self, group: Group, leader: QueuedPodInfo) -> None:
         """Say once what a group with members of different priorities can expect."""
