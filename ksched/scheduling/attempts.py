@@ -109,8 +109,9 @@ class Attempts:
             self._begin_binding(placed, started, seconds, bindings)
         for queued in decision.untried:
             self._queue.put_back(queued)
-        outcomes = (*decision.rejected, *decision.placed)
-        known = {one.queued.uid for one in outcomes} | {one.uid for one in decision.untried}
+        known = {one.queued.uid for one in decision.rejected}
+        known.update(one.queued.uid for one in decision.placed)
+        known.update(queued.uid for queued in decision.untried)
         for queued in members:
             if queued.uid not in known:
                 # Deleted, or bound by another scheduler, while the group was decided.
