@@ -8,13 +8,14 @@ group terminate, no others are evicted for it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 import numpy as np
 from msgspec import Struct
 
 from ksched.cache.cache import SchedulerCache
+from ksched.cache.node_info import NodeInfo
 from ksched.cache.pod_info import PodInfo
 from ksched.framework.plugins import names
 from ksched.framework.plugins.default_preemption.candidates import by_importance
@@ -289,14 +290,36 @@ class _Search:
         self, members: Sequence[QueuedPodInfo], going: Sequence[PodInfo], wanted: Nodes
     ) -> Nodes | None:
         """Where all members are placed with some pods gone; ``None`` if one does not fit."""
-        removed = self._snapshot.remove_pods(going)
+        removed: dict[int, NodeInfo] = {}
         trial = Trial(self._snapshot, self._nominator, self._undone)
         try:
+            await self._remove(going, removed)
             if await self._place_all(trial, members, wanted):
                 return {one.pod.uid: one.node_name for one in trial.placed}
             return None
         finally:
             self._undo(trial, members)
+            await self._restore(removed)
+
+    async def _remove(self, pods: Iterable[PodInfo], removed: dict[int, NodeInfo]) -> None:
+        """Take pods off their nodes in the snapshot; ``removed`` gets what is to be restored."""
+        by_node: dict[str, list[PodInfo]] = {}
+        for pod in pods:
+            by_node.setdefault(pod.node_name, []).append(pod)
+        for some in by_node.values():
+            removed |= self._snapshot.remove_pods(some)
+            if self._turn.is_over:
+                await self._turn.give_way()
+
+    async def _restore(self, removed: dict[int, NodeInfo]) -> None:
+        try:
+            while removed:
+                row, info = removed.popitem()
+                self._snapshot.restore({row: info})
+                if self._turn.is_over:
+                    await self._turn.give_way()
+        finally:
+            # Cancelled on the way: the rest at once.
             self._snapshot.restore(removed)
 
     async def _place_all(
@@ -370,10 +393,11 @@ class _Search:
         nodes: Nodes,
     ) -> set[str]:
         """Who may stay with the members on their nodes; a group stays whole or not at all."""
-        removed = self._snapshot.remove_pods([*(one.pod for one in within), *leaving])
+        removed: dict[int, NodeInfo] = {}
         trial = Trial(self._snapshot, self._nominator, self._undone)
         spared: set[str] = set()
         try:
+            await self._remove([*(one.pod for one in within), *leaving], removed)
             if not await self._place_all(trial, members, nodes):
                 return spared
             violating, _ = self._plugin.budgets.split(by_importance(one.pod for one in within))
@@ -393,7 +417,7 @@ class _Search:
             return spared
         finally:
             self._undo(trial, members)
-            self._snapshot.restore(removed)
+            await self._restore(removed)
 
     async def _give_back(self, trial: Trial, unit: Sequence[Evictee]) -> Sequence[Evictee]:
         """Put a unit back on its nodes if the members fit nevertheless; who is back.

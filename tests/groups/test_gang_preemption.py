@@ -6,15 +6,20 @@ Covers ``ksched.scheduling.group_preemption``, ``ksched.scheduling.group_survey`
 
 from __future__ import annotations
 
+import asyncio
+import itertools
 from collections import Counter
-from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager
 from typing import Any
 
 import pytest
 
 from ksched.framework import PermitResult, wait
+from ksched.framework.queued_pod import QueuedPodInfo
+from ksched.framework.time_slices import TimeSlice
 from ksched.queue.places import Place
+from ksched.scheduling.scheduler import Scheduler
 from ksched.testing import Checkers, Cluster, FakePlugin, PodBuilder, cluster, make_pod
 from lab.gangs import DIALECTS, Gang, configured, install, priority_class
 
@@ -412,3 +417,65 @@ async def test_a_gang_that_loses_a_member_while_it_waits_gives_the_room_up() -> 
         assert not c.pod("high-0")["status"].get("nominatedNodeName")
         counts = Counter(pod["metadata"]["name"] for pod in c.pods())
         assert counts["low0"] == counts["low1"] == 1
+
+
+@pytest.mark.parametrize("filters_decide", [False, True])
+async def test_a_search_that_is_cancelled_leaves_everything_as_it_was(filters_decide: bool) -> None:
+    """Wherever it pauses: a lost lease cancels it there."""
+    async with gang_cluster(3) as c:
+        low = [single(f"low{n}", cpu="1") for n in range(12)]
+        if filters_decide:
+            away = ("kubernetes.io/hostname", {"app": "high"})
+            low = [pod.pod_anti_affinity(*away) for pod in low[:8]]
+        await fill(c, *low)
+        scheduler = c.scheduler
+        scheduler.cache.update_snapshot()
+        before = _look(scheduler)
+        gang = Gang("annotations", "high", 3, cpu="2", priority=100)
+        pods = [pod.label(app="high").merge({"spec": {"priority": 100}}) for pod in gang.pods()]
+        infos = [scheduler.cache.pod_info(pod.obj()) for pod in pods]
+        for info in infos:
+            scheduler.groups.pending(info, is_ours=True)
+        group = scheduler.groups.of(infos[0].uid)
+        assert group is not None
+        members = [QueuedPodInfo(info, 0.0) for info in infos]
+        preemption = scheduler._attempts._group_cycle._preemption
+        pauses = 0
+        for limit in itertools.count():
+            with monkeypatched_pauses(limit) as reached:
+                try:
+                    await preemption.run(group, members, 0, lambda one: False)
+                except asyncio.CancelledError:
+                    pauses += 1
+            assert _look(scheduler) == before
+            if not reached:
+                break
+        assert pauses > 10
+        for info in infos:
+            scheduler.groups.gone(info.uid)
+
+
+def _look(scheduler: Scheduler) -> object:
+    table, nodes = scheduler.cache.snapshot.table, len(scheduler.cache.snapshot)
+    return (
+        [column[:nodes].tolist() for column in table.requested],
+        [sorted(info.pods) for info in table.infos],
+        scheduler.nominator.by_node(),
+    )
+
+
+@contextmanager
+def monkeypatched_pauses(limit: int) -> Iterator[list[int]]:
+    """Every slice is over at once, and the pause of that number is where the attempt ends."""
+    reached: list[int] = []
+    count = itertools.count()
+
+    async def give_way(self: TimeSlice) -> None:
+        if next(count) == limit:
+            reached.append(limit)
+            raise asyncio.CancelledError
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(TimeSlice, "is_over", True)
+        patch.setattr(TimeSlice, "give_way", give_way)
+        yield reached
