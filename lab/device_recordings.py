@@ -20,6 +20,7 @@ from ksched.api.objects import Node, Pod
 from ksched.api.watched_kinds import watched_kind
 from ksched.cache.listers import Listers
 from ksched.cache.node_table import NodeRows
+from ksched.configuration.model import SchedulerConfiguration
 from ksched.errors import ApiError, Conflict, NotFound
 from ksched.framework.cycle_state import CycleState
 from ksched.framework.plugins.dynamic_resources.attempt import Attempt
@@ -170,9 +171,9 @@ class Tasks:
 class DeviceDecider:
     """A decider that knows the devices of a recorded cluster, and writes claims."""
 
-    def __init__(self, cluster: Any) -> None:
+    def __init__(self, cluster: Any, configuration: SchedulerConfiguration | None = None) -> None:
         self.stored = StoredClaims()
-        self.decider = Decider(client=self.stored)
+        self.decider = Decider(configuration, client=self.stored)
         listers = self.stored.listers = self.decider.listers
         for obj in cluster["deviceclasses"]:
             listers.require(DeviceClass).put(decode_class(json.dumps(obj).encode()))

@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
 from http.client import HTTPSConnection
 from random import Random
 from typing import Any
 
+from ksched.configuration import load_config
 from ksched.errors import KschedError
 from lab.child_process import ChildProcess
 from lab.control_plane import HOST, USERS, ControlPlane
@@ -78,7 +79,26 @@ class _Api:
 class DeviceScenario:
     """The cluster of one seed on an API server that kube-scheduler watches."""
 
-    def __init__(self, plane: ControlPlane, log: ScoreLog, seed: int) -> None:
+    def __init__(
+        self,
+        plane: ControlPlane,
+        log: ScoreLog,
+        seed: int,
+        plugin_config: Sequence[Json] = (),
+        *,
+        extended_percent: int = 12,
+    ) -> None:
+        self._extended_percent = extended_percent
+        profile = {"schedulerName": "default-scheduler", "pluginConfig": plugin_config}
+        self._configuration = load_config(
+            json.dumps(
+                {
+                    "apiVersion": "kubescheduler.config.k8s.io/v1",
+                    "kind": "KubeSchedulerConfiguration",
+                    "profiles": [profile],
+                }
+            )
+        )
         self._api, self._log, self._seed = _Api(plane), log, seed
         self._rng = Random(seed)
         self._source = RandomDevices(self._rng, f"s{seed}-")
@@ -87,16 +107,23 @@ class DeviceScenario:
 
     @classmethod
     @contextmanager
-    def scheduler(cls, plane: ControlPlane) -> Iterator[ScoreLog]:
+    def scheduler(
+        cls, plane: ControlPlane, plugin_config: Sequence[Json] = ()
+    ) -> Iterator[ScoreLog]:
         """A kube-scheduler for all seeds."""
         label = {"resource.kubernetes.io/admin-access": "true"}
         namespace = {"metadata": {"name": NAMESPACE, "labels": label}}
         with closing(_Api(plane)) as api:
-            api.request("POST", "/api/v1/namespaces", namespace)
+            if NAMESPACE not in {
+                one["metadata"]["name"] for one in api.request("GET", "/api/v1/namespaces")["items"]
+            }:
+                api.request("POST", "/api/v1/namespaces", namespace)
+        profile = {"schedulerName": SCHEDULER, "pluginConfig": plugin_config}
         process: ChildProcess = plane.kube_scheduler(
             SCHEDULER,
             scheduler_name=SCHEDULER,
             verbosity=10,
+            config={"profiles": [profile]},
             flags=("--feature-gates=OpportunisticBatching=false",),
         )
         with process as running:
@@ -106,7 +133,7 @@ class DeviceScenario:
         """Decide some pods; returns what differs."""
         try:
             cluster = self._build()
-            decider = DeviceDecider(cluster)
+            decider = DeviceDecider(cluster, self._configuration)
             found = []
             for number in range(decisions):
                 decision = self._decide(number, is_last=number == decisions - 1)
@@ -197,7 +224,7 @@ class DeviceScenario:
             # A claim in its first version, without devices, would be given others.
             time.sleep(0.1)
             features |= {STATUS, BINDING}
-        elif is_last or self._rng.random() > 0.12:
+        elif is_last or not self._source.sometimes(self._extended_percent):
             for index in range(self._rng.choice((1, 1, 1, 2))):
                 claim, asked = self._source.claim(f"{name}-c{index}")
                 features |= asked

@@ -10,7 +10,7 @@ import pytest
 from lab.control_plane import ControlPlane
 from lab.parity.devices import DeviceScenario
 from lab.parity.tally import Tally
-from lab.random_devices import FEATURES
+from lab.random_devices import EXTENDED, FEATURES, Json
 from lab.seeds import asked_seeds
 
 pytestmark = [pytest.mark.real, pytest.mark.real_time]
@@ -18,20 +18,40 @@ pytestmark = [pytest.mark.real, pytest.mark.real_time]
 SEEDS = 6
 
 
-@pytest.mark.timeout(120 + 30 * len(asked_seeds(SEEDS)))
-async def test_gives_the_devices_that_kube_scheduler_gives(
-    control_plane: ControlPlane, tally: Tally
+SCORED_SEEDS = 3
+SCORED = [{"name": "cpu", "weight": 1}, {"name": EXTENDED, "weight": 3}]
+# Not NodeResourcesBalancedAllocation: kube-scheduler v1.36.4 ends with a nil pointer there.
+SCORED_BY_DEVICES: list[Json] = [
+    {
+        "name": "NodeResourcesFit",
+        "args": {"scoringStrategy": {"type": "MostAllocated", "resources": SCORED}},
+    },
+]
+
+
+async def play(
+    plane: ControlPlane, seeds: list[int], tally: Tally, plugin_config: list[Json], extended: int
 ) -> None:
     found: list[str] = []
-    own = Tally()
-    own.expect(FEATURES)
-    with DeviceScenario.scheduler(control_plane) as log:
-        for seed in asked_seeds(SEEDS):
-            differences = await DeviceScenario(control_plane, log, seed).play(own)
+    with DeviceScenario.scheduler(plane, plugin_config) as log:
+        for seed in seeds:
+            scenario = DeviceScenario(plane, log, seed, plugin_config, extended_percent=extended)
+            differences = await scenario.play(tally)
             found += differences
-            print(f"seed {seed}", own.decisions, "decisions", *differences, sep="\n")  # noqa: T201
-    print(*own.table(), sep="\n")  # noqa: T201
-
+            print(f"seed {seed}", tally.decisions, "decisions", *differences, sep="\n")  # noqa: T201
+    print(*tally.table(), sep="\n")  # noqa: T201
     assert not found, "\n".join(found)
-    assert own.rarest(FEATURES) > 0
-    del tally
+
+
+@pytest.mark.timeout(120 + 30 * len(asked_seeds(SEEDS)))
+async def test_gives_the_devices_that_kube_scheduler_gives(control_plane: ControlPlane) -> None:
+    tally = Tally()
+    tally.expect(FEATURES)
+    await play(control_plane, asked_seeds(SEEDS), tally, [], 12)
+    assert tally.rarest(FEATURES) > 0
+
+
+@pytest.mark.timeout(120 + 30 * len(asked_seeds(SCORED_SEEDS)))
+async def test_scores_by_devices_as_kube_scheduler_does(control_plane: ControlPlane) -> None:
+    seeds = [one + 1000 for one in asked_seeds(SCORED_SEEDS)]
+    await play(control_plane, seeds, Tally(), SCORED_BY_DEVICES, 80)

@@ -71,7 +71,7 @@ IN_TREE: Final[Mapping[str, PluginFactory]] = MappingProxyType(
         names.NODE_AFFINITY: lambda args, handle: NodeAffinity(args, handle.clock.now),
         names.NODE_PORTS: _plain(NodePorts),
         names.NODE_RESOURCES_FIT: _with_listings(NodeResourcesFit),
-        names.NODE_RESOURCES_BALANCED_ALLOCATION: _with_args(NodeResourcesBalancedAllocation),
+        names.NODE_RESOURCES_BALANCED_ALLOCATION: _with_listings(NodeResourcesBalancedAllocation),
         names.VOLUME_RESTRICTIONS: _with_only_listings(VolumeRestrictions),
         names.NODE_VOLUME_LIMITS: _with_only_listings(NodeVolumeLimits),
         names.VOLUME_BINDING: VolumeBinding,

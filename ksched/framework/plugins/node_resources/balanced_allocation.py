@@ -13,14 +13,14 @@ from ksched.framework import (
     PASS_TEMPLATE,
     SKIP_TEMPLATE,
     CycleState,
+    Listers,
     NodeRows,
     PodInfo,
-    Scope,
-    ScoreDependsOn,
     Status,
     template_fact,
 )
 from ksched.framework.plugins import names
+from ksched.framework.plugins.node_resources.device_counts import DeviceCounts
 from ksched.framework.plugins.node_resources.requests import Ints, Requests, stacked
 
 Floats = NDArray[np.float64]
@@ -41,10 +41,15 @@ class NodeResourcesBalancedAllocation:
     """
 
     name: ClassVar[str] = names.NODE_RESOURCES_BALANCED_ALLOCATION
-    score_depends_on: ClassVar = ScoreDependsOn(Scope.RESOURCES, reads_inter_pod_fields=False)
 
-    def __init__(self, args: NodeResourcesBalancedAllocationArgs | None = None) -> None:
+    def __init__(
+        self,
+        args: NodeResourcesBalancedAllocationArgs | None = None,
+        listers: Listers | None = None,
+    ) -> None:
         weights = {one.name: one.weight for one in (args or DEFAULTS).resources}
+        self._device_counts = DeviceCounts(listers or Listers(), weights)
+        self.score_depends_on = self._device_counts.score_depends_on()
         self._requests = template_fact(lambda template: Requests.scored(weights, template.requests))
 
     def pre_score(self, state: CycleState, pod: PodInfo, nodes: NodeRows) -> Status:
@@ -54,6 +59,7 @@ class NodeResourcesBalancedAllocation:
         request = self._requests(pod.template)
         before = stacked(nodes.requested, request.resources, len(nodes))
         capacities = stacked(nodes.allocatable, request.resources, len(nodes))
+        self._device_counts.count(request.resources, nodes, before, capacities)
         after = request.on_top_of(before)
         balance_before, balance_after = _balance(np.array((before, after)), capacities)
         half = MAX_NODE_SCORE // 2

@@ -44,7 +44,6 @@ from ksched.framework import (
     QueueingHint,
     Resource,
     Scope,
-    ScoreDependsOn,
     Snapshot,
     Status,
     Verdicts,
@@ -55,6 +54,7 @@ from ksched.framework import (
 from ksched.framework.memoizing import memoize_last
 from ksched.framework.node_columns import ResourceAxis
 from ksched.framework.plugins import names
+from ksched.framework.plugins.node_resources.device_counts import DeviceCounts
 from ksched.framework.plugins.node_resources.requests import Ints, Requests, stacked
 from ksched.framework.plugins.node_resources.scorers import scorer_of
 
@@ -82,7 +82,6 @@ class NodeResourcesFit:
 
     name: ClassVar[str] = names.NODE_RESOURCES_FIT
     filter_depends_on: ClassVar = FilterDependsOn(Scope.RESOURCES, reads_inter_pod_fields=False)
-    score_depends_on: ClassVar = ScoreDependsOn(Scope.RESOURCES, reads_inter_pod_fields=False)
 
     def __init__(
         self, args: NodeResourcesFitArgs | None = None, listers: Listers | None = None
@@ -96,6 +95,8 @@ class NodeResourcesFit:
         for one in strategy.resources:
             weights[one.name] += one.weight
         self._scorer = scorer_of(strategy)
+        self._device_counts = DeviceCounts(self._listers, weights)
+        self.score_depends_on = self._device_counts.score_depends_on()
         self._checked = template_fact(self._select_checked)
         self._scored = template_fact(
             lambda template: Requests.scored(weights, _scored_requests(template))
@@ -151,9 +152,10 @@ class NodeResourcesFit:
                 return nodes.non_zero_requested(resource)
             return nodes.requested(resource)
 
-        totals = scored.on_top_of(stacked(used, scored.resources, len(nodes)))
+        in_use = stacked(used, scored.resources, len(nodes))
         capacities = stacked(nodes.allocatable, scored.resources, len(nodes))
-        return self._scorer(totals, capacities, scored.weights)
+        self._device_counts.count(scored.resources, nodes, in_use, capacities)
+        return self._scorer(scored.on_top_of(in_use), capacities, scored.weights)
 
     def checked_requests(self, template: PodTemplate) -> dict[str, int]:
         """What the filter compares with what nodes have, by resource."""
