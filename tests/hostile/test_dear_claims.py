@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import json
 import sys
+import threading
 import time
 from collections.abc import Iterable
 from typing import Any
@@ -147,3 +148,26 @@ def test_the_thread_lets_the_loop_in_and_is_asked_once() -> None:
 
     asyncio.run(attempts())
     assert sys.getswitchinterval() == pytest.approx(usual)
+
+
+def test_a_plugin_that_stops_ends_its_search() -> None:
+    usual, before = sys.getswitchinterval(), set(threading.enumerate())
+    many = make_slice("n0")
+    for number in range(30):
+        many = many.device(f"d{number}", index=number)
+    claim = make_resource_claim("c").request("r1", count=20).request("r2", cel="false")
+
+    async def attempt() -> None:
+        made = decider([make_device_class().obj(), many.obj(), claim.obj()], "10m")
+        pod = with_claim(make_pod("web"), "c").obj()
+        found = await made.cycle.run(QueuedPodInfo(made.cache.pod_info(pod), 0.0))
+        assert isinstance(found, Rejected)
+        assert "cut short" in found.message
+        plugin = made.profiles["default-scheduler"].framework.plugins["DynamicResources"]
+        plugin.stop()
+        assert sys.getswitchinterval() == pytest.approx(usual)
+        (thread,) = set(threading.enumerate()) - before
+        await asyncio.to_thread(thread.join, 30.0)
+        assert not thread.is_alive()
+
+    asyncio.run(attempt())

@@ -40,7 +40,6 @@ class LongSearches:
         self._jobs: dict[object, asyncio.Future[None]] = {}
         """By the first question of each: its claims and what its node sees."""
         self._effort = Effort(self._seconds, is_in_thread=True)
-        self._switch_seconds = sys.getswitchinterval()
 
     async def answer(self, questions: Sequence[Question]) -> None:
         """Have questions answered; raises ``TookTooLong`` if that takes more than a moment."""
@@ -58,37 +57,22 @@ class LongSearches:
 
     def _start(self, key: object, questions: Sequence[Question]) -> asyncio.Future[None]:
         if self._executor is None:
-            self._effort.is_stopped = False
+            self._effort = Effort(self._seconds, is_in_thread=True)
             self._executor = ThreadPoolExecutor(1, "device-search")
-        if not self._jobs:
-            self._switch_seconds = sys.getswitchinterval()
-            sys.setswitchinterval(SWITCH_SECONDS)
         answers: list[Answer] = []
         loop = asyncio.get_running_loop()
-        job = loop.run_in_executor(self._executor, self._search, questions, answers)
+        _JOBS.begin()
+        job = loop.run_in_executor(self._executor, _search, self._effort, questions, answers)
         self._jobs[key] = job
 
         def finished(job: asyncio.Future[None]) -> None:
-            self._jobs.pop(key, None)
-            if not self._jobs:
-                sys.setswitchinterval(self._switch_seconds)
+            if self._jobs.pop(key, None) is not None:
+                _JOBS.end()
             for question, answer in zip(questions, answers, strict=False):
                 question.keep(answer)
 
         job.add_done_callback(finished)
         return job
-
-    def _search(self, questions: Sequence[Question], answers: list[Answer]) -> None:
-        """In the thread: answer as many questions as there is time for."""
-        began = stopwatch()
-        for question in questions:
-            self._effort.restart()
-            answer = question.search(self._effort)
-            if self._effort.is_stopped:
-                return
-            answers.append(answer)
-            if answer.code == TIMED_OUT or stopwatch() - began > JOB_SECONDS:
-                return
 
     def stop(self) -> None:
         """End the thread, within one evaluation of a selector."""
@@ -96,3 +80,41 @@ class LongSearches:
         if self._executor is not None:
             self._executor.shutdown(wait=False, cancel_futures=True)
             self._executor = None
+        for _ in range(len(self._jobs)):
+            self._jobs.popitem()
+            _JOBS.end()
+
+
+def _search(effort: Effort, questions: Sequence[Question], answers: list[Answer]) -> None:
+    """In the thread: answer as many questions as there is time for."""
+    began = stopwatch()
+    for question in questions:
+        effort.restart()
+        answer = question.search(effort)
+        if effort.is_stopped:
+            return
+        answers.append(answer)
+        if answer.code == TIMED_OUT or stopwatch() - began > JOB_SECONDS:
+            return
+
+
+class _Jobs:
+    """The jobs of all threads: while there are any, threads take turns more often."""
+
+    def __init__(self) -> None:
+        self._count = 0
+        self._usual_seconds = 0.0
+
+    def begin(self) -> None:
+        if not self._count:
+            self._usual_seconds = sys.getswitchinterval()
+            sys.setswitchinterval(SWITCH_SECONDS)
+        self._count += 1
+
+    def end(self) -> None:
+        self._count -= 1
+        if not self._count:
+            sys.setswitchinterval(self._usual_seconds)
+
+
+_JOBS = _Jobs()
