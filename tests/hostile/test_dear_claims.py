@@ -117,15 +117,14 @@ def test_a_search_without_end_ends_with_the_configured_time() -> None:
 
 def test_many_cheap_selectors_are_dear_together() -> None:
     claim = make_resource_claim("c")
-    for request in range(12):
+    for request in range(DEVICES):
         selectors = [
             {"cel": {"expression": f"{request} >= 0 && {number} >= 0 && device.driver != 'x'"}}
-            for number in range(12)
+            for number in range(16)
         ]
         claim = claim.request(f"r{request}", selectors=selectors)
     found, meter = measured(*published(), claim.obj())
-    assert isinstance(found, Rejected)
-    assert "cannot allocate all claims" in found.message
+    assert isinstance(found, Placed)
     assert meter.worst[0] < STALL_SECONDS, meter.longest
 
 
