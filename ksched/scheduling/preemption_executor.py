@@ -98,7 +98,10 @@ class Preemption:
         self.victims = victims
         self.profile_name = profile_name
         self.recorder = recorder
-        self.running = {victim.uid for victim in victims}
+        self.running = [victim.uid for victim in victims]
+        """Those not seen going yet; the last of them may be gone meanwhile."""
+        self.sent_back: set[str] = set()
+        """Victims that were not bound yet: they may be placed again, which means nothing here."""
         self.is_finished = False
 
 
@@ -248,10 +251,17 @@ class PreemptionExecutor:
         return set(self._preemptions.values())
 
     def _look(self, preemption: Preemption) -> None:
-        for uid in list(preemption.running):
-            victim = self._cache.get_pod(uid)
-            if victim is None or victim.is_terminating:
-                preemption.running.discard(uid)
+        """Forget victims from the end of the list up to one that still runs.
+
+        Every member of a group asks after every deletion: all victims are not looked at each time.
+        """
+        running = preemption.running
+        while running:
+            victim = self._cache.get_pod(running[-1])
+            is_gone = victim is None or victim.is_terminating
+            if not is_gone and running[-1] not in preemption.sent_back:
+                return
+            running.pop()
 
     def _sweep(self) -> None:
         """Drop finished preemptions whose victims are all gone or terminating."""
@@ -342,12 +352,12 @@ class PreemptionExecutor:
         preemptor = preemption.preemptor
         if self._cache.get_pod(victim.uid) is None:
             # Gone, or sent back with the rest of its group.
-            preemption.running.discard(victim.uid)
+            preemption.sent_back.add(victim.uid)
             return True
         is_in_memory = self._send_back(victim)
         if is_in_memory:
             # It may be placed again, so its presence in the cache means nothing.
-            preemption.running.discard(victim.uid)
+            preemption.sent_back.add(victim.uid)
         else:
             try:
                 async with self._slots:
