@@ -91,9 +91,9 @@ class ExtenderError(KschedError):
 class TookTooLong(KschedError):
     """A pod's spec made its attempt so long that other pods are scheduled first."""
 
-    def __init__(self, seconds: float) -> None:
+    def __init__(self, seconds: float, reason: str = "the spec is so large") -> None:
         super().__init__(
-            f"the spec is so large that the attempt was cut short after {seconds * 1000:.0f} ms; "
+            f"{reason} that the attempt was cut short after {seconds * 1000:.0f} ms; "
             "it goes on after a pause"
         )
 

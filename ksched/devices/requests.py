@@ -29,6 +29,10 @@ from ksched.devices.slices import DeviceShape
 GetClass = Callable[[str], DeviceClass | None]
 
 
+SHAPES_CACHED = 4096
+"""Shapes of devices for which a request knows whether it selects them."""
+
+
 class AllocationFailed(Exception):
     """A claim cannot be allocated on any node; the message names it and the reason."""
 
@@ -113,6 +117,8 @@ class Request:
         found = _all_match(self._class_selectors, shape, effort, owner) and _all_match(
             self._selectors, shape, effort, f"claim {claim_key}"
         )
+        if len(self._selectable) >= SHAPES_CACHED:
+            self._selectable.clear()
         self._selectable[shape] = found
         return found
 

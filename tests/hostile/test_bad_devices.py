@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 from typing import Any
 
 import pytest
 
 from ksched.clock import LoopClock
+from ksched.devices.slices import PublishedSlice
 from ksched.framework.queued_pod import QueuedPodInfo
 from ksched.scheduling.scheduling_cycle import Placed, Rejected
 from ksched.testing.builders import Builder, make_node, make_pod
@@ -189,3 +191,25 @@ def test_a_driver_that_publishes_ten_times_a_second_stalls_nothing(is_per_device
     assert all(isinstance(one, Placed) for one in outcomes)
     assert len(outcomes) == 10
     assert meter.worst[0] < STALL_SECONDS, meter.longest
+
+
+async def test_devices_as_they_were_are_forgotten() -> None:
+    made = Decider(clock=LoopClock())
+    made.set_cluster([make_node("n0").obj()])
+    claim = make_resource_claim("c").request(count=2, cel="device.driver != ''").obj()
+    for one in (make_device_class().obj(), claim):
+        made.listers.require(type(one)).put(one)
+    pod = with_claim(make_pod("web"), "c").obj()
+    plugin = made.profiles["default-scheduler"].framework.plugins["DynamicResources"]
+    for version in range(1, 21):
+        fresh = published(version, is_per_device=False).obj()
+        made.listers.require(type(fresh)).put(fresh)
+        found = await made.cycle.run(QueuedPodInfo(made.cache.pod_info(pod), 0.0))
+        assert isinstance(found, Placed)
+        made.cache.forget_pod(found.pod)
+        plugin.unreserve(found.state, found.pod, found.node_name)
+        plugin.sweep()
+    del fresh, found
+    gc.collect()
+
+    assert sum(isinstance(one, PublishedSlice) for one in gc.get_objects()) <= 4

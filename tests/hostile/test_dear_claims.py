@@ -18,7 +18,9 @@ import pytest
 from ksched.clock import LoopClock
 from ksched.configuration.loading import load_config
 from ksched.framework.plugins.dynamic_resources import long_searches
+from ksched.framework.plugins.dynamic_resources.verdicts_by_view import Question
 from ksched.framework.queued_pod import QueuedPodInfo
+from ksched.framework.time_slices import ATTEMPT_SECONDS
 from ksched.scheduling.scheduling_cycle import Placed, Rejected
 from ksched.testing.builders import make_node, make_pod
 from ksched.testing.device_builders import (
@@ -138,7 +140,7 @@ def test_the_thread_lets_the_loop_in_and_is_asked_once() -> None:
         for _ in range(3):
             found = await made.cycle.run(QueuedPodInfo(made.cache.pod_info(pod), 0.0))
             assert isinstance(found, Rejected)
-            assert found.message.startswith("the spec is so large that the attempt was cut short")
+            assert found.message.startswith("the search for devices takes so long that")
             assert sys.getswitchinterval() == pytest.approx(long_searches.SWITCH_SECONDS)
         found = await outcome_of(made)
         assert isinstance(found, Rejected)
@@ -170,3 +172,20 @@ def test_a_plugin_that_stops_ends_its_search() -> None:
         assert not thread.is_alive()
 
     asyncio.run(attempt())
+
+
+def test_an_error_in_the_thread_reaches_the_pod(monkeypatch: pytest.MonkeyPatch) -> None:
+    claim = make_resource_claim("c").request(cel="lists.range(200000).all(x, x >= 0)")
+
+    def fail(*_: object) -> None:
+        time.sleep(1.5 * ATTEMPT_SECONDS)
+        raise ZeroDivisionError("by design")
+
+    monkeypatch.setattr(Question, "search", fail)
+
+    async def attempts() -> None:
+        found = await outcome_of(decider([*published(), claim.obj()]))
+        assert isinstance(found, Rejected)
+        assert "ZeroDivisionError('by design')" in found.message
+
+    asyncio.run(attempts())

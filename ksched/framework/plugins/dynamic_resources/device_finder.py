@@ -31,6 +31,7 @@ from ksched.framework.plugins.dynamic_resources.extended_resources import (
 )
 from ksched.framework.plugins.dynamic_resources.verdicts_by_view import (
     MOMENT_SECONDS,
+    SEARCH_IS_LONG,
     TIMED_OUT,
     KnownVerdicts,
     NodeFailed,
@@ -146,7 +147,7 @@ class DeviceFinder:
                 self._allocate(attempt, requests, nodes, wanted, found)
         except SearchIsLong:
             # Something changed since the searches of PreFilter, or they had no more time.
-            raise TookTooLong(MOMENT_SECONDS) from None
+            raise TookTooLong(MOMENT_SECONDS, SEARCH_IS_LONG) from None
         if attempt.special is None or not attempt.special.is_stored:
             self._check_allocated(attempt, nodes, found)
         return found
@@ -293,7 +294,7 @@ class DeviceFinder:
         try:
             chosen = verdicts.choose(self._views.view(node), node.name, keys)
         except SearchIsLong:
-            raise TookTooLong(MOMENT_SECONDS) from None
+            raise TookTooLong(MOMENT_SECONDS, SEARCH_IS_LONG) from None
         if chosen is None:
             return None
         allocations = {}

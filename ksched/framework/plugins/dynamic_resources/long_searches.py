@@ -7,6 +7,7 @@ are scheduled, and finds the results cached when it is retried.
 from __future__ import annotations
 
 import asyncio
+import logging
 import sys
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -15,11 +16,15 @@ from ksched.clock import stopwatch
 from ksched.devices.effort import Effort
 from ksched.errors import TookTooLong
 from ksched.framework.plugins.dynamic_resources.verdicts_by_view import (
+    FAILED,
+    SEARCH_IS_LONG,
     TIMED_OUT,
     Answer,
     Question,
 )
 from ksched.framework.time_slices import ATTEMPT_SECONDS
+
+log = logging.getLogger(__name__)
 
 JOB_SECONDS = 10.0
 """After this time the searches of other pods are run."""
@@ -48,11 +53,11 @@ class LongSearches:
         job = self._jobs.get(key)
         if job is None:
             if len(self._jobs) >= MOST_WAITING:
-                raise TookTooLong(ATTEMPT_SECONDS)
+                raise TookTooLong(ATTEMPT_SECONDS, SEARCH_IS_LONG)
             job = self._start(key, questions)
         await asyncio.wait([job], timeout=ATTEMPT_SECONDS)
         if not job.done():
-            raise TookTooLong(ATTEMPT_SECONDS)
+            raise TookTooLong(ATTEMPT_SECONDS, SEARCH_IS_LONG)
         job.result()
 
     def _start(self, key: object, questions: Sequence[Question]) -> asyncio.Future[None]:
@@ -90,7 +95,14 @@ def _search(effort: Effort, questions: Sequence[Question], answers: list[Answer]
     began = stopwatch()
     for question in questions:
         effort.restart()
-        answer = question.search(effort)
+        try:
+            answer = question.search(effort)
+        except Exception as problem:
+            # The attempt may be over by now: the next one finds the error in the cache.
+            log.exception("search for devices failed", extra={"node": question.node_name})
+            answer = Answer(
+                FAILED, problem=f"searching devices on {question.node_name}: {problem!r}"
+            )
         if effort.is_stopped:
             return
         answers.append(answer)

@@ -31,6 +31,7 @@ ANSWERS_CACHED = 65536
 
 MOMENT_SECONDS = 0.005
 """How long searches may block the event loop."""
+SEARCH_IS_LONG = "the search for devices takes so long"
 
 
 class Answer(NamedTuple):
@@ -61,7 +62,14 @@ class VerdictsByView:
         self._codes = np.zeros(0, np.int16)
         self._scores = np.zeros(0, np.int64)
         self._is_known = np.zeros(0, np.bool_)
-        self._answers: dict[Hashable, Answer] = {}
+        self._answers: RecentlyUsed[Hashable, Answer] = RecentlyUsed()
+
+    def sweep(self) -> None:
+        """Drop answers about devices as they were; a driver may publish new ones every moment."""
+        before = len(self._answers)
+        self._answers.sweep()
+        if len(self._answers) < before:
+            self._is_known[:] = False
 
     def judge(
         self, ids: NDArray[np.int32], name_of: Callable[[int], str], keys: tuple[str, ...]
@@ -135,9 +143,8 @@ class VerdictsByView:
 
     def keep(self, key: Hashable, keys: tuple[str, ...], answer: Answer) -> None:
         """Cache the result for nodes of a key."""
-        if len(self._answers) >= ANSWERS_CACHED:
-            self._answers.clear()
-        self._answers[(key, keys) if answer.code == FAILED else key] = answer
+        by = (key, keys) if answer.code == FAILED else key
+        self._answers.put(by, answer, ANSWERS_CACHED)
 
     def question(self, number: int, name: str, keys: tuple[str, ...]) -> Question:
         """What to find out in a thread about a view that ``learn`` has no time for."""
@@ -227,3 +234,5 @@ class KnownVerdicts:
 
     def sweep(self) -> None:
         self._known.sweep()
+        for _, verdicts in self._known.items():
+            verdicts.sweep()
