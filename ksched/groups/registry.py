@@ -312,6 +312,8 @@ class Groups:
         was_satisfied = terms is not None and terms.was_satisfied and group.counts[BOUND] > 0
         if was_satisfied or group.is_bound:
             group.is_satisfied = True
+        elif not (group.placed or group.finished or group.unread_ends):
+            group.is_satisfied = False
 
     def _wake(self, group: Group) -> None:
         self.wake([member.pod for member in group.available()])
@@ -330,9 +332,11 @@ class Groups:
         before = group.terms
         self.generation += 1
         self._describe(group, terms)
-        group.is_ready = not group.why_gated()
+        was_ready, group.is_ready = group.is_ready, not group.why_gated()
         if group.is_ready and _is_easier(before, group.terms):
             self._wake(group)
+        elif was_ready and not group.is_ready:
+            self.stalled(group)
         self.changed(key)
 
     def _describe(self, group: Group, terms: Terms | None) -> None:

@@ -127,6 +127,7 @@ class GroupCycle:
         kube-scheduler: podGroupCycle, submitPodGroupAlgorithmResult.
         """
         self._cycle.is_running = True
+        everybody = members
         try:
             for _ in range(TRIES):
                 decision = await self._decide(group, members)
@@ -145,6 +146,9 @@ class GroupCycle:
             return self._failed(group, members, error(text))
         finally:
             self._cycle.is_running = False
+            for queued in everybody:
+                if self._pending.get(queued.uid) is None:
+                    self._nominator.delete(queued.uid)
 
     async def _decide(self, group: Group, members: Sequence[QueuedPodInfo]) -> GroupDecision | None:
         """Run once; ``None`` if the members changed meanwhile and it must be repeated."""
@@ -335,6 +339,9 @@ class GroupCycle:
         is_waiting = outcome.is_waiting or bool(outcome.nodes)
         if not is_waiting:
             nominated = await self._protection.run(group, chosen)
+            if not all(map(self._is_alive, chosen)):
+                self._protection.forget(group)
+                return None
             if nominated:
                 status = unschedulable(f"{text}; {kept_room(len({*nominated.values()}))}")
         if is_waiting:

@@ -113,6 +113,8 @@ class GroupPreemption:
             return Outcome()
         if any(one.pod.spec.preemption_policy == "Never" for one in members):
             return Outcome(NEVER)
+        if any(map(self._executor.is_preempting, group.members)):
+            return Outcome(f"{WAITING}: its victims are being evicted", is_waiting=True)
         left = self._terminating(group)
         if left:
             total = len(self._victims[group.key])

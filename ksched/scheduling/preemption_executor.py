@@ -307,6 +307,8 @@ class PreemptionExecutor:
         if not is_pending:
             log.info("preemptor is no longer pending", extra={"pod": preemptor.key})
             self._forget(preemption)
+            if preemptor.group:
+                self._activate(preemptor.pods)
             return
         self._clear_lower_nominations(preemptor)
         *others, last = preemption.victims

@@ -300,6 +300,9 @@ class _Choice:
                 taken = assign(self._free, [kind])[0]
                 for line, amount in enumerate(kind.amounts):
                     self._free[line] -= taken * amount
+        if not fits(self._planner.removed(self._chosen.values()), kinds):
+            # The kinds were in each other's way; giving back keeps what is needed.
+            self._evict([one for one in self._within if one.pod.uid not in self._chosen])
         yield from self._give_back()
         return list(self._chosen.values())
 
