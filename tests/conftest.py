@@ -28,6 +28,40 @@ settings.register_profile("explore", deadline=None)
 settings.load_profile(os.environ.get("KSCHED_EXAMPLES", "ksched"))
 
 
+SLOW = (
+    "tests/cel/test_hostile_expressions.py",
+    "tests/daemon/test_process.py",
+    "tests/devices/test_allocator_twin.py",
+    "tests/election/test_hanging_plugins.py",
+    "tests/election/test_processes.py",
+    "tests/explain/test_explaining.py",
+    "tests/framework/plugins/test_preemption_twins.py",
+    "tests/framework/plugins/test_topology_twins.py",
+    "tests/framework/plugins/volumes/test_volume_twins.py",
+    "tests/framework/runtime/test_core_twins.py",
+    "tests/framework/runtime/test_extreme_numbers.py",
+    "tests/groups/test_gangs.py",
+    "tests/hostile/test_bulky_pods.py",
+    "tests/lab/test_fuzz.py",
+    "tests/queue/test_in_flight.py",
+    "tests/recorded/test_preemption.py",
+    "tests/scheduling/test_plugin_answers.py",
+    "tests/scheduling/test_tenants.py",
+    "tests/simulation/",
+    "tests/test_benchmark.py",
+    "tests/test_examples.py",
+    "tests/test_pytest_plugin.py",
+    "tests/testing/conformance/",
+)
+"""Files and folders that take nine seconds of CPU or more: CI and ``make test-slow`` run them."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if item.nodeid.startswith(SLOW):
+            item.add_marker(pytest.mark.slow)
+
+
 def pytest_asyncio_loop_factories(
     config: pytest.Config, item: pytest.Item
 ) -> Mapping[str, Callable[[], asyncio.AbstractEventLoop]]:

@@ -22,7 +22,7 @@ from ksched.errors import ConfigError
 from ksched.testing import cluster, make_pod
 from lab.control_plane import free_ports
 
-pytestmark = [pytest.mark.real_time, pytest.mark.slow]
+pytestmark = pytest.mark.real_time
 pytest.importorskip("hatchling", reason="packages are built without a network")
 
 ROOT = Path(__file__).parents[1]

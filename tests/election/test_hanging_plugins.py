@@ -20,7 +20,7 @@ from ksched.testing.builders import NodeBuilder, PodBuilder, make_node, make_pod
 from lab.child_process import ChildProcess
 from lab.hanging_plugin import install
 
-pytestmark = [pytest.mark.real_time, pytest.mark.slow, pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.real_time, pytest.mark.timeout(180)]
 
 PATIENCE_SECONDS = 60.0
 CONFIG = {

@@ -19,7 +19,7 @@ from ksched.clock import LoopClock
 from ksched.testing.builders import NodeBuilder, PodBuilder, make_node, make_pod
 from lab.child_process import ChildProcess
 
-pytestmark = [pytest.mark.real_time, pytest.mark.slow]
+pytestmark = pytest.mark.real_time
 
 PATIENCE_SECONDS = 30.0
 LEASE_SECONDS = 3

@@ -175,7 +175,6 @@ async def test_others_have_their_turn_while_many_terms_are_taken_over() -> None:
     assert turns > 2 * 6000 / 64 / 6
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("attack", hostile.ATTACKS)
 async def test_nothing_is_left_of_an_attack(attack: str) -> None:
     tenants = Tenants()

@@ -32,7 +32,6 @@ async def live(
     return c
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("seed", [1], ids="seed {}".format)
 async def test_a_day_of_cluster_life_in_seconds(seed: int) -> None:
     c = await live(seed, 24, bad_weather=True, seconds_between_events=600)
@@ -50,7 +49,6 @@ async def test_in_good_weather_no_pod_is_kept_waiting(seed: int) -> None:
     await live(seed, 1, bad_weather=False, seconds_between_events=60)
 
 
-@pytest.mark.slow
 def test_a_seed_tells_the_whole_story() -> None:
     lives = [
         virtual_time.run(live(7, 0.5, bad_weather=True, seconds_between_events=30))

@@ -40,8 +40,6 @@ from ksched.testing import NonConforming, check_plugin
 from ksched.testing.conformance import costs
 from ksched.testing.conformance.report import Finding, Report
 
-pytestmark = pytest.mark.slow
-
 
 @pytest.fixture
 def few(monkeypatch: pytest.MonkeyPatch) -> None:
