@@ -24,7 +24,8 @@ from ksched.testing.harness import cluster
 from lab.decider import Decider
 from lab.fuzz.stalls import StallMeter, measured_steps
 
-STALL_SECONDS = 0.02
+STALL_SECONDS = 0.04
+"""Twice the limit: a step takes more CPU time while another process shares the core."""
 FAILED = 'running "DynamicResources" filter plugin: '
 TOO_MANY = "claim default/c: number of requested devices 33 exceeds the claim limit of 32"
 NOWHERE = "0/1 nodes are available: 1 "

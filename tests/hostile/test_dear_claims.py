@@ -32,7 +32,8 @@ from ksched.testing.device_builders import (
 from lab.decider import Decider
 from lab.fuzz.stalls import StallMeter, measured_steps
 
-STALL_SECONDS = 0.02
+STALL_SECONDS = 0.04
+"""Twice the limit: a step takes more CPU time while another process shares the core."""
 NODES, DEVICES = 4, 8
 
 DEAR = {
