@@ -9,13 +9,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator
 
-import msgspec
-
+from ksched.apiserver.controller_requests import send
 from ksched.apiserver.object_cache import ObjectCache, key_of
 from ksched.apiserver.served_resources import JsonObject
 from ksched.clock import Clock
 from ksched.errors import Unavailable
-from ksched.transport import JSON, MERGE_PATCH, Transport
+from ksched.transport import MERGE_PATCH, Transport
 
 POD_CLAIM_NAME = "resource.kubernetes.io/pod-claim-name"
 FINALIZER = "resource.kubernetes.io/delete-protection"
@@ -121,7 +120,10 @@ class ClaimController:
         body = {**kind, "metadata": metadata, "spec": template["spec"]["spec"]}
         group = "/apis/resource.k8s.io/v1"
         path = f"{group}/namespaces/{meta['namespace']}/resourceclaims"
-        return await self._send("POST", path, body, JSON, self._claims)
+        created = await send(self._transport, "POST", path, body)
+        if created is not None:
+            self._claims.apply(created, True)
+        return created
 
     async def _claim(self, key: str) -> None:
         """Release a claim for pods that ended; without users it loses its devices."""
@@ -145,32 +147,14 @@ class ClaimController:
             rest = [one for one in claim["metadata"]["finalizers"] if one != FINALIZER]
             await self._patch(path, {"metadata": {"finalizers": rest}}, self._claims)
         elif is_orphan and not kept and "deletionTimestamp" not in claim["metadata"]:
-            await self._send("DELETE", path, None, JSON, None)
+            await send(self._transport, "DELETE", path)
 
     # -- writes ------------------------------------------------------------------------------------
 
     async def _patch(self, path: str, patch: JsonObject, cache: ObjectCache) -> None:
-        await self._send("PATCH", path, patch, MERGE_PATCH, cache)
-
-    async def _send(
-        self,
-        method: str,
-        path: str,
-        body: JsonObject | None,
-        content_type: str,
-        cache: ObjectCache | None,
-    ) -> JsonObject | None:
-        """Send a request; ``None`` if the object has changed and the watch will deliver it."""
-        raw = None if body is None else msgspec.json.encode(body)
-        response = await self._transport.request(method, path, raw, content_type=content_type)
-        if response.status == 429 or response.status >= 500:
-            raise Unavailable(response.status, "", f"{method} {path} was refused")
-        if response.status >= 400:
-            return None
-        answer: JsonObject = msgspec.json.decode(response.body)
-        if cache is not None:
-            cache.apply(answer, True)
-        return answer
+        stored = await send(self._transport, "PATCH", path, patch, MERGE_PATCH)
+        if stored is not None:
+            cache.apply(stored, True)
 
 
 def generated_prefix(pod: str, entry: str) -> str:

@@ -12,8 +12,7 @@ from collections import defaultdict
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 
-import msgspec
-
+from ksched.apiserver.controller_requests import send
 from ksched.apiserver.object_cache import ObjectCache, key_of
 from ksched.apiserver.selection import label_selector_predicate
 from ksched.apiserver.served_resources import RESOURCES, JsonObject, Resource
@@ -33,7 +32,7 @@ from ksched.apiserver.workload_controllers import (
 )
 from ksched.clock import Clock
 from ksched.errors import Unavailable
-from ksched.transport import JSON, MERGE_PATCH, Transport
+from ksched.transport import MERGE_PATCH, Transport
 
 _RETRY_SECONDS = 1.0
 _REFUSED_SECONDS = 10.0
@@ -219,14 +218,14 @@ class Controllers:
         for resource in _BY_PLURAL.values():
             if resource.namespaced:
                 path = _path(resource, name)
-                await self._send("DELETE", path)
-                left = await self._send("GET", f"{path}?limit=1")
+                await send(self._transport, "DELETE", path)
+                left = await send(self._transport, "GET", f"{path}?limit=1")
                 is_empty = is_empty and not (left and left["items"])
         if not is_empty:
             self._mark("namespaces", name, _RETRY_SECONDS)
             return
         finalized = {"metadata": {"name": name}, "spec": {"finalizers": []}}
-        await self._send("PUT", f"/api/v1/namespaces/{name}/finalize", finalized)
+        await send(self._transport, "PUT", f"/api/v1/namespaces/{name}/finalize", finalized)
 
     async def _pod(self, pod: JsonObject) -> None:
         if await self._collected("pods", pod):
@@ -244,8 +243,10 @@ class Controllers:
         resource = next((r for r in _BY_PLURAL.values() if r.kind == owner["kind"]), None)
         if resource is None:
             return False
-        found = await self._send(
-            "GET", f"{_path(resource, obj['metadata']['namespace'])}/{owner['name']}"
+        found = await send(
+            self._transport,
+            "GET",
+            f"{_path(resource, obj['metadata']['namespace'])}/{owner['name']}",
         )
         if found is not None and found["metadata"]["uid"] == uid:
             return False
@@ -272,13 +273,13 @@ class Controllers:
     # -- writes: the response goes into the cache, so that the next step does not repeat them ----
 
     async def _create(self, plural: str, namespace: str, obj: JsonObject) -> JsonObject | None:
-        created = await self._send("POST", _path(_BY_PLURAL[plural], namespace), obj)
+        created = await send(self._transport, "POST", _path(_BY_PLURAL[plural], namespace), obj)
         if created is not None:
             self._caches[plural].apply(created, True)
         return created
 
     async def _patch(self, plural: str, obj: JsonObject, patch: JsonObject) -> None:
-        patched = await self._send("PATCH", _path_of(plural, obj), patch, MERGE_PATCH)
+        patched = await send(self._transport, "PATCH", _path_of(plural, obj), patch, MERGE_PATCH)
         if patched is not None:
             self._caches[plural].apply(patched, True)
 
@@ -287,7 +288,7 @@ class Controllers:
             return
         version = {"resourceVersion": obj["metadata"]["resourceVersion"]}
         body = {**obj, "metadata": {**obj["metadata"], **version}, "status": status}
-        stored = await self._send("PUT", f"{_path_of(plural, obj)}/status", body)
+        stored = await send(self._transport, "PUT", f"{_path_of(plural, obj)}/status", body)
         if stored is not None:
             self._caches[plural].apply(stored, True)
 
@@ -295,22 +296,9 @@ class Controllers:
         options: JsonObject = {"preconditions": {"uid": obj["metadata"]["uid"]}}
         if grace is not None:
             options["gracePeriodSeconds"] = grace
-        deleted = await self._send("DELETE", _path_of(plural, obj), options)
+        deleted = await send(self._transport, "DELETE", _path_of(plural, obj), options)
         if deleted is not None and deleted["kind"] != "Status":
             self._caches[plural].apply(deleted, is_terminating(deleted))
-
-    async def _send(
-        self, method: str, path: str, body: JsonObject | None = None, content_type: str = JSON
-    ) -> JsonObject | None:
-        """Send a request; ``None`` if the object has changed and the watch will deliver it."""
-        raw = None if body is None else msgspec.json.encode(body)
-        response = await self._transport.request(method, path, raw, content_type=content_type)
-        if response.status == 429 or response.status >= 500:
-            raise Unavailable(response.status, "", f"{method} {path} was refused")
-        if response.status >= 400:
-            return None
-        answer: JsonObject = msgspec.json.decode(response.body)
-        return answer
 
 
 def _path(resource: Resource, namespace: str = "") -> str:

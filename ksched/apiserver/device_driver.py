@@ -10,13 +10,12 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import msgspec
-
+from ksched.apiserver.controller_requests import send
 from ksched.apiserver.object_cache import ObjectCache, key_of
 from ksched.apiserver.served_resources import JsonObject
 from ksched.clock import Clock, rfc3339
 from ksched.errors import Unavailable
-from ksched.transport import JSON, MERGE_PATCH, Transport
+from ksched.transport import MERGE_PATCH, Transport
 
 _RETRY_SECONDS = 1.0
 _GROUP = "/apis/resource.k8s.io/v1"
@@ -87,7 +86,7 @@ class DeviceDriver:
         path = f"{_GROUP}/resourceslices"
         slice_name = f"{node_name}-{self._name}"
         if node is None or (self._label and self._label not in node["metadata"].get("labels", {})):
-            await self._send("DELETE", f"{path}/{slice_name}", None)
+            await send(self._transport, "DELETE", f"{path}/{slice_name}", None)
             return
         spec = {
             "driver": self._name,
@@ -96,7 +95,9 @@ class DeviceDriver:
             "devices": self._devices,
         }
         kind = {"apiVersion": "resource.k8s.io/v1", "kind": "ResourceSlice"}
-        await self._send("POST", path, {**kind, "metadata": {"name": slice_name}, "spec": spec})
+        await send(
+            self._transport, "POST", path, {**kind, "metadata": {"name": slice_name}, "spec": spec}
+        )
 
     def _unattached(self, claim: JsonObject) -> list[JsonObject]:
         """The allocated devices of a claim whose binding conditions are not set yet."""
@@ -133,12 +134,4 @@ class DeviceDriver:
             devices.append({**device, "conditions": conditions})
         meta = claim["metadata"]
         path = f"{_GROUP}/namespaces/{meta['namespace']}/resourceclaims/{meta['name']}/status"
-        await self._send("PATCH", path, {"status": {"devices": devices}}, MERGE_PATCH)
-
-    async def _send(
-        self, method: str, path: str, body: JsonObject | None, content_type: str = JSON
-    ) -> None:
-        raw = None if body is None else msgspec.json.encode(body)
-        response = await self._transport.request(method, path, raw, content_type=content_type)
-        if response.status == 429 or response.status >= 500:
-            raise Unavailable(response.status, "", f"{method} {path} was refused")
+        await send(self._transport, "PATCH", path, {"status": {"devices": devices}}, MERGE_PATCH)

@@ -10,14 +10,13 @@ import asyncio
 from collections.abc import Iterator
 from contextlib import suppress
 
-import msgspec
-
 from ksched.api.quantity import to_nanos
+from ksched.apiserver.controller_requests import send
 from ksched.apiserver.object_cache import ObjectCache, key_of
 from ksched.apiserver.served_resources import JsonObject
 from ksched.clock import Clock
 from ksched.errors import Unavailable
-from ksched.transport import JSON, MERGE_PATCH, Transport
+from ksched.transport import MERGE_PATCH, Transport
 
 BIND_COMPLETED = "pv.kubernetes.io/bind-completed"
 SELECTED_NODE = "volume.kubernetes.io/selected-node"
@@ -193,29 +192,22 @@ class VolumeController:
             "csi": {"driver": provisioner, "volumeHandle": name},
         }
         kind = {"apiVersion": "v1", "kind": "PersistentVolume"}
-        await self._send("POST", _VOLUMES, {**kind, "metadata": {"name": name}, "spec": spec})
+        await send(
+            self._transport, "POST", _VOLUMES, {**kind, "metadata": {"name": name}, "spec": spec}
+        )
 
     # -- writes ------------------------------------------------------------------------------------
 
     async def _patch(self, obj: JsonObject, patch: JsonObject) -> None:
-        stored = await self._send("PATCH", _path(obj), patch, MERGE_PATCH)
+        stored = await send(self._transport, "PATCH", _path(obj), patch, MERGE_PATCH)
         if stored is not None:
             cache = self._claims if "namespace" in obj["metadata"] else self._volumes
             cache.apply(stored, True)
 
     async def _set_status(self, obj: JsonObject, status: JsonObject) -> None:
-        await self._send("PATCH", f"{_path(obj)}/status", {"status": status}, MERGE_PATCH)
-
-    async def _send(
-        self, method: str, path: str, body: JsonObject, content_type: str = JSON
-    ) -> JsonObject | None:
-        """Send a request; ``None`` if the object has changed and the watch will deliver it."""
-        raw = msgspec.json.encode(body)
-        response = await self._transport.request(method, path, raw, content_type=content_type)
-        if response.status == 429 or response.status >= 500:
-            raise Unavailable(response.status, "", f"{method} {path} was refused")
-        answer: JsonObject = msgspec.json.decode(response.body)
-        return answer if response.status < 400 else None
+        await send(
+            self._transport, "PATCH", f"{_path(obj)}/status", {"status": status}, MERGE_PATCH
+        )
 
 
 def _phase(obj: JsonObject) -> str:

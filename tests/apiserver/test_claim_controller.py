@@ -1,6 +1,6 @@
 """Claims from templates, and a driver: the simulated ones around an embedded API server.
 
-Covers ``ksched.apiserver.device_driver``.
+Covers ``ksched.apiserver.device_driver`` and ``ksched.apiserver.controller_requests``.
 """
 
 from __future__ import annotations
