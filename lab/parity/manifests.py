@@ -79,6 +79,22 @@ class RandomManifests(Chance):
 
     # -- cluster ---------------------------------------------------------------------------------
 
+    def cluster(self, nodes: Sequence[str]) -> list[Json]:
+        """All objects that there are before the first pod."""
+        never = {"metadata": {"name": NEVER_PREEMPTING}, "value": 0, "preemptionPolicy": "Never"}
+        kinds = {
+            ("scheduling.k8s.io/v1", "PriorityClass"): [never],
+            ("v1", "Namespace"): self.namespaces(),
+            ("v1", "Service"): self.services(),
+            ("apps/v1", "ReplicaSet"): self.replica_sets(),
+            ("v1", "Node"): [self.node(name) for name in nodes],
+        }
+        return [
+            {**one, "apiVersion": version, "kind": kind}
+            for (version, kind), objects in kinds.items()
+            for one in objects
+        ]
+
     def namespaces(self) -> list[Json]:
         return [
             {

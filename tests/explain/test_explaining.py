@@ -18,9 +18,7 @@ from ksched.explain.explaining import explain
 from ksched.explain.read_only import ReadOnlyTransport
 from ksched.framework.diagnosis import Diagnosis
 from ksched.testing import cluster, make_node, make_pod
-from lab.parity.manifests import NEVER_PREEMPTING, RandomManifests
-
-VERSIONS = {"ReplicaSet": "apps/v1", "PriorityClass": "scheduling.k8s.io/v1"}
+from lab.parity.manifests import RandomManifests
 
 PRIORITY_CLASS = {
     "apiVersion": "scheduling.k8s.io/v1",
@@ -56,16 +54,7 @@ async def test_random_pods_are_explained_as_they_were_decided(seed):
     source = RandomManifests(random)
     async with cluster() as c:
         names = [f"n{number}" for number in range(random.randint(1, 6))]
-        never = {"metadata": {"name": NEVER_PREEMPTING}, "value": 0, "preemptionPolicy": "Never"}
-        for kind, objects in (
-            ("PriorityClass", [never]),
-            ("Namespace", source.namespaces()),
-            ("Service", source.services()),
-            ("ReplicaSet", source.replica_sets()),
-            ("Node", [source.node(name) for name in names]),
-        ):
-            version = VERSIONS.get(kind, "v1")
-            await c.create(*({**one, "kind": kind, "apiVersion": version} for one in objects))
+        await c.create(*source.cluster(names))
         for number in range(random.randint(0, 8)):
             await c.create(source.running_pod(f"r{number}", names))
         await c.settle()

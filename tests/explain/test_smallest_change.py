@@ -28,9 +28,7 @@ from ksched.explain.smallest_change import (
 )
 from ksched.explain.steps import Case
 from ksched.testing import cluster, make_node, make_pod
-from lab.parity.manifests import NEVER_PREEMPTING, RandomManifests
-
-VERSIONS = {"ReplicaSet": "apps/v1", "PriorityClass": "scheduling.k8s.io/v1"}
+from lab.parity.manifests import RandomManifests
 
 
 async def read(c):
@@ -68,16 +66,7 @@ async def test_every_change_makes_the_pod_fit_and_none_is_smaller(seed):
     source = RandomManifests(random)
     async with cluster() as c:
         names = [f"n{number}" for number in range(random.randint(1, 4))]
-        never = {"metadata": {"name": NEVER_PREEMPTING}, "value": 0, "preemptionPolicy": "Never"}
-        for kind, objects in (
-            ("PriorityClass", [never]),
-            ("Namespace", source.namespaces()),
-            ("Service", source.services()),
-            ("ReplicaSet", source.replica_sets()),
-            ("Node", [source.node(name) for name in names]),
-        ):
-            version = VERSIONS.get(kind, "v1")
-            await c.create(*({**one, "kind": kind, "apiVersion": version} for one in objects))
+        await c.create(*source.cluster(names))
         for number in range(8):
             await c.create(source.running_pod(f"r{number}", names))
         for number in range(4):
