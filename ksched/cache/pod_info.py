@@ -255,7 +255,8 @@ class TemplateRegistry:
         self.axis = axis
         self._templates: WeakValueDictionary[bytes, PodTemplate] = WeakValueDictionary()
         self._signatures: WeakValueDictionary[bytes, PodSignature] = WeakValueDictionary()
-        self._encode = msgspec.msgpack.Encoder(order="deterministic").encode
+        # An API server sorts the keys of a map: equal specs have equal bytes as they come.
+        self._encode = msgspec.msgpack.Encoder().encode
         self._made = 0
 
     def pod_info(self, pod: Pod) -> PodInfo:

@@ -18,9 +18,9 @@ import pytest
 from ksched.clock import LoopClock
 from ksched.configuration.loading import load_config
 from ksched.framework.plugins.dynamic_resources import long_searches
+from ksched.framework.plugins.dynamic_resources.long_searches import WAIT_SECONDS
 from ksched.framework.plugins.dynamic_resources.verdicts_by_view import Question
 from ksched.framework.queued_pod import QueuedPodInfo
-from ksched.framework.time_slices import ATTEMPT_SECONDS
 from ksched.scheduling.scheduling_cycle import Placed, Rejected
 from ksched.testing.builders import make_node, make_pod
 from ksched.testing.device_builders import (
@@ -179,7 +179,7 @@ def test_an_error_in_the_thread_reaches_the_pod(monkeypatch: pytest.MonkeyPatch)
     claim = make_resource_claim("c").request(cel="lists.range(200000).all(x, x >= 0)")
 
     def fail(*_: object) -> None:
-        time.sleep(1.5 * ATTEMPT_SECONDS)
+        time.sleep(1.5 * WAIT_SECONDS)
         raise ZeroDivisionError("by design")
 
     monkeypatch.setattr(Question, "search", fail)

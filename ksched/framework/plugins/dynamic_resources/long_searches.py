@@ -22,10 +22,11 @@ from ksched.framework.plugins.dynamic_resources.verdicts_by_view import (
     Answer,
     Question,
 )
-from ksched.framework.time_slices import ATTEMPT_SECONDS
 
 log = logging.getLogger(__name__)
 
+WAIT_SECONDS = 0.1
+"""How long an attempt waits for its searches; other pods wait meanwhile."""
 JOB_SECONDS = 10.0
 """After this time the searches of other pods are run."""
 LONGEST_SEARCH_SECONDS = 600.0
@@ -53,11 +54,11 @@ class LongSearches:
         job = self._jobs.get(key)
         if job is None:
             if len(self._jobs) >= MOST_WAITING:
-                raise TookTooLong(ATTEMPT_SECONDS, SEARCH_IS_LONG)
+                raise TookTooLong(WAIT_SECONDS, SEARCH_IS_LONG)
             job = self._start(key, questions)
-        await asyncio.wait([job], timeout=ATTEMPT_SECONDS)
+        await asyncio.wait([job], timeout=WAIT_SECONDS)
         if not job.done():
-            raise TookTooLong(ATTEMPT_SECONDS, SEARCH_IS_LONG)
+            raise TookTooLong(WAIT_SECONDS, SEARCH_IS_LONG)
         job.result()
 
     def _start(self, key: object, questions: Sequence[Question]) -> asyncio.Future[None]:

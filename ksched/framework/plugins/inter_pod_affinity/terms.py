@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any, Generic, NamedTuple, TypeVar
 from weakref import WeakValueDictionary
 
@@ -26,7 +27,7 @@ from ksched.api.objects import (
 from ksched.framework import Lister, PodTemplate
 from ksched.framework.counters import PodLedger
 from ksched.framework.freshness import NEVER, ChangeLog
-from ksched.framework.time_slices import Steps, at_once
+from ksched.framework.time_slices import Steps, at_once, resuming
 from ksched.tuning import TERMS_LOGGED, TERMS_PER_STEP
 
 T = TypeVar("T", bound=Hashable)
@@ -104,24 +105,10 @@ def compiling_terms(template: PodTemplate) -> Steps[Terms]:
         if affinity is None or not template.has_pod_affinity:
             known = NO_TERMS
         else:
-            known = yield from _going_on(template, affinity)
+            begin = partial(_compiling, template, affinity)
+            known = yield from resuming(template.facts, _compiling, begin)
         template.facts[terms_of] = known
     return known
-
-
-def _going_on(template: PodTemplate, affinity: Affinity) -> Steps[Terms]:
-    """Compile; interrupted at a pause and restarted, it resumes there."""
-    steps: Steps[Terms] | None = template.facts.get(_compiling)
-    if steps is None:
-        steps = template.facts[_compiling] = _compiling(template, affinity)
-    while True:
-        try:
-            next(steps)
-        except StopIteration as end:
-            del template.facts[_compiling]
-            result: Terms = end.value
-            return result
-        yield
 
 
 def _compiling(template: PodTemplate, affinity: Affinity) -> Steps[Terms]:

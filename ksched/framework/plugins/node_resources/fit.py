@@ -285,9 +285,11 @@ def _scored_requests(template: PodTemplate) -> Mapping[str, int]:
 
     kube-scheduler: calculatePodResourceRequest.
     """
-    spec = msgspec.structs.replace(template.spec, resources=None)
-    cpu_millis, memory_bytes = non_missing_requests(spec)
-    return {**pod_requests(spec), CPU: cpu_millis, MEMORY: memory_bytes}
+    requests, (cpu_millis, memory_bytes) = template.requests, template.non_zero
+    if template.spec.resources is not None:
+        spec = msgspec.structs.replace(template.spec, resources=None)
+        requests, (cpu_millis, memory_bytes) = pod_requests(spec), non_missing_requests(spec)
+    return {**requests, CPU: cpu_millis, MEMORY: memory_bytes}
 
 
 def _verdicts(

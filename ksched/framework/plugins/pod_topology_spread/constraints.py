@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -13,7 +14,7 @@ from ksched.api.tolerations import Tolerations, find_untolerated
 from ksched.framework import NodeRows, PodTemplate, template_fact
 from ksched.framework.counters import Bools, Counted, DomainCounts, PodLedger
 from ksched.framework.plugins.node_demand import NodeDemand, node_demand
-from ksched.framework.time_slices import Steps, at_once
+from ksched.framework.time_slices import Steps, at_once, resuming
 from ksched.tuning import TERMS_PER_STEP
 
 HOSTNAME = "kubernetes.io/hostname"
@@ -108,8 +109,10 @@ def compiling_own_constraints(template: PodTemplate) -> Steps[None]:
     """Compile a pod's own constraints with pauses; problems are left to ``own_constraints``."""
     constraints, labels = template.spec.topology_spread_constraints, template.labels
     try:
-        template.facts[_hard] = yield from _compiling(constraints, labels, DO_NOT_SCHEDULE)
-        template.facts[_soft] = yield from _compiling(constraints, labels, SCHEDULE_ANYWAY)
+        for fact, action in ((_soft, SCHEDULE_ANYWAY), (_hard, DO_NOT_SCHEDULE)):
+            if fact not in template.facts:
+                begin = partial(_compiling, constraints, labels, action)
+                template.facts[fact] = yield from resuming(template.facts, (fact, action), begin)
     except InvalidSelector:
         return
 

@@ -61,7 +61,7 @@ from ksched.framework.plugins.pod_topology_spread.filtering import (
     Unlabelled,
 )
 from ksched.framework.plugins.pod_topology_spread.scoring import SoftSpread, SpreadScores
-from ksched.framework.time_slices import Steps, in_slices
+from ksched.framework.time_slices import Steps, in_slices, within_budget
 
 _SCORES = f"{names.POD_TOPOLOGY_SPREAD}/score"
 
@@ -192,7 +192,7 @@ class PodTopologySpread:
     def _compiling_first(
         self, state: CycleState, pod: PodInfo, snapshot: Snapshot
     ) -> Steps[Status]:
-        yield from compiling_own_constraints(pod.template)
+        yield from within_budget(compiling_own_constraints(pod.template), self._now)
         return self._pre_filter(state, pod, snapshot)
 
     def _pre_filter(self, state: CycleState, pod: PodInfo, snapshot: Snapshot) -> Status:
