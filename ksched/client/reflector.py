@@ -51,6 +51,8 @@ from ksched.transport import NOT_SENT, SILENT
 log = logging.getLogger(__name__)
 
 _SLICE_SECONDS = 0.005
+_LARGE_LINE_BYTES = 65_536
+"""Above it, decoding an object and handling it are two steps of the event loop."""
 _TRIES_AT_ONE_VERSION = 3
 # Longest Retry-After that is respected.
 _MAX_PATIENCE = 300.0
@@ -430,7 +432,10 @@ class Reflector(Generic[T]):
             elif event.type == DELETED:
                 version = self._store.remove(event.object)
             elif event.type in (ADDED, MODIFIED):
-                version = self._store.put(event.object)
+                obj = self._store.decoded(event.object)
+                if len(line) > _LARGE_LINE_BYTES:
+                    await asyncio.sleep(0)
+                version = self._store.put(event.object, obj)
             else:
                 raise _Garbled(f"event of unknown type {event.type[:40]!r}")
             if is_older(version, self._version):

@@ -90,7 +90,7 @@ class Store(Generic[T]):
     def list_item(self, raw: msgspec.Raw) -> None:
         """Apply one object of a list: authoritative, whatever was seen before."""
         assert self._listed is not None
-        obj = self._decoded(raw)
+        obj = self.decoded(raw)
         meta = identify(raw) if obj is None else obj.metadata
         if self._latest is None or is_newer(meta.resource_version, self._latest.resource_version):
             self._latest = meta
@@ -118,9 +118,11 @@ class Store(Generic[T]):
 
     # -- watch events ---------------------------------------------------------------------------
 
-    def put(self, raw: msgspec.Raw) -> str:
-        """Apply an ADDED or MODIFIED object unless it is a replay; return its version."""
-        obj = self._decoded(raw)
+    def put(self, raw: msgspec.Raw, obj: T | None) -> str:
+        """Apply an ADDED or MODIFIED object unless it is a replay; return its version.
+
+        ``obj`` is what ``decoded`` returned.
+        """
         if obj is None:
             return identify(raw).resource_version
         key, version = obj.metadata.key, obj.metadata.resource_version
@@ -196,7 +198,7 @@ class Store(Generic[T]):
             del self._tombstones[next(iter(self._tombstones))]
         self._handler.deleted(self._objects.pop(key))
 
-    def _decoded(self, raw: msgspec.Raw) -> T | None:
+    def decoded(self, raw: msgspec.Raw) -> T | None:
         """Return the object, or None if it is invalid: then it is treated as absent."""
         try:
             obj = self._decode(raw)

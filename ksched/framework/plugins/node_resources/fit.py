@@ -107,6 +107,9 @@ class NodeResourcesFit:
 
         kube-scheduler: computePodResourceRequest.
         """
+        if pod.template.is_large:
+            # Tens of thousands of names: not in one step with the filter.
+            self._checked(pod.template).offered_on(snapshot.table.axis)
         return PASS_TEMPLATE
 
     def filter_nodes(self, state: CycleState, pod: PodInfo, nodes: NodeRows) -> Verdicts:
