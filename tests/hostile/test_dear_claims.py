@@ -15,15 +15,18 @@ from typing import Any
 
 import pytest
 
+from ksched.api.devices import ResourceClaim
 from ksched.clock import LoopClock
 from ksched.configuration.loading import load_config
+from ksched.framework import time_slices
 from ksched.framework.plugins.dynamic_resources import long_searches
 from ksched.framework.plugins.dynamic_resources.long_searches import WAIT_SECONDS
-from ksched.framework.plugins.dynamic_resources.verdicts_by_view import Question
+from ksched.framework.plugins.dynamic_resources.verdicts_by_view import Question, VerdictsByView
 from ksched.framework.queued_pod import QueuedPodInfo
 from ksched.scheduling.scheduling_cycle import Placed, Rejected
 from ksched.testing.builders import make_node, make_pod
 from ksched.testing.device_builders import (
+    DRIVER,
     make_device_class,
     make_resource_claim,
     make_slice,
@@ -190,3 +193,64 @@ def test_an_error_in_the_thread_reaches_the_pod(monkeypatch: pytest.MonkeyPatch)
         assert "ZeroDivisionError('by design')" in found.message
 
     asyncio.run(attempts())
+
+
+def test_searches_on_nodes_that_other_filters_reject_hold_up_nothing() -> None:
+    objects: list[Any] = [make_device_class().obj()]
+    for node, kind in (("n0", "b"), ("n1", "a")):
+        made = make_slice(node).device("z", kind=kind)
+        for number in range(30):
+            made = made.device(f"d{number}", index=number, kind="a")
+        objects.append(made.obj())
+    is_b = f"device.attributes['{DRIVER}'].kind == 'b'"
+    claim = (
+        make_resource_claim("c").request("r1", count=20, cel=f"!({is_b})").request("r2", cel=is_b)
+    )
+
+    async def attempt() -> None:
+        made = decider([*objects, claim.obj()], "10m")
+        pod = with_claim(make_pod("web"), "c").node_selector(name="n0").obj()
+        made.set_cluster([make_node(name).label(name=name).obj() for name in ("n0", "n1")])
+        found = await made.cycle.run(QueuedPodInfo(made.cache.pod_info(pod), 0.0))
+        assert isinstance(found, Placed)
+        assert found.node_name == "n0"
+        made.profiles["default-scheduler"].framework.plugins["DynamicResources"].stop()
+
+    asyncio.run(attempt())
+
+
+def test_devices_taken_during_a_pause_are_looked_up_before_the_filter(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Else the filter, which cannot pause, would search on all nodes that changed."""
+    claim = make_resource_claim("c").request()
+    taken = (
+        make_resource_claim("other")
+        .request()
+        .allocated({"request": "r", "pool": "n1", "device": "d0"}, node="n1")
+    )
+    monkeypatch.setattr(time_slices, "SLICE_SECONDS", -1.0)
+    monkeypatch.setattr(time_slices, "FEW_STEPS", 1)
+    in_filter: list[int] = []
+    judge = VerdictsByView.judge
+
+    def judging(verdicts: VerdictsByView, ids: Any, name_of: Any, keys: Any) -> Any:
+        in_filter.append(len(verdicts.unknown(ids)))
+        return judge(verdicts, ids, name_of, keys)
+
+    monkeypatch.setattr(VerdictsByView, "judge", judging)
+
+    async def attempt() -> None:
+        made = decider([*published(), claim.obj()])
+        pod = with_claim(make_pod("web"), "c").obj()
+        running = asyncio.ensure_future(
+            made.cycle.run(QueuedPodInfo(made.cache.pod_info(pod), 0.0))
+        )
+        for _ in range(NODES):
+            await asyncio.sleep(0)
+        assert not running.done()
+        made.listers.require(ResourceClaim).put(taken.obj())
+        assert isinstance(await running, Placed)
+
+    asyncio.run(attempt())
+    assert set(in_filter) == {0}

@@ -48,6 +48,8 @@ Codes = NDArray[np.int16]
 PASSES, CANNOT_ALLOCATE, INVALID_POOLS, NOT_AVAILABLE, STALE_CLAIM, CANNOT_FIT = range(6)
 
 PLANS_CACHED = 1024
+PASSES_OVER_NODES = 3
+"""Limit of repetitions while devices of other pods keep changing the nodes."""
 MOST_QUESTIONS = 1024
 """Limit of the long searches of one attempt."""
 
@@ -112,18 +114,9 @@ class DeviceFinder:
         for requests, wanted in self._parts(attempt, template, nodes, found):
             verdicts, keys = self._verdicts(attempt, requests)
             ids, name_of = self._views.ids(nodes.index)[wanted], self._names(nodes, wanted)
-            seconds = MOMENT_SECONDS
-            for number, place in verdicts.unknown(ids):
-                name = name_of(place)
-                try:
-                    verdicts.learn(number, name, keys, Effort(seconds))
-                except SearchIsLong:
-                    questions.append(verdicts.question(number, name, keys))
-                    if len(questions) >= MOST_QUESTIONS:
-                        return questions
-                    # The others will hardly be shorter.
-                    seconds = 0.0
-                yield
+            yield from _learning(verdicts, ids, name_of, keys, questions)
+            if len(questions) >= MOST_QUESTIONS:
+                break
         return questions
 
     def plan(self, spec: ResourceClaimSpec) -> ClaimPlan:
@@ -309,6 +302,35 @@ class DeviceFinder:
             except AllocationFailed as problem:
                 raise NodeFailed(str(problem)) from problem
         return allocations
+
+
+def _learning(
+    verdicts: VerdictsByView,
+    ids: NDArray[np.int32],
+    name_of: Callable[[int], str],
+    keys: tuple[str, ...],
+    questions: list[Question],
+) -> Steps[None]:
+    """Search on the nodes without a cached result; long searches become questions.
+
+    Devices may be allocated during a pause, so what is unknown is looked up again in the end.
+    """
+    for _ in range(PASSES_OVER_NODES):
+        unknown = verdicts.unknown(ids)
+        seconds = MOMENT_SECONDS
+        for number, place in unknown:
+            name = name_of(place)
+            try:
+                verdicts.learn(number, name, keys, Effort(seconds))
+            except SearchIsLong:
+                questions.append(verdicts.question(number, name, keys))
+                if len(questions) >= MOST_QUESTIONS:
+                    return
+                # The others will hardly be shorter.
+                seconds = 0.0
+            yield
+        if questions or not unknown:
+            return
 
 
 def _random_uid(getrandbits: Callable[[int], int]) -> str:

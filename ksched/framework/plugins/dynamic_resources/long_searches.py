@@ -1,7 +1,8 @@
 """Searches for devices that take too long for the event loop: in one thread, one after the other.
 
-An attempt waits briefly for the results. If that is not enough it is cut short, so that other pods
-are scheduled, and finds the results cached when it is retried.
+An attempt waits briefly for the results. If a result is missing for a node that passes the other
+filters, the attempt is cut short, so that other pods are scheduled, and finds the result cached when
+it is retried.
 """
 
 from __future__ import annotations
@@ -14,10 +15,8 @@ from concurrent.futures import ThreadPoolExecutor
 
 from ksched.clock import stopwatch
 from ksched.devices.effort import Effort
-from ksched.errors import TookTooLong
 from ksched.framework.plugins.dynamic_resources.verdicts_by_view import (
     FAILED,
-    SEARCH_IS_LONG,
     TIMED_OUT,
     Answer,
     Question,
@@ -48,18 +47,18 @@ class LongSearches:
         self._effort = Effort(self._seconds, is_in_thread=True)
 
     async def answer(self, questions: Sequence[Question]) -> None:
-        """Have questions answered; raises ``TookTooLong`` if that takes more than a moment."""
+        """Have questions answered, and wait for it the first time, for a moment.
+
+        Questions may stay open: whether their answers matter is known when the nodes are filtered.
+        """
         first = questions[0]
         key = (id(first.verdicts), first.keys, first.key)
-        job = self._jobs.get(key)
-        if job is None:
-            if len(self._jobs) >= MOST_WAITING:
-                raise TookTooLong(WAIT_SECONDS, SEARCH_IS_LONG)
-            job = self._start(key, questions)
+        if key in self._jobs or len(self._jobs) >= MOST_WAITING:
+            return
+        job = self._start(key, questions)
         await asyncio.wait([job], timeout=WAIT_SECONDS)
-        if not job.done():
-            raise TookTooLong(WAIT_SECONDS, SEARCH_IS_LONG)
-        job.result()
+        if job.done():
+            job.result()
 
     def _start(self, key: object, questions: Sequence[Question]) -> asyncio.Future[None]:
         if self._executor is None:
