@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import partial
 from typing import TypeAlias
 
 from ksched.api.label_syntax import DNS_SUBDOMAIN_PATTERN, NAME_PATTERN
@@ -116,9 +115,29 @@ def non_missing_requests(spec: PodSpec) -> tuple[int, int]:
 
     kube-scheduler: getNonMissingContainerRequests.
     """
-    requests_of = partial(_spec_requests, only=_CPU_AND_MEMORY)
-    total = _total(spec, requests_of, defaults=_DEFAULT_REQUESTS, pod_level=False)
-    return _cpu_and_memory(total)
+    cpu, memory = (_non_missing_total(spec, one) for one in _CPU_AND_MEMORY)
+    return max(millis_from_nanos(cpu), 0), max(units_from_nanos(memory), 0)
+
+
+def _non_missing_total(spec: PodSpec, resource: str) -> int:
+    """Sum one resource as ``_total`` sums all; every container requests it, or has the default."""
+    default = _DEFAULT_REQUESTS[resource]
+
+    def request_of(container: Container) -> int:
+        quantity = container.resources.requests.get(resource)
+        return default if quantity is None else to_nanos(quantity)
+
+    total = sum(map(request_of, spec.containers))
+    sidecars = peak = 0
+    for container in spec.init_containers:
+        request = request_of(container)
+        if is_restartable_init_container(container):
+            total += request
+            sidecars += request
+        else:
+            peak = max(peak, request + sidecars)
+    overhead = spec.overhead.get(resource) if spec.overhead else None
+    return max(total, peak) + (0 if overhead is None else to_nanos(overhead))
 
 
 def non_missing_requests_with_status(pod: Pod) -> tuple[int, int]:
@@ -161,7 +180,6 @@ def _total(
     requests_of: Callable[[Container], Nanos],
     *,
     defaults: Nanos | None = None,
-    pod_level: bool = True,
     pod_level_requests: Nanos | None = None,
 ) -> Nanos:
     """Sum a pod: the larger of containers and init containers, and overhead."""
@@ -179,7 +197,7 @@ def _total(
             total = requests
     if spec.init_containers:
         _raise_to(total, _add_init_containers(total, spec.init_containers, container_requests))
-    if pod_level and has_pod_level_requests(spec):
+    if has_pod_level_requests(spec):
         assert spec.resources is not None
         if pod_level_requests is None:
             pod_level_requests = _exact(spec.resources.requests, "pod")

@@ -27,6 +27,8 @@ from ksched.api.objects import (
     PodSpec,
 )
 from ksched.api.pod_resources import (
+    has_pod_level_requests,
+    non_missing_requests,
     non_missing_requests_with_status,
     pod_requests,
     pod_requests_with_status,
@@ -86,7 +88,11 @@ class PodTemplate:
         self.requests: Mapping[str, int] = pod_requests(spec)
         """Effective requests by resource name: cpu in millis, the rest in units."""
         self.demand = Demand(self.requests, axis)
-        self.non_zero = non_missing_requests_with_status(Pod(metadata=ObjectMeta(), spec=spec))
+        self.non_zero = (
+            non_missing_requests_with_status(Pod(metadata=ObjectMeta(), spec=spec))
+            if has_pod_level_requests(spec)
+            else non_missing_requests(spec)
+        )
         """(cpu millis, memory bytes) with defaults for containers without requests."""
         self.host_ports = host_ports_of(spec)
         self.facts: dict[object, Any] = {}

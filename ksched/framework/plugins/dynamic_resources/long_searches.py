@@ -1,8 +1,8 @@
 """Searches for devices that take too long for the event loop: in one thread, one after the other.
 
-An attempt waits briefly for the results. If a result is missing for a node that passes the other
-filters, the attempt is cut short, so that other pods are scheduled, and finds the result cached when
-it is retried.
+An attempt waits briefly for the results. If one is missing for a node that passes the other
+filters, the attempt is cut short, so that other pods are scheduled, and finds the result cached
+when it is retried.
 """
 
 from __future__ import annotations

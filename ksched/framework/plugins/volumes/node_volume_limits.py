@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter
-from collections.abc import Sequence
-from typing import ClassVar, NamedTuple, Protocol
+from collections.abc import Coroutine, Sequence
+from typing import Any, ClassVar, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -94,7 +95,9 @@ class VolumeLimits:
     def _concerns(self, template: PodTemplate) -> bool:
         raise NotImplementedError
 
-    def pre_filter(self, state: CycleState, pod: PodInfo, snapshot: Snapshot) -> Status:
+    def pre_filter(
+        self, state: CycleState, pod: PodInfo, snapshot: Snapshot
+    ) -> Status | Coroutine[Any, Any, Status]:
         if not self._concerns(pod.template):
             return SKIP_TEMPLATE
         table = snapshot.table
@@ -102,7 +105,20 @@ class VolumeLimits:
             self._attached = (table, AttachedVolumes(table, self._counting))
         attached = self._attached[1]
         attached.catch_up()
+        if pod.template.is_large:
+            return self._resolve_in_steps(state, pod, attached, table)
         with_csi, without_csi = (self._bring(pod, has_csi_node) for has_csi_node in (True, False))
+        state.write(self.name, Attempt(with_csi, without_csi, attached, table))
+        return SUCCESS
+
+    async def _resolve_in_steps(
+        self, state: CycleState, pod: PodInfo, attached: AttachedVolumes, table: NodeTable
+    ) -> Status:
+        """Yield to the event loop in between: a pod may have ten thousand volumes."""
+        await asyncio.sleep(0)
+        with_csi = self._bring(pod, True)
+        await asyncio.sleep(0)
+        without_csi = self._bring(pod, False)
         state.write(self.name, Attempt(with_csi, without_csi, attached, table))
         return SUCCESS
 
