@@ -20,6 +20,9 @@ And after every step:
 - I9: nobody was placed in room that is reserved for a pod of the same or a higher priority.
 
 I8 then holds for gangs that would fit at the expense of less important pods.
+
+With racks most gangs must stay in one, and I5 is checked after every step: their members are in one
+rack. I8 then holds for gangs that would fit in a rack.
 """
 
 from __future__ import annotations
@@ -33,7 +36,7 @@ from ksched.apiserver.faults import Fault, Rule
 from ksched.apiserver.status_errors import GroupResource, conflict
 from ksched.cache.pod_info import PodInfo
 from ksched.scheduling.preemption_executor import Preemptor
-from ksched.testing import Checkers, Cluster, make_pod
+from ksched.testing import Checkers, Cluster, NodeBuilder, make_node, make_pod
 from lab.gangs import Gang, priority_class
 
 CALM_SECONDS = 200.0
@@ -51,7 +54,9 @@ class GangSimulation:
         *,
         faults: bool = True,
         priorities: Sequence[int] = (),
+        racks: int = 0,
     ) -> None:
+        self._racks = racks
         self._cluster, self._dialect, self._seed = c, dialect, seed
         self._rng = random.Random(seed)
         self._checkers = Checkers(c)
@@ -101,6 +106,8 @@ class GangSimulation:
         size = self._rng.randint(2, 6)
         cpu = str(self._rng.choice((1, 1, 2, 3)))
         gang = self.gangs[name] = Gang(self._dialect, name, size, cpu=cpu)
+        if self._racks and self._rng.random() < 0.7:
+            gang.topology = "rack"
         pods = gang.pods()
         if self._priorities:
             gang.priority = self._rng.choice(self._priorities)
@@ -148,7 +155,7 @@ class GangSimulation:
     async def node_joins(self) -> None:
         names = {node["metadata"]["name"] for node in self._cluster.nodes()}
         if len(names) < 6:
-            await self._cluster.add_nodes(1)
+            await self._cluster.add_nodes([racked_node(len(names) + 1, self._racks)])
 
     async def node_is_lost(self) -> None:
         nodes = sorted(node["metadata"]["name"] for node in self._cluster.nodes())
@@ -180,6 +187,8 @@ class GangSimulation:
         placed = Counter(pod.key.rpartition("-")[0].partition("/")[2] for pod in cache.pods())
         for name, gang in self.gangs.items():
             bound = gang.bound(c)
+            if len(racks := self._racks_of(gang)) > 1 and gang.topology:
+                problems.append(f"I5: {name} is in {sorted(racks)}")
             if bound >= gang.least:
                 self.was_whole.add(name)
             if name in self.was_whole:
@@ -192,6 +201,13 @@ class GangSimulation:
             if not recount - leaving <= group.placed <= recount:
                 problems.append(f"I7: {group.key} counts {group.placed}, there are {recount}")
         assert not problems, "\n".join(problems)
+
+    def _racks_of(self, gang: Gang) -> set[str]:
+        cache, prefix = self._cluster.scheduler.cache, f"{gang.namespace}/{gang.name}-"
+        infos = [
+            cache.get_node(pod.node_name) for pod in cache.pods() if pod.key.startswith(prefix)
+        ]
+        return {info.labels.get("rack", "") for info in infos if info is not None}
 
     def _check_reserved_room(self) -> list[str]:
         """I9, for nodes whose nominated pods are those of the last step."""
@@ -230,11 +246,14 @@ class GangSimulation:
         for name, gang in self.gangs.items():
             if gang.bound(self._cluster) or not all(map(self._cluster.exists, gang.names)):
                 continue
-            slots = sum(room // (1000 * int(gang.cpu)) for room in self._room(gang))
+            by_rack: Counter[str] = Counter()
+            for rack, room in self._room(gang):
+                by_rack[rack if gang.topology else ""] += room // (1000 * int(gang.cpu))
+            slots = max(by_rack.values(), default=0)
             assert slots < gang.least, f"I8: {name} waits though {slots} of {gang.least} fit"
 
-    def _room(self, gang: Gang) -> list[int]:
-        """What a gang could have of each node.
+    def _room(self, gang: Gang) -> list[tuple[str, int]]:
+        """What a gang could have of each node, with its rack.
 
         With priorities less important pods do not count, and room reserved for others does.
         """
@@ -252,8 +271,14 @@ class GangSimulation:
                 for pod in (*info.pods.values(), *kept)
                 if gang.priority is None or pod.priority >= gang.priority
             )
-            room.append(4000 - used)
+            room.append((info.labels.get("rack", ""), 4000 - used))
         return room
+
+
+def racked_node(number: int, racks: int) -> NodeBuilder:
+    """A node in one of some racks, if there are any."""
+    node = make_node(f"n{number}")
+    return node.label(rack=f"r{number % racks}") if racks else node
 
 
 class EvictionChecks:

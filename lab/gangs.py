@@ -68,6 +68,8 @@ class Gang:
     cpu: str = "1"
     namespace: str = "default"
     priority: int | None = None
+    topology: str = ""
+    """Keys of node labels, from coarse to fine; those that end in ``:preferred`` are."""
     more: Mapping[str, Any] = field(default_factory=dict)
     """More of the object's ``spec``."""
 
@@ -84,6 +86,8 @@ class Gang:
         metadata = {"name": self.name, "namespace": self.namespace}
         if self.dialect == "in-tree":
             spec: dict[str, Any] = {"schedulingPolicy": {"gang": {"minCount": self.least}}}
+            if self.topology:
+                spec["schedulingConstraints"] = {"topology": [{"key": self.topology}]}
         elif self.dialect == "scheduler-plugins":
             spec = {"minMember": self.least}
         else:
@@ -106,9 +110,10 @@ class Gang:
             return pod.merge({"spec": {"schedulingGroup": {"podGroupName": self.name}}})
         if self.dialect == "scheduler-plugins":
             return pod.label({scheduler_plugins.LABEL: self.name})
-        return pod.annotation(
-            {"ksched.dev/group": self.name, "ksched.dev/group-min": str(self.least)}
-        )
+        marks = {"ksched.dev/group": self.name, "ksched.dev/group-min": str(self.least)}
+        if self.topology:
+            marks["ksched.dev/group-topology"] = self.topology
+        return pod.annotation(marks)
 
     def pods(self) -> list[PodBuilder]:
         return [self.pod(number) for number in range(self.size)]

@@ -63,6 +63,7 @@ ALLOWED_BELOW = {
 PLUGINS = "ksched.framework.plugins"
 SHARED_BY_PLUGINS = {
     "default_selector",
+    "group_membership",
     "names",
     "node_demand",
     "node_matching",

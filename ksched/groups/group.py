@@ -57,6 +57,10 @@ class Terms(Struct, frozen=True, eq=False):
     problem: str = ""
     """What is invalid in the group's object or annotations; its members are gated."""
 
+    @property
+    def has_required_topology(self) -> bool:
+        return any(level.is_required for level in self.topology)
+
 
 class Mark(Struct, frozen=True):
     """The group reference of a pod."""
@@ -141,6 +145,8 @@ class Group:
         self.unread_ends = 0
         """How many members left their nodes without being deleted, since ended pods were read
         last."""
+        self.within: frozenset[str] | None = None
+        """The nodes on which its members are being tried. Written by the group cycle."""
         self._pod_terms: Counter[Terms] = Counter()
         self._roles: dict[MemberState, Counter[str]] = {}
 
@@ -184,6 +190,14 @@ class Group:
     def in_phase(self, phase: str) -> int:
         """How many members are in a phase of pods."""
         return sum(member.pod.pod.status.phase == phase for member in self.members.values())
+
+    def nodes(self) -> list[str]:
+        """The nodes of the members that are placed."""
+        return [
+            member.pod.node_name
+            for member in self.members.values()
+            if member.is_assumed or member.is_bound
+        ]
 
     def available(self) -> list[Member]:
         """The members in state AVAILABLE."""

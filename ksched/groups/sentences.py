@@ -8,6 +8,7 @@ GROUP_UNSCHEDULABLE = "pod group is unschedulable"
 """The beginning of kube-scheduler's message about a group."""
 GROUP_FAILED = "failed to schedule other pod from a pod group"
 """The beginning of its message after an error."""
+NO_PREEMPTION = "preemption: not tried for a group that must stay in one domain"
 
 _BINARY = ("", "Ki", "Mi", "Gi", "Ti", "Pi")
 

@@ -9,6 +9,7 @@ are assumed without an await in between. Members past the need are scheduled one
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from itertools import islice
 from types import MappingProxyType
 from typing import NamedTuple
 
@@ -20,7 +21,6 @@ from ksched.cache.cache import SchedulerCache
 from ksched.configuration.extension_points import PERMIT
 from ksched.errors import ExtenderError
 from ksched.extenders.chain import failed_extender
-from ksched.framework.cycle_state import CycleState
 from ksched.framework.diagnosis import Diagnosis
 from ksched.framework.plugins import names
 from ksched.framework.queued_pod import QueuedPodInfo
@@ -29,20 +29,24 @@ from ksched.framework.runtime.waiting_pods import WaitingPods
 from ksched.framework.status import SUCCESS, Code, Status, error, unschedulable
 from ksched.framework.time_slices import TimeSlice
 from ksched.groups.group import Group
+from ksched.groups.placements import Kind, Nowhere, Part, Placement, placements
 from ksched.groups.registry import Groups
 from ksched.groups.sentences import (
     GROUP_FAILED,
     GROUP_UNSCHEDULABLE,
+    NO_PREEMPTION,
     kept_room,
     quantity,
     short_of,
 )
-from ksched.groups.slots import CountedSlots, Slots, count_slots, lacking
+from ksched.groups.slots import lacking
 from ksched.metrics import Metrics
 from ksched.queue.nominator import Nominator
 from ksched.queue.pending_pods import PendingPods
+from ksched.scheduling.group_order import failed_first, has_kinds, in_order, in_rank_order
 from ksched.scheduling.group_preemption import GroupPreemption
 from ksched.scheduling.group_protection import GroupProtection
+from ksched.scheduling.group_slots import SlotCounter
 from ksched.scheduling.group_trial import Need, Trial, overtaken, place
 from ksched.scheduling.quorum_gate import QuorumGate
 from ksched.scheduling.scheduling_cycle import (
@@ -52,18 +56,6 @@ from ksched.scheduling.scheduling_cycle import (
     unreserve_and_forget,
 )
 from ksched.unexpected_errors import UnexpectedErrors
-
-NODE_FILTERS = frozenset(
-    {
-        names.NODE_UNSCHEDULABLE,
-        names.NODE_NAME,
-        names.TAINT_TOLERATION,
-        names.NODE_AFFINITY,
-        names.NODE_PORTS,
-    }
-)
-"""Filters whose rejection of a node holds while pods are only added. What depends on amounts is
-counted as slots."""
 
 TRIES = 3
 """How often a cycle starts again because members or nodes disappeared meanwhile."""
@@ -119,7 +111,7 @@ class GroupCycle:
         self._undone = metrics.group_undone_placements.increment
         self._preemption = preemption
         self._protection = protection
-        self._slots = CountedSlots(cache.snapshot.table)
+        self._slots = SlotCounter(cache, cycle)
 
     async def run(self, group: Group, members: Sequence[QueuedPodInfo]) -> GroupDecision:
         """Place the members that the group needs, or none and return the reasons.
@@ -166,26 +158,82 @@ class GroupCycle:
             )
         order = in_order(members, need)
         if need.total > 1 and len(self._cache.snapshot):
-            shortage = await self._prove_impossible(members, need)
-            if shortage is not None:
-                return await self._preempt(group, order, need, shortage)
-        trial = Trial(self._cache.snapshot, self._nominator, self._undone)
-        try:
-            await self._place_all(trial, order, need)
-            fitting, misfits = len(trial), trial.rejected
-            if not need.is_met_by(trial.placed) and _has_kinds(order):
-                order = _failed_first(misfits, order)
+            proof = await self._prove_impossible(members, need)
+            if proof is not None:
+                return await self._preempt(group, order, need, proof)
+        found = await self._placements(group, order, need)
+        if isinstance(found, Shortage):
+            return await self._preempt(group, order, need, found)
+        shortage: Shortage | None = None
+        for placement in found:
+            trial = Trial(self._cache.snapshot, self._nominator, self._undone)
+            try:
+                misfit = await self._try(trial, group, order, need, placement)
+                if misfit is None:
+                    return self._commit(group, trial, order, need)
+            except BaseException:
                 trial.undo()
-                trial.rejected = []
-                await self._place_all(trial, order, need)
-            if need.is_met_by(trial.placed):
-                return self._commit(group, trial, order, need)
-        except BaseException:
+                raise
+            finally:
+                group.within = None
             trial.undo()
-            raise
-        trial.undo()
-        shortage = _shortage(misfits, fitting, need)
+            if shortage is None or misfit.places < shortage.places:
+                shortage = misfit
+        assert shortage is not None
         return await self._preempt(group, order, need, shortage)
+
+    async def _placements(
+        self, group: Group, order: Sequence[QueuedPodInfo], need: Need
+    ) -> Sequence[Placement | None] | Shortage:
+        """The sets of nodes to try; ``None`` is all nodes."""
+        terms = group.terms
+        if terms is None or not terms.topology:
+            return (None,)
+        table = self._cache.snapshot.table
+        counted = await self._slots.of_kinds(order)
+        if counted is None:
+            unlimited = np.full(len(table), len(order), np.int64)
+            kinds = [Kind(unlimited, len(order))]
+        else:
+            kinds = [Kind(slots.by_row, len(alike)) for slots, alike in counted]
+        taken = [table.rows[name] for name in group.nodes() if name in table.rows]
+        found = placements(table, terms.topology, kinds, need.total, taken)
+        if not isinstance(found, Nowhere):
+            return found
+        rejectors = frozenset({names.NODE_RESOURCES_FIT, group.plugin})
+        if counted is not None:
+            rejectors = rejectors.union(*(slots.rejectors for slots, _ in counted))
+        return Shortage(found.reason, rejectors, need.total - found.fitting)
+
+    async def _try(
+        self,
+        trial: Trial,
+        group: Group,
+        order: Sequence[QueuedPodInfo],
+        need: Need,
+        placement: Placement | None,
+    ) -> Shortage | None:
+        """Place what the group needs; returns why it does not fit there."""
+        parts = () if placement is None else placement.parts
+        if len(parts) > 1:
+            members = iter(in_rank_order(need.choose(order)))
+            for part in parts:
+                group.within = self._names(part)
+                for queued in islice(members, part.number):
+                    await place(self._cycle, trial, queued)
+        else:
+            group.within = self._names(parts[0]) if parts else None
+            await self._place_all(trial, order, need)
+        fitting, misfits = len(trial), trial.rejected
+        if not need.is_met_by(trial.placed) and has_kinds(order) and len(parts) < 2:
+            trial.undo()
+            trial.rejected = []
+            await self._place_all(trial, failed_first(misfits, order), need)
+        return None if need.is_met_by(trial.placed) else _shortage(misfits, fitting, need)
+
+    def _names(self, part: Part) -> frozenset[str]:
+        infos = self._cache.snapshot.table.infos
+        return frozenset(infos[row].name for row in part.rows.tolist())
 
     def _lack_of_resources(self, group: Group) -> str:
         """Return which of the group's minResources is not free, unless members are placed."""
@@ -205,18 +253,9 @@ class GroupCycle:
         self, members: Sequence[QueuedPodInfo], need: Need
     ) -> Shortage | None:
         """Return why no order meets the need."""
-        kinds: dict[object, list[QueuedPodInfo]] = {}
-        for queued in members:
-            template = queued.pod.template
-            kinds.setdefault((template.spec.scheduler_name, template.signature), []).append(queued)
+        counted = await self._slots.of_kinds(members)
         fitting, rejectors, worst = 0, frozenset[str](), None
-        for kind, alike in kinds.items():
-            slots = self._slots.get(kind)
-            if slots is None:
-                slots = await self._count(alike[0])
-                if slots is None:
-                    return None
-                self._slots.put(kind, slots)
+        for slots, alike in counted or ():
             fitting += min(slots.total, len(alike))
             rejectors |= slots.rejectors
             if slots.total < len(alike) and (worst is None or slots.total < worst[0].total):
@@ -227,26 +266,6 @@ class GroupCycle:
         amount = queued.pod.template.requests.get(slots.scarcest, 1)
         text = short_of(fitting, need.total, slots.scarcest, amount)
         return Shortage(text, rejectors | {names.NODE_RESOURCES_FIT}, need.total - fitting)
-
-    async def _count(self, queued: QueuedPodInfo) -> Slots | None:
-        """Return the slots for pods of this kind; ``None`` if they cannot be counted."""
-        profile = self._cycle.profile_of(queued)
-        fit_plugin = profile.framework.plugins.get(names.NODE_RESOURCES_FIT)
-        checked = getattr(fit_plugin, "checked_requests", None)
-        if checked is None:
-            return None
-        fit = await self._cycle.find_nodes(profile, CycleState(), queued.pod)
-        if isinstance(fit, Diagnosis):
-            if fit.node_statuses is None or fit.pre_filter_message:
-                return None
-            codes, statuses = fit.node_statuses.codes, fit.node_statuses.statuses
-        else:
-            codes, statuses = fit.codes, fit.book.statuses
-        closed = [number for number, one in enumerate(statuses, 1) if one.plugin in NODE_FILTERS]
-        open_rows = ~np.isin(codes, closed)
-        rejectors = frozenset(one.plugin for one in statuses if one.plugin)
-        requests = checked(queued.pod.template)
-        return count_slots(self._cache.snapshot.table, requests, open_rows, rejectors)
 
     # -- placing --------------------------------------------------------------------------------
 
@@ -328,6 +347,10 @@ class GroupCycle:
         self, group: Group, order: Sequence[QueuedPodInfo], need: Need, shortage: Shortage
     ) -> GroupDecision | None:
         """Make room for what the group needs if that is possible; it is refused in any case."""
+        terms = group.terms
+        if terms is not None and terms.has_required_topology:
+            status = unschedulable(f"{shortage.text}; {NO_PREEMPTION}")
+            return self._reject_all(group, order, status, shortage.rejectors, shortage.places)
         chosen = need.choose(order)
         fitting = need.total - shortage.places
         outcome = await self._preemption.run(group, chosen, fitting, self._is_alive)
@@ -404,26 +427,6 @@ class GroupCycle:
         )
 
 
-def in_order(members: Sequence[QueuedPodInfo], need: Need) -> list[QueuedPodInfo]:
-    """The order of placing: members of roles below their minimum first, then large before small.
-
-    Equal ones as in kube-scheduler: by priority, then by age.
-    """
-
-    def key(queued: QueuedPodInfo) -> tuple[object, ...]:
-        requests = queued.pod.template.requests
-        first = queued.initial_attempt_timestamp
-        return (
-            need.role_of(queued.uid) not in need.by_role if need.by_role else False,
-            -requests.get("cpu", 0) - requests.get("memory", 0) / 2**32,
-            -queued.pod.priority,
-            queued.timestamp if first is None else first,
-            queued.key,
-        )
-
-    return sorted(members, key=key)
-
-
 def _shortage(misfits: Sequence[Rejected], fitting: int, need: Need) -> Shortage:
     """The reason of the first member that did not fit, and what all of them wait for."""
     rejectors = frozenset[str]()
@@ -434,16 +437,3 @@ def _shortage(misfits: Sequence[Rejected], fitting: int, need: Need) -> Shortage
     if misfits:
         text += f"; {misfits[0].queued.key}: {misfits[0].message}"
     return Shortage(text, rejectors, max(need.total - fitting, 0))
-
-
-def _has_kinds(members: Sequence[QueuedPodInfo]) -> bool:
-    first = members[0].pod.template if members else None
-    return any(queued.pod.template is not first for queued in members)
-
-
-def _failed_first(
-    misfits: Sequence[Rejected], order: Sequence[QueuedPodInfo]
-) -> list[QueuedPodInfo]:
-    """Put members whose templates did not fit first: another order may succeed."""
-    failed = {one.queued.pod.template for one in misfits}
-    return sorted(order, key=lambda queued: queued.pod.template not in failed)

@@ -183,7 +183,7 @@ class SchedulingCycle:
         nominated = self._nominated_rows(pod)
         # The local nomination may be newer than the pod's status.
         name = self._nominator.node_of(pod.uid) or pod.pod.status.nominated_node_name
-        if name:
+        if name and (names is None or name in names):
             fit = await self._on_nominated_node(profile, state, pod, name, nominated)
             if fit is not None:
                 return fit

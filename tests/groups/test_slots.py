@@ -1,6 +1,6 @@
 """Slots are an upper bound of what can be placed, and exact where only amounts decide.
 
-Covers ``ksched.groups.slots`` and ``ksched.groups.sentences``.
+Covers ``ksched.groups.slots``, ``ksched.groups.sentences`` and ``ksched.scheduling.group_slots``.
 """
 
 from __future__ import annotations

@@ -16,7 +16,7 @@ from ksched.scheduling.group_preemption import _Search
 from ksched.scheduling.group_survey import Lines
 from ksched.testing import cluster
 from ksched.testing.virtual_time import run
-from lab.gang_simulation import GangSimulation
+from lab.gang_simulation import GangSimulation, racked_node
 from lab.gangs import DIALECTS, PLUGIN, Gang, configured, install
 
 
@@ -29,6 +29,23 @@ async def test_gangs_are_whole_at_every_instant(dialect: str, seed: int) -> None
         await install(c, dialect)
         async with c.scheduler:
             await GangSimulation(c, dialect, seed).run(steps=40)
+
+
+@pytest.mark.parametrize("dialect", ["annotations", "in-tree"])
+@pytest.mark.parametrize("seed", range(6))
+async def test_gangs_with_a_topology_are_in_one_rack_at_every_instant(
+    dialect: str, seed: int
+) -> None:
+    async with cluster(
+        [racked_node(number, 2) for number in (1, 2, 3, 4)],
+        config=configured(dialect),
+        seed=seed,
+        start=False,
+        check_declarations=False,
+    ) as c:
+        await install(c, dialect)
+        async with c.scheduler:
+            await GangSimulation(c, dialect, seed, racks=2).run(steps=40)
 
 
 @pytest.mark.parametrize("dialect", DIALECTS)

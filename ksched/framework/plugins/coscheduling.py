@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import ClassVar
 
 from ksched.configuration.plugin_args import CoschedulingArgs
-from ksched.framework import SUCCESS, ClusterEventWithHint, Handle, PodInfo, Status, unresolvable
+from ksched.framework import Handle
 from ksched.framework.plugins import names
+from ksched.framework.plugins.group_membership import GroupMembership
 from ksched.groups.dialects.annotations import Annotations
 from ksched.groups.dialects.koordinator import Koordinator
 from ksched.groups.dialects.scheduler_plugins import SchedulerPlugins
-from ksched.groups.registry import Groups
 
 
-class Coscheduling:
+class Coscheduling(GroupMembership):
     """Places the pods of a group together or not at all, as scheduler-plugins' Coscheduling.
 
     Reads the PodGroup of ``scheduling.x-k8s.io/v1alpha1`` that a pod names by the label
@@ -28,22 +27,13 @@ class Coscheduling:
     """
 
     name: ClassVar[str] = names.COSCHEDULING
-    reports_gated_pods: ClassVar[bool] = True
 
     def __init__(self, args: CoschedulingArgs | None, handle: Handle) -> None:
         args = args or CoschedulingArgs()
-        self._groups = handle.listers.view(Groups)
+        super().__init__(handle)
         if args.protect_after_seconds:
             self._groups.protection.after_seconds = args.protect_after_seconds
             self._groups.protection.max_percentage = args.max_protected_percentage
         self._groups.read(SchedulerPlugins(handle.listers, args.permit_waiting_time_seconds))
         self._groups.read(Annotations(self.name))
         self._groups.read(Koordinator(handle.listers))
-
-    def pre_enqueue(self, pod: PodInfo) -> Status:
-        reason = self._groups.why_gated(pod.uid)
-        return unresolvable(reason) if reason else SUCCESS
-
-    def events_to_register(self) -> Sequence[ClusterEventWithHint]:
-        """None: the registry of groups wakes the members of a group that is complete."""
-        return ()

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import ClassVar
 
 from ksched.configuration.plugin_args import GangSchedulingArgs
-from ksched.framework import SUCCESS, ClusterEventWithHint, Handle, PodInfo, Status, unresolvable
+from ksched.framework import Handle
 from ksched.framework.plugins import names
+from ksched.framework.plugins.group_membership import GroupMembership
 from ksched.groups.dialects.annotations import Annotations
 from ksched.groups.dialects.in_tree import InTree
-from ksched.groups.registry import Groups
 
 
-class GangScheduling:
+class GangScheduling(GroupMembership):
     """Places the pods of a group together or not at all, at least the minimum of the group.
 
     Reads the PodGroup that a pod names in ``spec.schedulingGroup``, and the annotations
@@ -28,21 +27,12 @@ class GangScheduling:
     """
 
     name: ClassVar[str] = names.GANG_SCHEDULING
-    reports_gated_pods: ClassVar[bool] = True
 
     def __init__(self, args: GangSchedulingArgs | None, handle: Handle) -> None:
         args = args or GangSchedulingArgs()
-        self._groups = handle.listers.view(Groups)
+        super().__init__(handle)
         if args.protect_after_seconds:
             self._groups.protection.after_seconds = args.protect_after_seconds
             self._groups.protection.max_percentage = args.max_protected_percentage
         self._groups.read(InTree(handle.listers))
         self._groups.read(Annotations(self.name))
-
-    def pre_enqueue(self, pod: PodInfo) -> Status:
-        reason = self._groups.why_gated(pod.uid)
-        return unresolvable(reason) if reason else SUCCESS
-
-    def events_to_register(self) -> Sequence[ClusterEventWithHint]:
-        """None: the registry of groups wakes the members of a group that is complete."""
-        return ()

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import ClassVar
 
-from ksched.framework import SUCCESS, ClusterEventWithHint, Handle, PodInfo, Status, unresolvable
+from ksched.framework import Handle
 from ksched.framework.plugins import names
+from ksched.framework.plugins.group_membership import GroupMembership
 from ksched.groups.dialects import volcano
-from ksched.groups.registry import Groups
 
 
-class Volcano:
+class Volcano(GroupMembership):
     """Takes the place of Volcano's scheduler for pods whose controllers create its PodGroups.
 
     Reads the PodGroup of ``scheduling.volcano.sh/v1beta1`` that a pod names by the annotation
@@ -21,16 +20,7 @@ class Volcano:
     """
 
     name: ClassVar[str] = names.VOLCANO
-    reports_gated_pods: ClassVar[bool] = True
 
     def __init__(self, handle: Handle) -> None:
-        self._groups = handle.listers.view(Groups)
+        super().__init__(handle)
         self._groups.read(volcano.Volcano(handle.listers))
-
-    def pre_enqueue(self, pod: PodInfo) -> Status:
-        reason = self._groups.why_gated(pod.uid)
-        return unresolvable(reason) if reason else SUCCESS
-
-    def events_to_register(self) -> Sequence[ClusterEventWithHint]:
-        """None: the registry of groups activates the members of a complete group."""
-        return ()

@@ -1,0 +1,75 @@
+"""How many pods like the members of a group fit on each node, as of the snapshot."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from ksched.cache.cache import SchedulerCache
+from ksched.framework.cycle_state import CycleState
+from ksched.framework.diagnosis import Diagnosis
+from ksched.framework.plugins import names
+from ksched.framework.queued_pod import QueuedPodInfo
+from ksched.groups.slots import CountedSlots, Slots, count_slots
+from ksched.scheduling.scheduling_cycle import SchedulingCycle
+
+NODE_FILTERS = frozenset(
+    {
+        names.NODE_UNSCHEDULABLE,
+        names.NODE_NAME,
+        names.TAINT_TOLERATION,
+        names.NODE_AFFINITY,
+        names.NODE_PORTS,
+    }
+)
+"""Filters whose rejection of a node holds while pods are only added. What depends on amounts is
+counted as slots."""
+
+
+class SlotCounter:
+    """Counts slots by kind of pod; counts are cached until the table changes."""
+
+    def __init__(self, cache: SchedulerCache, cycle: SchedulingCycle) -> None:
+        self._cache = cache
+        self._cycle = cycle
+        self._slots = CountedSlots(cache.snapshot.table)
+
+    async def of_kinds(
+        self, members: Sequence[QueuedPodInfo]
+    ) -> list[tuple[Slots, list[QueuedPodInfo]]] | None:
+        """The slots of each kind of members, and those; ``None`` if they cannot be counted."""
+        kinds: dict[object, list[QueuedPodInfo]] = {}
+        for queued in members:
+            template = queued.pod.template
+            kinds.setdefault((template.spec.scheduler_name, template.signature), []).append(queued)
+        counted = []
+        for kind, alike in kinds.items():
+            slots = self._slots.get(kind)
+            if slots is None:
+                slots = await self._count(alike[0])
+                if slots is None:
+                    return None
+                self._slots.put(kind, slots)
+            counted.append((slots, alike))
+        return counted
+
+    async def _count(self, queued: QueuedPodInfo) -> Slots | None:
+        """Return the slots for pods of this kind; ``None`` if they cannot be counted."""
+        profile = self._cycle.profile_of(queued)
+        fit_plugin = profile.framework.plugins.get(names.NODE_RESOURCES_FIT)
+        checked = getattr(fit_plugin, "checked_requests", None)
+        if checked is None:
+            return None
+        fit = await self._cycle.find_nodes(profile, CycleState(), queued.pod)
+        if isinstance(fit, Diagnosis):
+            if fit.node_statuses is None or fit.pre_filter_message:
+                return None
+            codes, statuses = fit.node_statuses.codes, fit.node_statuses.statuses
+        else:
+            codes, statuses = fit.codes, fit.book.statuses
+        closed = [number for number, one in enumerate(statuses, 1) if one.plugin in NODE_FILTERS]
+        open_rows = ~np.isin(codes, closed)
+        rejectors = frozenset(one.plugin for one in statuses if one.plugin)
+        requests = checked(queued.pod.template)
+        return count_slots(self._cache.snapshot.table, requests, open_rows, rejectors)
