@@ -302,7 +302,7 @@ class RequiredTerms:
         self.filter = DomainFilter(
             [_rule(*(group.get(key, ()) for group in groups)) for key in keys],
             _STATUSES,
-            self._are_first,
+            partial(_are_first, own.matches_itself),
         )
         """The verdicts of the domains of each key, as of the last ``catch_up``."""
 
@@ -341,17 +341,18 @@ class RequiredTerms:
             return None
         return RequiredAffinity(incoming, self, self.filter.judge(), self._rules)
 
-    def _are_first(self, counted: Sequence[Sequence[Counted]]) -> Sequence[bool]:
-        """Whether no pod satisfies the terms yet, and the pod itself does."""
-        is_first = self.own.matches_itself and not any(groups[_NEAR].total for groups in counted)
-        return (is_first,) * len(counted)
-
     def rule_without_pods(self, key: str) -> DomainRule:
         """Return a rule for a key that only pods added by a dry run have."""
         no_pods = self.ledger.pod_counts("no_pods", lambda template: 0, include_terminating=False)
         counter = self.ledger.domain_counts(no_pods, key)
         counter.catch_up()
         return _rule((), (), (counter,))
+
+
+def _are_first(matches_itself: bool, counted: Sequence[Sequence[Counted]]) -> Sequence[bool]:
+    """Whether no pod satisfies the terms yet, and the pod itself does."""
+    is_first = matches_itself and not any(groups[_NEAR].total for groups in counted)
+    return (is_first,) * len(counted)
 
 
 def _rule(

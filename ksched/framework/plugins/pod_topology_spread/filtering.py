@@ -51,15 +51,18 @@ class HardConstraints:
                 for number, one in enumerate(tracked)
             ],
             (NOT_MATCHED, NO_LABEL) * len(tracked),
-            self._most_pods,
+            partial(_most_pods, tracked),
         )
-
-    def _most_pods(self, counted: Sequence[Sequence[Counted]]) -> list[int]:
-        return [one.most_pods(pods) for one, (pods,) in zip(self.tracked, counted, strict=True)]
 
     def judge_now(self) -> HardSpread:
         """Update the verdicts, after the counters."""
         return HardSpread(self, self.filter.judge())
+
+
+def _most_pods(
+    tracked: Sequence[TrackedConstraint], counted: Sequence[Sequence[Counted]]
+) -> list[int]:
+    return [one.most_pods(pods) for one, (pods,) in zip(tracked, counted, strict=True)]
 
 
 def _judge(skewed: int, counts: Sequence[Counts], most_pods: int) -> Iterator[tuple[int, Holds]]:

@@ -1,0 +1,43 @@
+"""What a large pod brought is freed with it, without the garbage collector.
+
+Collections of the oldest generation are rare on purpose: they stop everything. So memory that only
+they would free is a leak that a tenant can repeat.
+"""
+
+from __future__ import annotations
+
+import gc
+from collections import Counter
+
+import pytest
+
+from ksched.testing import cluster, make_node
+from lab.bulky import MOST, bulky_pod
+
+SIZE = 300
+LONG_SECONDS = 90.0
+"""Caches drop what was not used since the last sweep but one."""
+
+
+@pytest.mark.parametrize("kind", MOST)
+async def test_no_reference_cycle_keeps_a_large_pod(kind: str) -> None:
+    nodes = [make_node(f"node-{number}").label(zone=f"zone-{number % 2}") for number in range(4)]
+    async with cluster(nodes, check_declarations=False) as c:
+        for round_number in range(2):
+            # The first round fills what is kept once for all.
+            gc.collect()
+            gc.disable()
+            try:
+                await c.create(bulky_pod(kind, SIZE, name="large"))
+                await c.advance(5)
+                await c.delete("large", grace_seconds=0)
+                await c.advance(LONG_SECONDS)
+                gc.set_debug(gc.DEBUG_SAVEALL)
+                gc.collect()
+                left = Counter(type(one).__name__ for one in gc.garbage)
+            finally:
+                gc.set_debug(0)
+                gc.garbage.clear()
+                gc.enable()
+        assert round_number == 1
+        assert not left
