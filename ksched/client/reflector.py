@@ -436,6 +436,7 @@ class Reflector(Generic[T]):
                 if len(line) > _LARGE_LINE_BYTES:
                     await asyncio.sleep(0)
                 version = self._store.put(event.object, obj)
+                del obj
             else:
                 raise _Garbled(f"event of unknown type {event.type[:40]!r}")
             if is_older(version, self._version):

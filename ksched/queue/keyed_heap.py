@@ -18,7 +18,8 @@ class Identified(Protocol):
 
 T = TypeVar("T", bound=Identified)
 
-_Entry = tuple[Any, int, T]
+_Entry = tuple[Any, int, str]
+"""Sort key, arrival and UID: a removed entry keeps nothing of its member."""
 
 
 class KeyedHeap(Generic[T]):
@@ -31,22 +32,21 @@ class KeyedHeap(Generic[T]):
 
     def __init__(self, sort_key: Callable[[T], Any]) -> None:
         self._sort_key = sort_key
-        self._heap: list[_Entry[T]] = []
-        self._live: dict[str, _Entry[T]] = {}
+        self._heap: list[_Entry] = []
+        self._live: dict[str, tuple[_Entry, T]] = {}
         self._arrivals = 0
 
     def add(self, member: T) -> None:
         """Add a member; one that is present is re-sorted."""
         self._arrivals += 1
-        # The arrival number is unique, so a comparison never reaches the member itself.
-        entry = (self._sort_key(member), self._arrivals, member)
-        self._live[member.uid] = entry
+        entry = (self._sort_key(member), self._arrivals, member.uid)
+        self._live[member.uid] = (entry, member)
         heappush(self._heap, entry)
 
     def update(self, member: T) -> None:
         """Restore the order after a member changed; with an equal key it keeps its position."""
-        entry = self._live[member.uid]
-        if entry[2] is not member or self._sort_key(member) != entry[0]:
+        entry, known = self._live[member.uid]
+        if known is not member or self._sort_key(member) != entry[0]:
             self.add(member)
             self._compact()
 
@@ -62,14 +62,15 @@ class KeyedHeap(Generic[T]):
         heap, live = self._heap, self._live
         while heap:
             entry = heap[0]
-            if live.get(entry[2].uid) is entry:
-                return entry[2]
+            found = live.get(entry[2])
+            if found is not None and found[0] is entry:
+                return found[1]
             heappop(heap)
         return None
 
     def key_of(self, member: T) -> Any:
         """Return the sort key computed when the member was last added or updated."""
-        return self._live[member.uid][0]
+        return self._live[member.uid][0][0]
 
     def __iter__(self) -> Iterator[T]:
         """Iterate in order, lazily: the cost is per member read.
@@ -79,12 +80,13 @@ class KeyedHeap(Generic[T]):
         heap, live = self._heap.copy(), self._live
         while heap:
             entry = heappop(heap)
-            if live.get(entry[2].uid) is entry:
-                yield entry[2]
+            found = live.get(entry[2])
+            if found is not None and found[0] is entry:
+                yield found[1]
 
     def _compact(self) -> None:
         if len(self._heap) > 2 * len(self._live) + _FEW:
-            self._heap = list(self._live.values())
+            self._heap = [entry for entry, _ in self._live.values()]
             heapify(self._heap)
 
     def __contains__(self, uid: str) -> bool:

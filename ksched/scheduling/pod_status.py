@@ -130,6 +130,8 @@ class PodStatusUpdater:
                 with self._unexpected_errors.contain("status update", pod):
                     await self._send(pod, desired)
             finally:
+                # A worker that waits for the next pod must not keep this one in memory.
+                del pod, desired
                 self._busy.discard(uid)
                 self._wake.set()
 

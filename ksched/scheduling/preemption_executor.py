@@ -277,8 +277,7 @@ class PreemptionExecutor:
             async with asyncio.TaskGroup() as tasks:
                 while True:
                     while self._todo:
-                        preemption = self._todo.popleft()
-                        tasks.create_task(self._execute(preemption), name="preempt")
+                        tasks.create_task(self._execute(self._todo.popleft()), name="preempt")
                     self._wake.clear()
                     await self._wake.wait()
         finally:

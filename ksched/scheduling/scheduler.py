@@ -413,6 +413,8 @@ class Scheduler:
                     async with BindingTasks() as bindings:
                         while (queued := await self.queue.pop()) is not None:
                             await self._attempts.schedule_one(queued, bindings)
+                            # While there is no next pod, the last one would stay in memory.
+                            del queued
                 tasks.cancel_scope.cancel()
         finally:
             with anyio.CancelScope(shield=True):
