@@ -165,10 +165,11 @@ class GroupCycle:
         if isinstance(found, Shortage):
             return await self._preempt(group, order, need, found)
         shortage: Shortage | None = None
+        turn = TimeSlice(self._now)
         for placement in found:
             trial = Trial(self._cache.snapshot, self._nominator, self._undone)
             try:
-                misfit = await self._try(trial, group, order, need, placement)
+                misfit = await self._try(trial, group, order, need, placement, turn)
                 if misfit is None:
                     return self._commit(group, trial, order, need)
             except BaseException:
@@ -212,6 +213,7 @@ class GroupCycle:
         order: Sequence[QueuedPodInfo],
         need: Need,
         placement: Placement | None,
+        turn: TimeSlice,
     ) -> Shortage | None:
         """Place what the group needs; returns why it does not fit there."""
         parts = () if placement is None else placement.parts
@@ -221,18 +223,22 @@ class GroupCycle:
                 group.within = self._names(part)
                 for queued in islice(members, part.number):
                     await place(self._cycle, trial, queued)
+                    if turn.is_over:
+                        await turn.give_way()
         else:
             group.within = self._names(parts[0]) if parts else None
-            await self._place_all(trial, order, need)
+            await self._place_all(trial, order, need, turn)
         fitting, misfits = len(trial), trial.rejected
         if not need.is_met_by(trial.placed) and has_kinds(order) and len(parts) < 2:
             trial.undo()
             trial.rejected = []
-            await self._place_all(trial, failed_first(misfits, order), need)
+            await self._place_all(trial, failed_first(misfits, order), need, turn)
         return None if need.is_met_by(trial.placed) else _shortage(misfits, fitting, need)
 
-    def _names(self, part: Part) -> frozenset[str]:
+    def _names(self, part: Part) -> frozenset[str] | None:
         infos = self._cache.snapshot.table.infos
+        if len(part.rows) == len(infos):
+            return None
         return frozenset(infos[row].name for row in part.rows.tolist())
 
     def _lack_of_resources(self, group: Group) -> str:
@@ -269,9 +275,10 @@ class GroupCycle:
 
     # -- placing --------------------------------------------------------------------------------
 
-    async def _place_all(self, trial: Trial, order: Sequence[QueuedPodInfo], need: Need) -> None:
+    async def _place_all(
+        self, trial: Trial, order: Sequence[QueuedPodInfo], need: Need, turn: TimeSlice
+    ) -> None:
         """Place members until the need is met or can no longer be met."""
-        turn = TimeSlice(self._now)
         for number, queued in enumerate(order):
             if len(trial) >= need.total and need.is_met_by(trial.placed):
                 return
