@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import argparse
 import logging
-import sys
 from typing import TYPE_CHECKING
 
 from ksched.commands import Subparsers
+from ksched.commands.read_only_access import (
+    add_access_arguments,
+    connected,
+    read_configuration,
+)
 from ksched.errors import ConfigError, KschedError
 
 if TYPE_CHECKING:
@@ -42,9 +46,7 @@ def add_parser(commands: Subparsers) -> None:
     add("-n", "--namespace", default="", metavar="NS", help="its namespace (default: default)")
     add("-f", "--filename", default="", metavar="FILE", help="a manifest instead of a pod's name")
     add("--node", default="", metavar="NAME", help="explain this node only")
-    add("--config", metavar="FILE", help="configuration of the scheduler (default: the built-in)")
-    add("--kubeconfig", default="", metavar="FILE", help="credentials and address")
-    add("--context", default="", metavar="NAME", help="context of the kubeconfig")
+    add_access_arguments(parser)
     add("-o", "--output", choices=("wide", "json", "yaml"), default="", help="default: a summary")
     parser.set_defaults(execute=execute)
 
@@ -53,7 +55,7 @@ def execute(arguments: argparse.Namespace) -> int:
     import uvloop
 
     logging.getLogger("ksched").addHandler(logging.NullHandler())
-    configuration = _configuration(arguments.config)
+    configuration = read_configuration(arguments.config)
     explanation = uvloop.run(_explain(arguments, _pod_name(arguments), configuration))
     print(_text(explanation, arguments.output, arguments.node))
     is_waiting = explanation.gates or not (explanation.node or explanation.feasible)
@@ -69,35 +71,14 @@ def _pod_name(arguments: argparse.Namespace) -> str:
     return name
 
 
-def _configuration(path: str | None) -> SchedulerConfiguration:
-    from ksched.configuration.flags import add_run_flags, run_options
-    from ksched.framework.runtime.registry import available
-
-    parser = argparse.ArgumentParser()
-    add_run_flags(parser)
-    flags = parser.parse_args([f"--config={path}"] if path else [])
-    options = run_options(flags, available())
-    for note in options.notes:
-        print(f"warning: {note}", file=sys.stderr)
-    return options.configuration
-
-
 async def _explain(
     arguments: argparse.Namespace, name: str, configuration: SchedulerConfiguration
 ) -> Explanation:
-    from ksched.client.connecting import connect
-    from ksched.client.rest import ApiClient
-    from ksched.clock import LoopClock
-    from ksched.explain.cluster_copy import ClusterCopy
     from ksched.explain.explaining import explain
     from ksched.explain.manifest import read_manifest
-    from ksched.explain.read_only import ReadOnlyTransport
 
-    clock = LoopClock()
     namespace = arguments.namespace or "default"
-    async with connect(arguments.kubeconfig, context=arguments.context) as transport:
-        client = ApiClient(ReadOnlyTransport(transport), clock)
-        cluster = ClusterCopy(client, configuration, clock)
+    async with connected(arguments, configuration) as (client, cluster):
         if arguments.filename:
             pod = await read_manifest(arguments.filename, namespace, client)
         else:

@@ -21,11 +21,13 @@ from ksched.client.rest import EVERYTHING, PAGE_LIMIT, ApiClient, Selection
 from ksched.client.retry import REPEATABLE
 from ksched.clock import Clock
 from ksched.configuration.expansion import ignore_extender_resources
+from ksched.configuration.extension_points import PRE_ENQUEUE
 from ksched.configuration.model import SchedulerConfiguration
 from ksched.errors import Gone, InvalidObject, NotFound
 from ksched.framework.handle import EventRecorder
 from ksched.framework.plugins.in_tree import IN_TREE
 from ksched.framework.runtime import registry as registries
+from ksched.framework.runtime.guard import PluginFailure
 from ksched.framework.runtime.permit_calls import PermitCalls
 from ksched.framework.runtime.profiles import FrameworkHandle, Profile, build_profiles
 from ksched.framework.runtime.waiting_pods import WaitingPods
@@ -83,7 +85,7 @@ class ClusterCopy:
     ) -> None:
         configuration = ignore_extender_resources(configuration)
         self.configuration = configuration
-        self._client = client
+        self.client, self.clock = client, clock
         self.cache = SchedulerCache(clock.now)
         self.listers = Listers()
         self.nominator = Nominator()
@@ -91,10 +93,11 @@ class ClusterCopy:
         self.victims = NotedVictims()
         self.invalid: list[str] = []
         """Objects that could not be used, as sentences."""
-        waiting, rng, metrics = WaitingPods(), random.Random(0), Metrics()
+        self.waiting = WaitingPods()
+        rng, metrics = random.Random(0), Metrics()
         activations = Activations()
-        self._groups = self.listers.view(Groups)
-        self._groups.wall = clock.wall
+        self.groups = self.listers.view(Groups)
+        self.groups.wall = clock.wall
 
         make_api_client = lazy_api_client(client, configuration.client_connection, clock)
 
@@ -107,7 +110,7 @@ class ClusterCopy:
                 client=client,
                 listers=self.listers,
                 cache=self.cache,
-                waiting=waiting,
+                waiting=self.waiting,
                 nominator=self.nominator,
                 rng=rng,
                 metrics=metrics,
@@ -128,13 +131,13 @@ class ClusterCopy:
         for profile in self.profiles.values():
             # Every node is explained, not only the first that suffice for a decision.
             profile.percentage_of_nodes_to_score = 100
-        if self._groups.is_on:
-            self.cache.listener = self._groups
+        if self.groups.is_on:
+            self.cache.listener = self.groups
         self.cycle = SchedulingCycle(
             cache=self.cache,
             profiles=self.profiles,
             nominator=self.nominator,
-            waiting=waiting,
+            waiting=self.waiting,
             permit_calls=PermitCalls(activations.activate),
             rng=rng,
             unexpected_errors=UnexpectedErrors(metrics),
@@ -159,24 +162,37 @@ class ClusterCopy:
                 self.invalid.append(str(problem))
         for pod in pods:
             try:
-                self._put_pod(self.cache.pod_info(pod))
+                self.put_pod(self.cache.pod_info(pod))
             except InvalidObject as problem:
                 self.invalid.append(str(problem))
 
-    def _put_pod(self, pod: PodInfo) -> None:
+    def put_pod(self, pod: PodInfo) -> None:
+        """Add a pod to its node, or to the pending ones if a profile schedules it."""
         if pod.node_name:
             self.cache.add_pod(pod)
             return
         is_ours = pod.template.spec.scheduler_name in self.profiles
-        if self._groups.is_on:
-            self._groups.pending(pod, is_ours=is_ours)
+        if self.groups.is_on:
+            self.groups.pending(pod, is_ours=is_ours)
         if is_ours:
             self.pending.put(pod)
             self.nominator.add(pod)
 
+    def gates(self, profile: Profile, pod: PodInfo) -> list[str]:
+        """What each PreEnqueue plugin that does not let the pod be tried yet says."""
+        gates = []
+        for hook in profile.framework.hooks[PRE_ENQUEUE]:
+            try:
+                status = hook.status(hook.call(pod))
+            except PluginFailure as failed:
+                status = failed.status
+            if not status.is_success:
+                gates.append(f"{hook.plugin}: {status.message}")
+        return gates
+
     async def read_pod(self, namespace: str, name: str) -> Pod:
         """Read one pod, finished ones too; raises ``ApiError``."""
-        return decode_pod(await self._client.get(PODS, namespace, name))
+        return decode_pod(await self.client.get(PODS, namespace, name))
 
     async def _list(self, kind: WatchedKind[T], selection: Selection = EVERYTHING) -> list[T]:
         decode = decoder_of(kind)
@@ -184,7 +200,7 @@ class ClusterCopy:
         limit, token = PAGE_LIMIT, ""
         while True:
             try:
-                page = await self._client.list_page(
+                page = await self.client.list_page(
                     kind.resource, selection, limit=limit, continue_token=token, retry=REPEATABLE
                 )
             except Gone:

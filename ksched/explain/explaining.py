@@ -10,7 +10,6 @@ from msgspec.structs import replace
 from ksched.api.objects import Pod
 from ksched.cache.node_table import NodeRows
 from ksched.cache.pod_info import PodInfo
-from ksched.configuration.extension_points import PRE_ENQUEUE
 from ksched.errors import ConfigError
 from ksched.explain.cluster_copy import ClusterCopy
 from ksched.explain.explanation import Change, Explanation, NodeVerdict, Preemption, Rejection
@@ -65,26 +64,13 @@ class _Explaining:
     async def run(self) -> Explanation:
         for extender in self._cluster.configuration.extenders:
             self._notes.append(f"extender {extender.url_prefix} is not called")
-        gates = self._gates()
+        gates = [] if self._placed_on else self._cluster.gates(self._profile, self._pod)
         removed = self._cache.remove_pod(self._pod.uid) if self._placed_on else None
         try:
             return await self._decide(gates)
         finally:
             if removed is not None:
                 self._cache.add_pod(removed)
-
-    def _gates(self) -> list[str]:
-        if self._placed_on:
-            return []
-        gates = []
-        for hook in self._profile.framework.hooks[PRE_ENQUEUE]:
-            try:
-                status = hook.status(hook.call(self._pod))
-            except PluginFailure as failed:
-                status = failed.status
-            if not status.is_success:
-                gates.append(f"{hook.plugin}: {status.message}")
-        return gates
 
     async def _decide(self, gates: list[str]) -> Explanation:
         self._cache.update_snapshot()

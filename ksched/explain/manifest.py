@@ -6,17 +6,20 @@ from typing import Any, Final
 
 import msgspec
 import yaml
+from msgspec.structs import replace
 
 from ksched.api.decoding import decode_list, decode_pod
-from ksched.api.objects import Pod
+from ksched.api.objects import Container, Pod
 from ksched.api.resources import ApiResource
 from ksched.client.rest import ApiClient
-from ksched.errors import ConfigError
+from ksched.errors import ConfigError, InvalidObject
 
 PRIORITY_CLASSES: Final = ApiResource(
     "scheduling.k8s.io", "v1", "priorityclasses", "PriorityClass", False
 )
 UID: Final = "of-a-manifest"
+_OF_WORKLOAD: Final = ("name", "namespace")
+_OF_POD: Final = ("name", "namespace", "labels", "annotations")
 _OWN_TEMPLATE: Final = frozenset(
     ("DaemonSet", "Deployment", "Job", "ReplicaSet", "ReplicationController", "StatefulSet")
 )
@@ -28,20 +31,39 @@ async def read_manifest(path: str, namespace: str, client: ApiClient) -> Pod:
     Its priority is that of its PriorityClass, a request without a value is the limit, as if the API
     server had admitted it. Raises ``ConfigError``, or ``ApiError`` if classes cannot be read.
     """
-    manifest = _load(path)
+    try:
+        return await pod_of(_load(path), namespace, client)
+    except InvalidObject as problem:
+        raise ConfigError([f"-f: {path}: {problem}"]) from problem
+
+
+async def pod_of(manifest: dict[str, Any], namespace: str, client: ApiClient) -> Pod:
+    """The same for a Pod, or a workload with a pod template, that was read already."""
     is_pod = manifest.get("kind") == "Pod"
     content = manifest if is_pod else manifest["spec"]["template"]
-    meta = {**manifest.get("metadata", {}), **(content.get("metadata") or {}), "uid": UID}
-    meta.setdefault("name", meta.get("generateName", "pod"))
-    meta["namespace"] = meta.get("namespace") or namespace
-    spec = dict(content.get("spec") or {})
-    for container in [*spec.get("containers", []), *(spec.get("initContainers") or [])]:
-        resources = container.get("resources") or {}
-        limits, requests = resources.get("limits") or {}, resources.get("requests") or {}
-        container["resources"] = {"limits": limits, "requests": {**limits, **requests}}
-    if spec.get("priority") is None:
-        spec["priority"] = await _priority(spec.get("priorityClassName", ""), client)
-    return decode_pod(msgspec.json.encode({"metadata": meta, "spec": spec}))
+    meta: dict[str, Any] = {"uid": UID, "name": "pod", "namespace": namespace}
+    for owner, keys in ((manifest, _OF_WORKLOAD), (content, _OF_POD)):
+        known = owner.get("metadata")
+        if isinstance(known, dict):
+            meta |= {key: known[key] for key in keys if known.get(key)}
+    wanted = content.get("spec") or {}
+    pod = decode_pod(msgspec.json.encode({"metadata": meta, "spec": wanted}))
+    spec, priority = pod.spec, pod.spec.priority
+    if priority is None:
+        priority = await _priority(wanted.get("priorityClassName") or "", client)
+    spec = replace(
+        spec,
+        containers=[_with_requests(one) for one in spec.containers],
+        init_containers=[_with_requests(one) for one in spec.init_containers],
+        priority=priority,
+    )
+    return replace(pod, spec=spec)
+
+
+def _with_requests(container: Container) -> Container:
+    resources = container.resources
+    requests = {**resources.limits, **resources.requests}
+    return replace(container, resources=replace(resources, requests=requests))
 
 
 def _load(path: str) -> dict[str, Any]:

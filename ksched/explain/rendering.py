@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Final
 
 from ksched.explain.explanation import Change, Explanation, NodeVerdict
+from ksched.explain.text_tables import counted, listed, table
 
-EXAMPLES: Final = 3
 TOP_NODES: Final = 5
 
 
@@ -32,7 +32,7 @@ def render(explanation: Explanation, *, wide: bool = False, node: str = "") -> s
     if rejected:
         sections.append(_every_node(rejected) if wide or node else _groups(rejected))
     if explanation.preemption is not None:
-        victims = _listed(explanation.preemption.victims, len(explanation.preemption.victims))
+        victims = listed(explanation.preemption.victims, len(explanation.preemption.victims))
         node = explanation.preemption.node
         sections.append(f"Preemption would evict {victims} from {node} and nominate the pod to it.")
     if not explanation.node and not explanation.feasible and explanation.nodes:
@@ -46,12 +46,12 @@ def _headline(explanation: Explanation) -> str:
     if explanation.node:
         return f"{name}: on {explanation.node}\n{_why(explanation, feasible)}"
     if not feasible:
-        return f"{name}: fits on none of {_counted(count, 'node')}"
+        return f"{name}: fits on none of {counted(count, 'node')}"
     best = [one.node for one in feasible if one.total == feasible[0].total]
     where = f"{best[0]} scores best" if len(best) == 1 else f"{len(best)} of them score best alike"
     if len(feasible) == 1:
         where = f"{best[0]} is the only one"
-    return f"{name}: fits on {len(feasible)} of {_counted(count, 'node')}; {where}"
+    return f"{name}: fits on {len(feasible)} of {counted(count, 'node')}; {where}"
 
 
 def _why(explanation: Explanation, feasible: Sequence[NodeVerdict]) -> str:
@@ -69,7 +69,7 @@ def _why(explanation: Explanation, feasible: Sequence[NodeVerdict]) -> str:
     rival = others[0]
     alike = sum(one.total == own.total for one in others)
     if own.total == rival.total:
-        tie = f"like {_counted(alike, 'other node')}; one of them was chosen at random"
+        tie = f"like {counted(alike, 'other node')}; one of them was chosen at random"
         return f"{node} scores best with {own.total}, {tie}"
     if own.total > rival.total:
         return (
@@ -100,11 +100,11 @@ def _scores(feasible: Sequence[NodeVerdict], placed_on: str, *, wide: bool) -> l
         mark = "*" if one.node == placed_on else ""
         points = [str(one.scores[name]) for name in plugins]
         rows.append([mark, one.node, str(one.total), *points])
-    table = _table(rows, right_from=2)
+    text = table(rows, right_from=2)
     hidden = len(feasible) - len(shown)
     if hidden:
-        table += f"\n({_counted(hidden, 'node')} more that fit: -o wide)"
-    return [table]
+        text += f"\n({counted(hidden, 'node')} more that fit: -o wide)"
+    return [text]
 
 
 def _groups(rejected: Sequence[NodeVerdict]) -> str:
@@ -117,9 +117,9 @@ def _groups(rejected: Sequence[NodeVerdict]) -> str:
     for key, nodes in sorted(alike.items(), key=lambda item: (-len(item[1]), item[1])):
         for number, (plugin, reasons) in enumerate(key):
             count = str(len(nodes)) if not number else "also"
-            example = _listed(sorted(nodes)) if not number else ""
+            example = listed(sorted(nodes)) if not number else ""
             rows.append([count, plugin or "-", ", ".join(reasons), example])
-    return _table(rows, right_to=1)
+    return table(rows, right_to=1)
 
 
 def _every_node(rejected: Sequence[NodeVerdict]) -> str:
@@ -129,7 +129,7 @@ def _every_node(rejected: Sequence[NodeVerdict]) -> str:
             [one.node if not number else "", reason.plugin or "-", ", ".join(reason.reasons)]
             for number, reason in enumerate(one.rejections)
         ]
-    return _table(rows)
+    return table(rows)
 
 
 def _changes(changes: Sequence[Change]) -> str:
@@ -139,32 +139,9 @@ def _changes(changes: Sequence[Change]) -> str:
     for one in changes:
         steps = "; ".join(one.steps) if one.kind != "eviction" else _evictions(one.steps)
         doubt = "" if one.is_smallest else " (fewer may do)"
-        rows.append([one.kind, _listed(one.nodes), f"{steps}{doubt}"])
-    return f"Each of these would make it fit:\n{_table(rows)}"
+        rows.append([one.kind, listed(one.nodes), f"{steps}{doubt}"])
+    return f"Each of these would make it fit:\n{table(rows)}"
 
 
 def _evictions(steps: Sequence[str]) -> str:
-    return f"evict {_listed([step.removeprefix('evict ') for step in steps], len(steps))}"
-
-
-def _listed(names: Sequence[str], most: int = EXAMPLES) -> str:
-    text = ", ".join(names[:most])
-    return f"{text}, …" if len(names) > most else text
-
-
-def _counted(count: int, noun: str) -> str:
-    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
-
-
-def _table(rows: Sequence[Sequence[str]], *, right_from: int = 99, right_to: int = 0) -> str:
-    """Align columns; numbers (from one column on, or up to one) to the right."""
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-
-    def line(row: Iterable[str]) -> str:
-        cells = [
-            cell.rjust(width) if place >= right_from or place < right_to else cell.ljust(width)
-            for place, (cell, width) in enumerate(zip(row, widths, strict=True))
-        ]
-        return "  ".join(cells).rstrip()
-
-    return "\n".join(map(line, rows))
+    return f"evict {listed([step.removeprefix('evict ') for step in steps], len(steps))}"

@@ -1,6 +1,7 @@
 """docs/explain.md: every command prints what the page shows.
 
-``UPDATE_PAGES=1`` writes the output into the page. Covers ``ksched.commands.explain``.
+``UPDATE_PAGES=1`` writes the output into the page. Covers ``ksched.commands.explain`` and
+``ksched.commands.read_only_access``.
 """
 
 from __future__ import annotations

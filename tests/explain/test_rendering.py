@@ -1,4 +1,4 @@
-"""Explanations as text."""
+"""Explanations as text. Covers ``ksched.explain.text_tables`` too."""
 
 from __future__ import annotations
 

@@ -45,7 +45,7 @@ async def changes_of(copy, pod):
 
 async def fits_afresh(copy, case):
     """Whether the pod fits on a new copy of the changed cluster, judged with all its nodes."""
-    other = ClusterCopy(copy._client, SchedulerConfiguration(), LoopClock())
+    other = ClusterCopy(copy.client, SchedulerConfiguration(), LoopClock())
     for kind, lister in other.listers.required().items():
         for obj in copy.listers.required()[kind]:
             lister.put(obj)
