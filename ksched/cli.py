@@ -22,12 +22,24 @@ from ksched.commands import (
     groups,
     plugins,
     run,
+    what_if,
 )
 from ksched.errors import ConfigError, KschedError
 from ksched.redaction import redact_text
 
 # Each adds its parser and the function that runs it; the order is that of the help.
-COMMANDS = (run, explain, groups, demo, check_config, plugins, check_plugin, apiserver, bench)
+COMMANDS = (
+    run,
+    explain,
+    what_if,
+    groups,
+    demo,
+    check_config,
+    plugins,
+    check_plugin,
+    apiserver,
+    bench,
+)
 
 EPILOG = """\
 first steps:

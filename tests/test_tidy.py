@@ -43,6 +43,7 @@ LAYERS: list[set[str]] = [
     {"ksched.extenders"},
     {"ksched.scheduling"},
     {"ksched.explain"},
+    {"ksched.what_if"},
     {"ksched"},  # the public names
     {"ksched.web"},
     {"ksched.daemon"},
@@ -121,6 +122,7 @@ THIRD_PARTY = {
     "ksched.extenders": {"msgspec", "numpy"},
     "ksched.scheduling": {"anyio", "msgspec", "numpy"},
     "ksched.explain": {"msgspec", "numpy", "yaml"},
+    "ksched.what_if": {"msgspec"},
     "ksched.web": {"aiohttp", "anyio", "cryptography", "msgspec", "prometheus_client"},
     "ksched.daemon": {"anyio", "msgspec", "prometheus_client"},
     "ksched.testing": {"anyio", "msgspec", "numpy"},
