@@ -105,22 +105,23 @@ def compiling_terms(template: PodTemplate) -> Steps[Terms]:
         if affinity is None or not template.has_pod_affinity:
             known = NO_TERMS
         else:
-            begin = partial(_compiling, template, affinity)
+            # Not of the template, which keeps it: that would be a reference cycle.
+            begin = partial(_compiling, template.namespace, affinity)
             known = yield from resuming(template.facts, _compiling, begin)
         template.facts[terms_of] = known
     return known
 
 
-def _compiling(template: PodTemplate, affinity: Affinity) -> Steps[Terms]:
+def _compiling(namespace: str, affinity: Affinity) -> Steps[Terms]:
     problems: list[str] = []
     near, apart = affinity.pod_affinity or _NO_RULES, affinity.pod_anti_affinity or _NO_RULES
     required, preferred = [], []
     for rules, name in ((near, "AffinityTerms"), (apart, "AntiAffinityTerms")):
-        found = yield from _compiled(template, rules.required, f"required{name}", problems)
+        found = yield from _compiled(namespace, rules.required, f"required{name}", problems)
         required.append(found)
     for rules, name in ((near, "AffinityTerms"), (apart, "AntiAffinityTerms")):
         bare = [weighted.pod_affinity_term for weighted in rules.preferred]
-        found = yield from _compiled(template, bare, f"preferred{name}", problems)
+        found = yield from _compiled(namespace, bare, f"preferred{name}", problems)
         weights = [weighted.weight for weighted in rules.preferred]
         preferred.append(tuple(map(Weighted, weights, found)))
     return Terms(required[0], required[1], preferred[0], preferred[1], tuple(problems))
@@ -133,7 +134,7 @@ UNKNOWN = Terms((), (), (), (), ("not compiled yet",))
 
 
 def _compiled(
-    template: PodTemplate, terms: Sequence[PodAffinityTerm], path: str, problems: list[str]
+    namespace: str, terms: Sequence[PodAffinityTerm], path: str, problems: list[str]
 ) -> Steps[tuple[AffinityTerm, ...]]:
     found: list[AffinityTerm] = []
     try:
@@ -141,9 +142,9 @@ def _compiled(
         for term in terms:
             requirements = _size(term)
             if requirements > TERMS_PER_STEP:
-                found.append((yield from _compiling_large(template.namespace, term)))
+                found.append((yield from _compiling_large(namespace, term)))
             else:
-                found.append(_compile(template.namespace, term))
+                found.append(_compile(namespace, term))
             work += 1 + requirements
             if work >= TERMS_PER_STEP:
                 work = 0
