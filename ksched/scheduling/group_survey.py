@@ -83,7 +83,9 @@ class Lines:
         for known, line in self._line_of.items():
             if known >= REQUESTED:
                 position = known - REQUESTED
-                free[line] = table.allocatable[position][:nodes] - staying[known, :nodes]
+                free[line] = table.allocatable[position][:nodes]
+                if known < len(staying):
+                    free[line] -= staying[known, :nodes]
         return free
 
 

@@ -44,12 +44,13 @@ class Evictable:
         self._changes = table.row_log.cursor()
         self._reprieve_orders: RecentlyUsed[int, ReprieveOrder] = RecentlyUsed()
         self.staying = np.zeros((REQUESTED, 0), np.int64)
-        """Use by all other pods. Lines as in ``DryRunTable.amounts``; a missing one is zero."""
+        """Use by all other pods. Lines as in ``DryRunTable.amounts``, up to the last one that pods
+        request; a missing one is zero."""
 
     async def catch_up(self, turn: TimeSlice) -> None:
         """Recount the rows that changed. The table must not change meanwhile."""
         table, changed = self._table, self._changes.changes()
-        self._reserve(REQUESTED + len(table.axis), len(table))
+        self._reserve(REQUESTED, len(table))
         rows = range(len(table)) if changed is None else changed
         # Counting a row twice is harmless; one that a cancelled attempt skipped would stay wrong.
         for row in rows:
@@ -89,8 +90,13 @@ class Evictable:
         return ReprieveOrder(pods, len(violating), amounts, info.pods, budgets.generation, groups)
 
     def _count(self, row: int, info: NodeInfo) -> None:
+        # Nodes may offer a thousand resources that no pod requests.
+        width = len(info.requested)
+        while width and not info.requested[width - 1]:
+            width -= 1
         # The sums of a node are exact; in the table they may be saturated at int64.
-        staying = [len(info.pods), info.non_zero_cpu, info.non_zero_memory, *info.requested]
+        staying = [len(info.pods), info.non_zero_cpu, info.non_zero_memory, *info.requested[:width]]
+        self._reserve(len(staying), len(self._table))
         for pod in info.pods.values():
             if pod.priority < self._priority:
                 for line, amount in amounts_of(pod):
