@@ -33,7 +33,7 @@ pytestmark = [pytest.mark.real, pytest.mark.timeout(300)]
 CONFIG = Path(__file__).parents[2] / "config"
 GATES = (
     "--runtime-config=scheduling.k8s.io/v1alpha2=true",
-    "--feature-gates=GenericWorkload=true,GangScheduling=true",
+    "--feature-gates=GenericWorkload=true,GangScheduling=true,TopologyAwareWorkloadScheduling=true",
 )
 PROFILE = yaml.safe_load((CONFIG / "examples" / "gangs.yaml").read_text())["profiles"]
 PODS = "/api/v1/namespaces/default/pods"
@@ -79,10 +79,10 @@ class Site:
         assert answer.status < 300, (method, path, data)
         return json.loads(data)
 
-    def add_node(self, name: str, cpu: int = 4) -> None:
+    def add_node(self, name: str, cpu: int = 4, **labels: str) -> None:
         one = node(0)
         one["metadata"]["name"] = name
-        one["metadata"]["labels"][HOSTNAME] = name
+        one["metadata"]["labels"] |= {HOSTNAME: name, **labels}
         one["status"]["capacity"] |= {"cpu": str(cpu)}
         one["status"]["allocatable"] |= {"cpu": str(cpu)}
         self.send("POST", NODES, one)
@@ -230,6 +230,30 @@ def test_13_after_the_loss_of_a_node_its_members_are_replaced_and_the_others_sta
     after = site.pods()
     assert {site.node_of(name) for name in lost} == {"n2"}
     assert {name: after[name]["metadata"]["uid"] for name in kept} == kept
+
+
+@pytest.mark.parametrize("dialect", ["annotations", "in-tree"])
+def test_26_the_only_rack_with_room_is_taken_and_a_replacement_waits_for_it(
+    site: Site, dialect: str
+) -> None:
+    for rack, nodes in (("a", 1), ("b", 2)):
+        for number in range(nodes):
+            site.add_node(f"{rack}{number}", rack=rack)
+    gang = Gang(dialect, "train", 8, minimum=8, topology="rack")
+    site.create_group(gang)
+    site.create(*gang.pods())
+    until(lambda: site.bound(gang) == 8, "the gang is placed")
+    assert {site.node_of(name.partition("/")[2])[0] for name in gang.names} == {"b"}
+    site.send("DELETE", f"{PODS}/train-0{NOW}")
+    site.create(make_pod("other").req(cpu="1").node_selector(rack="b"))
+    until(lambda: site.node_of("other") != "", "another pod takes its place")
+    gang.size = 9
+    site.create(gang.pod(8))
+    told = "pod group is unschedulable, 0 of 1 fit in one domain of rack, 1 domain"
+    until(lambda: told in site.message("train-8"), "the replacement stays out of rack a")
+    site.send("DELETE", f"{PODS}/other{NOW}")
+    until(lambda: site.node_of("train-8") != "", "the replacement is placed")
+    assert site.node_of("train-8")[0] == "b"
 
 
 @every_dialect
