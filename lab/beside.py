@@ -65,10 +65,10 @@ def quantile(latencies: Sequence[float], share: float) -> float:
 class Wire:
     """One connection to the API server."""
 
-    def __init__(self, plane: ControlPlane) -> None:
+    def __init__(self, plane: ControlPlane, patience: float | None = PATIENCE_SECONDS) -> None:
         port = int(plane.url.rpartition(":")[2])
         self._connection = http.client.HTTPSConnection(
-            HOST, port, timeout=PATIENCE_SECONDS, context=plane.ssl_context()
+            HOST, port, timeout=patience, context=plane.ssl_context()
         )
 
     def request(self, method: str, path: str, body: object = None) -> None:
@@ -89,7 +89,7 @@ class BoundPods(threading.Thread):
 
     def __init__(self, plane: ControlPlane) -> None:
         super().__init__(daemon=True)
-        self._wire = Wire(plane)
+        self._wire = Wire(plane, None)
         self.at: dict[str, float] = {}
 
     def run(self) -> None:
@@ -106,7 +106,7 @@ class ControlScheduler(threading.Thread):
 
     def __init__(self, plane: ControlPlane) -> None:
         super().__init__(daemon=True)
-        self._watching, self._binding = Wire(plane), Wire(plane)
+        self._watching, self._binding = Wire(plane, None), Wire(plane)
 
     def run(self) -> None:
         stream = self._watching.send("GET", f"{PODS}?watch=1&labelSelector={MEASURED}={CONTROL}")
