@@ -7,7 +7,7 @@ WORKERS = $(shell $(PYTHON) -c 'import os; print((os.cpu_count() or 1) + 1)')
 # Tests start hundreds of processes; without compiled modules each of them takes 2 s instead of 0.5 s.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: test-slow test-contract load soak run test lint types unit again explore fuzz bulky docs simulate assets assets-path test-real parity bench-real clean help
+.PHONY: test-slow test-contract load soak run test lint types unit again explore fuzz fuzz-http bulky docs simulate assets assets-path test-real parity bench-real clean help
 .DEFAULT_GOAL := help
 
 help: ## list the targets
@@ -49,6 +49,9 @@ simulate: $(VENV)/.installed-test ## clusters under injected faults: make simula
 
 fuzz: $(VENV)/.installed-test ## objects at the limits of API validation, from a new seed: make fuzz OBJECTS=20000
 	$(BIN)/python -m lab.fuzz --keep-going --objects $(or $(OBJECTS),20000)
+
+fuzz-http: $(VENV)/.installed-test ## malformed HTTP requests to a running scheduler: make fuzz-http REQUESTS=100000
+	$(BIN)/python -m lab.http_fuzz --requests $(or $(REQUESTS),100000)
 
 bulky: assets $(VENV)/.installed-test ## hostile pods as large as an API server admits, and the pods beside them: make bulky BULKY="--nodes 5000 --memory"
 	$(BIN)/python -m lab.beside $(BULKY)

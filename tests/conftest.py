@@ -52,6 +52,7 @@ SLOW = (
     "tests/test_examples.py",
     "tests/test_pytest_plugin.py",
     "tests/testing/conformance/",
+    "tests/web/test_slow_clients.py",
 )
 """Files and folders that take nine seconds of CPU or more: CI and ``make test-slow`` run them."""
 

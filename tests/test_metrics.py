@@ -28,6 +28,14 @@ HISTOGRAMS = [
     ("podgroup_scheduling_attempt_duration_seconds", {"result", "profile"}, 0.001, 2, 15),
     ("podgroup_scheduling_algorithm_duration_seconds", set(), 0.001, 2, 15),
     ("permit_wait_duration_seconds", {"result"}, 0.001, 2, 15),
+    (
+        "plugin_execution_duration_seconds",
+        {"plugin", "extension_point", "status"},
+        0.00001,
+        1.5,
+        20,
+    ),
+    ("queueing_hint_execution_duration_seconds", {"plugin", "event", "hint"}, 0.00001, 1.5, 20),
     ("preemption_victims", set(), 1, 2, 7),
 ]
 COUNTERS = [

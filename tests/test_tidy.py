@@ -123,7 +123,10 @@ THIRD_PARTY = {
     "ksched.scheduling": {"anyio", "msgspec", "numpy"},
     "ksched.explain": {"msgspec", "numpy", "yaml"},
     "ksched.what_if": {"msgspec"},
-    "ksched.web": {"aiohttp", "anyio", "cryptography", "msgspec", "prometheus_client"},
+    "ksched.web": {
+        *("aiohttp", "anyio", "cryptography"),
+        *("msgspec", "prometheus_client", "yaml"),
+    },
     "ksched.daemon": {"anyio", "msgspec", "prometheus_client"},
     "ksched.testing": {"anyio", "msgspec", "numpy"},
     "ksched.demo": {"anyio", "msgspec", "rich"},

@@ -12,6 +12,8 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TypeAlias
 
+import msgspec
+
 from ksched.api.label_syntax import DNS_SUBDOMAIN_PATTERN, NAME_PATTERN
 from ksched.api.objects import Container, Pod, PodSpec, Quantities
 from ksched.api.quantity import millis_from_nanos, to_nanos, units_from_nanos
@@ -95,6 +97,27 @@ def pod_requests(spec: PodSpec) -> dict[str, int]:
     return _rounded(_total(spec, _spec_requests))
 
 
+def exact_pod_requests(spec: PodSpec) -> Nanos:
+    """Return the same as ``pod_requests``, not rounded."""
+    return _total(spec, _spec_requests)
+
+
+def exact_pod_limits(spec: PodSpec) -> Nanos:
+    """Return the limits of a pod with this spec; overhead is added to limits that are set.
+
+    kube-scheduler: PodLimits.
+    """
+    total = _total(msgspec.structs.replace(spec, overhead={}), _spec_limits, pod_level=False)
+    if spec.resources is not None:
+        for name, nanos in _exact(spec.resources.limits, "pod").items():
+            if is_supported_pod_level_resource(name):
+                total[name] = nanos
+    for name, nanos in _exact(spec.overhead, "overhead").items():
+        if total.get(name):
+            total[name] += nanos
+    return total
+
+
 def pod_requests_with_status(pod: Pod) -> dict[str, int]:
     """Return what an assigned pod occupies, possibly during an in-place resize.
 
@@ -173,6 +196,10 @@ def is_restartable_init_container(container: Container) -> bool:
 
 def _spec_requests(container: Container, only: Sequence[str] | None = None) -> Nanos:
     return _exact(container.resources.requests, "container", container.name, only)
+
+
+def _spec_limits(container: Container) -> Nanos:
+    return _exact(container.resources.limits, "container", container.name)
 
 
 def _total(

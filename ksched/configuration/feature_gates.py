@@ -26,6 +26,8 @@ FEATURE_GATES: Final[Mapping[str, Gate]] = {
     "AllAlpha": _OFF,
     "AllBeta": _OFF,
     "ClearingNominatedNodeNameAfterBinding": _ON,
+    "ComponentFlagz": _ON,
+    "ComponentStatusz": _ON,
     "CoordinatedLeaderElection": _OFF,
     "DRAAdminAccess": _LOCKED,
     "DRAConsumableCapacity": _ON,
@@ -69,8 +71,13 @@ FEATURE_GATES: Final[Mapping[str, Gate]] = {
 _ABSENT: Final = ("OpportunisticBatching",)
 """Prefixes of gates that are on by default in kube-scheduler for what ksched does not have."""
 
-HONOURED: Final = frozenset({"GangScheduling", "GenericWorkload"})
-"""Gates that change what ksched does (``gated_plugins``)."""
+COMPONENT_FLAGZ: Final = "ComponentFlagz"
+COMPONENT_STATUSZ: Final = "ComponentStatusz"
+
+HONOURED: Final = frozenset(
+    {"GangScheduling", "GenericWorkload", COMPONENT_FLAGZ, COMPONENT_STATUSZ}
+)
+"""Gates that change what ksched does: its plugins (``gated_plugins``) and its endpoints."""
 
 _TRUE: Final = frozenset({"1", "t", "T", "true", "TRUE", "True"})
 _FALSE: Final = frozenset({"0", "f", "F", "false", "FALSE", "False"})
@@ -100,6 +107,11 @@ def parse_feature_gates(text: str) -> dict[str, bool]:
                 f"cannot set feature gate {name} to {value}, feature is locked to {locked_to}"
             )
     return gates
+
+
+def is_enabled(gates: Mapping[str, bool], name: str) -> bool:
+    """Whether a gate is on, given or by default."""
+    return gates.get(name, FEATURE_GATES[name].default)
 
 
 def gate_notes(gates: Mapping[str, bool]) -> Iterable[str]:

@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import argparse
 import math
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
 from ksched.configuration.durations import format_duration, parse_duration
 from ksched.configuration.feature_gates import gate_notes, parse_feature_gates
+from ksched.configuration.flag_values import DURATION, flag_values
 from ksched.configuration.gated_plugins import enable_gated_plugins
 from ksched.configuration.loading import load_config
 from ksched.configuration.model import ClientConnection, LeaderElection, SchedulerConfiguration
@@ -103,6 +104,8 @@ class RunOptions:
     """``exit`` as kube-scheduler, or ``standby`` to campaign again."""
     notes: tuple[str, ...] = ()
     """Flags without effect, and the file's warnings; for the log at start-up."""
+    flags: Mapping[str, str] = field(default_factory=dict, compare=False)
+    """All flags as they are shown, without secrets."""
 
 
 def add_run_flags(parser: argparse.ArgumentParser) -> None:
@@ -151,7 +154,36 @@ def run_options(flags: argparse.Namespace, available: Collection[str] | None = N
         seed=flags.seed,
         on_lease_lost=flags.on_lease_lost,
         notes=tuple(notes),
+        flags=flag_values(_declared(), flags, _defaults(serving)),
     )
+
+
+def _declared() -> list[argparse.Action]:
+    parser = argparse.ArgumentParser(add_help=False)
+    add_run_flags(parser)
+    return parser._actions
+
+
+def _defaults(serving: ServingOptions) -> dict[str, Any]:
+    """Return the values of flags that are None when they are not given."""
+    configuration = SchedulerConfiguration()
+    sections: Sequence[tuple[Mapping[str, str], object]] = (
+        (_LEADER_FLAGS, configuration.leader_election),
+        (_CLIENT_FLAGS, configuration.client_connection),
+        (_PROFILING_FLAGS, configuration),
+    )
+    values = {
+        flag: getattr(section, name) for names, section in sections for flag, name in names.items()
+    }
+    switches = dict.fromkeys((name.replace("-", "_") for name in _IGNORED_SWITCHES), False)
+    return {
+        **values,
+        **switches,
+        "bind_address": serving.bind_address,
+        "insecure_loopback": False,
+        "authentication_skip_lookup": False,
+        "authentication_tolerate_lookup_failure": True,
+    }
 
 
 def _configuration(
@@ -205,7 +237,7 @@ def _add_misc(group: FlagGroup) -> None:
         "--pod-max-in-unschedulable-pods-duration",
         type=checked(parse_duration),
         default=POD_MAX_IN_UNSCHEDULABLE_PODS_SECONDS,
-        metavar="DURATION",
+        metavar=DURATION,
         help="maximum time in unschedulablePods without an event "
         f"(default {format_duration(POD_MAX_IN_UNSCHEDULABLE_PODS_SECONDS)})",
     )
@@ -235,7 +267,7 @@ def _add_leader_election(group: FlagGroup) -> None:
         group.add_argument(
             f"--leader-elect-{name}",
             type=checked(parse_duration),
-            metavar="DURATION",
+            metavar=DURATION,
             help=f"default {default}s",
         )
     group.add_argument("--leader-elect-resource-lock", metavar="KIND", help="default leases")

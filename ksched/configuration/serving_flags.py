@@ -14,6 +14,7 @@ from typing import Final, TypeVar
 
 from ksched.configuration.durations import parse_duration
 from ksched.configuration.feature_gates import parse_bool
+from ksched.configuration.flag_values import DURATION
 
 T = TypeVar("T")
 FlagGroup = argparse._ArgumentGroup
@@ -217,7 +218,7 @@ def _add_ttl(group: FlagGroup, name: str, meaning: str) -> None:
         f"--{name}",
         type=checked(_parse_ttl),
         default=10.0,
-        metavar="DURATION",
+        metavar=DURATION,
         help=f"{meaning} (default 10s)",
     )
 

@@ -30,6 +30,7 @@ from ksched.client.kubeconfig import load_client_config
 from ksched.client.observed_transport import ObservedTransport
 from ksched.client.rest import ApiClient
 from ksched.clock import Clock, LoopClock
+from ksched.configuration.feature_gates import COMPONENT_FLAGZ, COMPONENT_STATUSZ, is_enabled
 from ksched.configuration.flags import RunOptions
 from ksched.daemon.inspection import compare_with_api_server, log_queue
 from ksched.daemon.observation import Observation
@@ -157,6 +158,9 @@ class Daemon:
             live={"leaderElection": self._elector.problem if self._elector else _healthy},
             ready=self._readiness(),
             access=serving.access if serving else None,
+            flags=options.flags if is_enabled(options.feature_gates, COMPONENT_FLAGZ) else None,
+            has_statusz=is_enabled(options.feature_gates, COMPONENT_STATUSZ),
+            is_leading=lambda: self._is_scheduling,
         )
         self._waiting = anyio.CancelScope()
         self._is_scheduling = False

@@ -9,12 +9,14 @@ a useless attempt is cheaper than a pod that is never retried.
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from enum import Enum
 from inspect import iscoroutinefunction
 from typing import Any
 
 from ksched.cache.pod_info import PodInfo
+from ksched.clock import stopwatch
 from ksched.configuration.extension_points import EXTENSION_POINTS
 from ksched.errors import ConfigError
 from ksched.framework.cluster_events import (
@@ -22,14 +24,21 @@ from ksched.framework.cluster_events import (
     Action,
     ClusterEvent,
     ClusterEventWithHint,
+    HintFunction,
     QueueingHint,
     Resource,
 )
 from ksched.framework.queued_pod import QueuedPodInfo
 from ksched.framework.untrusted_values import is_interrupt, safe_error_text, safe_repr
+from ksched.metrics import Histogram
 from ksched.queue.unschedulable import WaitingGroup, Waker
 
 log = logging.getLogger(__name__)
+
+TIMED_EVERY = 100
+"""One call of a hint in so many is measured."""
+
+_SKIPS, _QUEUES = QueueingHint.SKIP.value, QueueingHint.QUEUE.value
 
 Registration = tuple[str, ClusterEventWithHint]
 """A plugin's name and one of its registered events (kube-scheduler: QueueingHintFunction)."""
@@ -157,6 +166,7 @@ Interest = Mapping[Waker, Sequence[ClusterEventWithHint]]
 """The registrations for one event, by profile and plugin."""
 
 _Registrations = list[tuple[str, ClusterEventWithHint]]
+_Change = tuple[ClusterEvent, Any, Any]
 
 
 class HintTable:
@@ -165,7 +175,9 @@ class HintTable:
     kube-scheduler: QueueingHintMap.
     """
 
-    def __init__(self, hints: Mapping[str, Sequence[Registration]]) -> None:
+    def __init__(
+        self, hints: Mapping[str, Sequence[Registration]], durations: Histogram | None = None
+    ) -> None:
         self._registrations = [
             (profile, plugin, registered)
             for profile, registered_events in hints.items()
@@ -173,6 +185,8 @@ class HintTable:
         ]
         self._interest: dict[tuple[str, Action], Interest] = {}
         self._failed: set[str] = set()
+        self._durations = durations
+        self._calls_left: float = math.inf if durations is None else 1
 
     def interest(self, event: ClusterEvent) -> Interest:
         """Return the registrations that match an event; may be empty."""
@@ -209,7 +223,7 @@ class HintTable:
             return AFTER_BACKOFF
         matching = self._matching(queued.pod.spec.scheduler_name, rejectors, event)
         pending = _skipping_backoff(queued.pending_plugins, event)
-        return self._evaluate(matching, queued.pod, pending, old, new, SKIP)
+        return self._evaluate(matching, queued.pod, pending, (event, old, new), SKIP)
 
     def most_urgent(
         self, queued: QueuedPodInfo, events: Iterable[tuple[ClusterEvent, Any, Any, object]]
@@ -239,7 +253,7 @@ class HintTable:
         Hints that depend only on the template are called once for all pods. Pods that stay are
         omitted where no per-pod hint had to be called.
         """
-        pending = _skipping_backoff(group.pending_plugins, event)
+        pending, change = _skipping_backoff(group.pending_plugins, event), (event, old, new)
         shared: _Registrations = []
         single: _Registrations = []
         if event.is_wildcard:
@@ -249,13 +263,12 @@ class HintTable:
                 registered = match[1]
                 is_single = registered.per_pod and registered.hint is not None
                 (single if is_single else shared).append(match)
-            answer = self._evaluate(shared, next(iter(pods)).pod, pending, old, new, SKIP)
+            first = next(iter(pods)).pod
+            answer = self._evaluate(shared, first, pending, change, SKIP)
         if answer is SKIP and not single:
             return
         for queued in list(pods):
-            own = (
-                self._evaluate(single, queued.pod, pending, old, new, answer) if single else answer
-            )
+            own = self._evaluate(single, queued.pod, pending, change, answer) if single else answer
             yield queued, own
 
     def _matching(
@@ -273,26 +286,29 @@ class HintTable:
         matching: _Registrations,
         pod: PodInfo,
         pending: frozenset[str],
-        old: Any,
-        new: Any,
+        change: _Change,
         answer: Requeue,
     ) -> Requeue:
         """Call hints until the strategy cannot become more urgent."""
         for plugin, registered in matching:
             if answer is IMMEDIATELY or (answer is not SKIP and not pending):
                 break
-            if self._hint(plugin, registered, pod, old, new):
+            if self._hint(plugin, registered, pod, change):
                 is_awaited = plugin in pending and not registered.is_implicit
                 answer = IMMEDIATELY if is_awaited else AFTER_BACKOFF
         return answer
 
     def _hint(
-        self, plugin: str, registered: ClusterEventWithHint, pod: PodInfo, old: Any, new: Any
+        self, plugin: str, registered: ClusterEventWithHint, pod: PodInfo, change: _Change
     ) -> bool:
-        if registered.hint is None:
+        hint = registered.hint
+        if hint is None:
             return True
+        self._calls_left -= 1
+        if not self._calls_left:
+            hint = self._timed(plugin, change[0], hint)
         try:
-            return registered.hint(pod, old, new) is not QueueingHint.SKIP
+            return hint(pod, change[1], change[2]) is not QueueingHint.SKIP
         except BaseException as problem:
             if is_interrupt(problem):
                 raise
@@ -303,6 +319,23 @@ class HintTable:
                     extra={"plugin": plugin, "event": registered.event.label, "pod": pod.key},
                 )
             return True
+
+    def _timed(self, plugin: str, event: ClusterEvent, hint: HintFunction) -> HintFunction:
+        """Measure one call. kube-scheduler: ObserveQueueingHintDurationAsync."""
+        durations = self._durations
+        assert durations is not None
+        self._calls_left = TIMED_EVERY
+
+        def timed(pod: PodInfo, old: Any, new: Any) -> QueueingHint:
+            label, began = "Error", stopwatch()
+            try:
+                answer = hint(pod, old, new)
+                label = _SKIPS if answer is QueueingHint.SKIP else _QUEUES
+                return answer
+            finally:
+                durations.of(plugin, event.label, label).observe(stopwatch() - began)
+
+        return timed
 
 
 def _skipping_backoff(pending_plugins: frozenset[str], event: ClusterEvent) -> frozenset[str]:

@@ -43,6 +43,7 @@ from ksched.cache.pod_info import PodInfo
 from ksched.framework.cluster_events import FORCE_ACTIVATE, ClusterEvent
 from ksched.framework.event_derivation import pod_update_events
 from ksched.framework.queued_pod import QueuedPodInfo
+from ksched.metrics import Histogram
 from ksched.queue import causes
 from ksched.queue.activations import Activations
 from ksched.queue.backoff import BackoffQueue
@@ -98,12 +99,13 @@ class SchedulingQueue(QueueContents):
         observer: Observer | None = None,
         is_own_update: Callable[[Pod, Pod], bool] = lambda old, new: False,
         rank: Callable[[QueuedPodInfo], Any] | None = None,
+        hint_durations: Histogram | None = None,
     ) -> None:
         backoff = BackoffQueue(sort_key, pod_initial_backoff_seconds, pod_max_backoff_seconds)
         super().__init__(now, sort_key, rank, backoff, observer, nominator)
         self._pending = pending
         self._pre_enqueue = PreEnqueuePlugins(pre_enqueue)
-        self._hints = HintTable(hints)
+        self._hints = HintTable(hints, hint_durations)
         self._max_in_unschedulable_seconds = pod_max_in_unschedulable_seconds
         self._is_own_update = is_own_update
         self._wake_ups = WakeUps(self._hints, (self._unschedulable, self._gated), now)

@@ -130,6 +130,7 @@ def make_queue(
     status: PodStatusUpdater,
     pod_max_in_unschedulable_seconds: float,
     observer: Observer | None,
+    metrics: Metrics,
 ) -> SchedulingQueue:
     """Build the queue from the QueueSort, PreEnqueue and event registrations of the profiles."""
     frameworks = {name: profile.framework for name, profile in profiles.items()}
@@ -158,6 +159,7 @@ def make_queue(
         pod_max_in_unschedulable_seconds=pod_max_in_unschedulable_seconds,
         observer=observer,
         is_own_update=status.is_own_update,
+        hint_durations=metrics.queueing_hint_execution_duration,
     )
 
 

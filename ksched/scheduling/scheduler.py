@@ -148,7 +148,9 @@ class Scheduler:
             registry or {}, choices, activations, metrics, make_pipeline
         )
         self.plugin_lives = PluginLives(plugins_with_handles(self.profiles))
-        self.queue = self._make_queue(activations, pod_max_in_unschedulable_seconds, observer)
+        self.queue = self._make_queue(
+            activations, pod_max_in_unschedulable_seconds, observer, metrics
+        )
         self.nodes = NodeHandler(cache=self.cache, queue=self.queue)
         self.pods = self._make_pod_handler()
         self.watches = self._make_watches(network)
@@ -230,6 +232,7 @@ class Scheduler:
         activations: Activations,
         pod_max_in_unschedulable_seconds: float,
         observer: Observer | None,
+        metrics: Metrics,
     ) -> SchedulingQueue:
         return make_queue(
             configuration=self.configuration,
@@ -243,6 +246,7 @@ class Scheduler:
             status=self.pod_status,
             pod_max_in_unschedulable_seconds=pod_max_in_unschedulable_seconds,
             observer=observer,
+            metrics=metrics,
         )
 
     def _make_groups(self, activations: Activations) -> Groups:

@@ -134,6 +134,7 @@ class SchedulingCycle:
         """
         self.is_running = True
         profile = self.profile_of(queued)
+        profile.metrics.executions.next_cycle()
         try:
             await self.update_snapshot()
             state = CycleState()

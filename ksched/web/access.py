@@ -23,6 +23,7 @@ from ksched.web.access_reviews import (
     TooManyReviews,
     User,
 )
+from ksched.web.api_failures import failure_status
 from ksched.web.server_tls import ServerContext
 
 log = logging.getLogger(__name__)
@@ -138,13 +139,4 @@ def credentials_of(authorization: str, ssl_object: ssl.SSLObject | None) -> Cred
 
 
 def _status(code: int, reason: str, message: str) -> Refusal:
-    status = {
-        "kind": "Status",
-        "apiVersion": "v1",
-        "metadata": {},
-        "status": "Failure",
-        "message": message,
-        "reason": reason,
-        "code": code,
-    }
-    return Refusal(code, msgspec.json.encode(status) + b"\n")
+    return Refusal(code, msgspec.json.encode(failure_status(code, reason, message)) + b"\n")

@@ -8,7 +8,7 @@ Requests are queued, and a page that was rendered a moment ago is served again.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import AsyncGenerator, Callable, Iterable, Iterator
 from typing import Any, Final, NamedTuple
 
 import msgspec
@@ -21,6 +21,7 @@ _PAUSE_FACTOR: Final = 4.0
 _CACHE_FACTOR: Final = 10.0
 _CACHE_SECONDS: Final = 1.0
 _PAGES_KEPT: Final = 8
+_CHUNK_BYTES: Final = 64 * 1024
 
 
 class _Page(NamedTuple):
@@ -49,6 +50,28 @@ class Renderer:
                 del self._pages[next(iter(self._pages))]
             self._pages[name] = _Page(body, until)
             return body
+
+    async def stream(self, pieces: Iterable[bytes]) -> AsyncGenerator[bytes, None]:
+        """Yield a page that is too long to be kept, slice by slice as its reader takes it.
+
+        Several of them and other pages take turns, so that the share of the event loop is that of
+        one.
+        """
+        now = asyncio.get_running_loop().time
+        remaining = iter(pieces)
+        is_complete = False
+        while not is_complete:
+            chunk = bytearray()
+            async with self._turn:
+                began, is_complete = now(), True
+                for piece in remaining:
+                    chunk += piece
+                    if now() - began >= _SLICE_SECONDS or len(chunk) >= _CHUNK_BYTES:
+                        is_complete = False
+                        break
+                await asyncio.sleep((now() - began) * _PAUSE_FACTOR)
+            if chunk:
+                yield bytes(chunk)
 
 
 async def _written(pieces: Iterable[bytes], now: Callable[[], float]) -> tuple[bytes, float]:

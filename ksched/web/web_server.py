@@ -1,4 +1,4 @@
-"""The scheduler's own HTTP server: health, metrics, configuration and debug views.
+"""The scheduler's own HTTP server: health, metrics, configuration, flags and debug views.
 
 ``listener`` has the connections, ``rendering`` the long pages. Every request passes ``_answered``,
 which sends the response and hides internal errors from the client.
@@ -7,58 +7,55 @@ which sends the response and hides internal errors from the client.
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
+from itertools import chain
 from typing import Any, Final
 
 from aiohttp import web
 from aiohttp.http_exceptions import HttpProcessingError
-from prometheus_client.exposition import choose_encoder
-from prometheus_client.gc_collector import GCCollector
-from prometheus_client.metrics_core import Metric
-from prometheus_client.platform_collector import PlatformCollector
-from prometheus_client.process_collector import ProcessCollector
-from prometheus_client.registry import Collector, CollectorRegistry
+from prometheus_client.registry import Collector
 
 from ksched.configuration import configz
 from ksched.metrics import Metrics
 from ksched.scheduling.scheduler import Scheduler
 from ksched.web.access import Access, credentials_of
+from ksched.web.exposition import accepted_format, process_collectors, process_start_metric
 from ksched.web.health import Check, Health, Report
 from ksched.web.listener import IDLE_SECONDS, ContextSource, Listener
 from ksched.web.rendering import Renderer, json_pieces
+from ksched.web.resource_metrics import resource_pieces
+from ksched.web.sli_metrics import SliMetrics
 from ksched.web.views import decisions_view, group_view, groups_view, queue_view, story_view
+from ksched.web.zpages import ZPage, flagz, statusz, wants_indentation
 
 log = logging.getLogger(__name__)
 _protocol_log = logging.getLogger(f"{__name__}.protocol")
+
+
+def _is_of_client(error: BaseException | None) -> bool:
+    """Whether a request was malformed or its sender left; uvloop has no class for the latter."""
+    if isinstance(error, RuntimeError):
+        return "the handler is closed" in str(error)
+    return isinstance(error, HttpProcessingError | ConnectionError)
+
+
 # A malformed request gets a 400 and is no error of ours, though aiohttp logs it as one.
-_protocol_log.addFilter(
-    lambda record: not (record.exc_info and isinstance(record.exc_info[1], HttpProcessingError))
-)
+_protocol_log.addFilter(lambda record: not (record.exc_info and _is_of_client(record.exc_info[1])))
 
 SHUTDOWN_SECONDS: Final = 5.0
 DEFAULT_LIMIT: Final = 500
 MAX_LIMIT: Final = 10_000
 
-_PATHS: Final = (
-    "/healthz",
-    "/livez",
-    "/readyz",
-    "/metrics",
-    "/configz",
-    "/debug/queue",
-    "/debug/decisions",
-    "/debug/groups",
-    "/debug/groups/{namespace}/{name}",
-    "/debug/story/{namespace}/{name}",
-)
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
 class WebServer:
     """Serves one scheduler at a time, which may be replaced.
 
     ``live`` and ``ready`` are the checks of its health endpoints. ``access`` decides who may read;
-    with None everybody who can connect.
+    with None everybody who can connect. ``flags`` are shown at /flagz, which is absent with None.
+    Only a replica that ``is_leading`` shows the resources of pods, so that they count once.
     """
 
     def __init__(
@@ -69,17 +66,35 @@ class WebServer:
         live: Mapping[str, Check],
         ready: Mapping[str, Check],
         access: Access | None,
+        flags: Mapping[str, str] | None = None,
+        has_statusz: bool = True,
+        is_leading: Callable[[], bool] = lambda: True,
     ) -> None:
         self.scheduler = scheduler
         self._access = access
+        self._slis = SliMetrics()
         self._health = {
-            "healthz": Health("healthz", live),
-            "livez": Health("livez", live),
-            "readyz": Health("readyz", {**live, **ready}),
+            name: Health(name, checks, self._slis.observe)
+            for name, checks in (
+                ("healthz", live),
+                ("livez", live),
+                ("readyz", {**live, **ready}),
+            )
         }
-        self._collectors: list[Collector] = [metrics, *_process_collectors()]
+        self._collectors: list[Collector] = [metrics, *process_collectors()]
+        self._is_leading = is_leading
         self._renderer = Renderer()
         self._listener: Listener | None = None
+        self._routes = self._make_routes()
+        if flags is not None:
+            self._routes["/flagz"] = _z_page(flagz(flags))
+        if has_statusz:
+            self._routes["/statusz"] = _z_page(self._make_statusz())
+
+    @property
+    def paths(self) -> list[str]:
+        """All paths that are served; a part in braces stands for any name."""
+        return sorted(self._routes)
 
     @asynccontextmanager
     async def listening(
@@ -89,8 +104,10 @@ class WebServer:
 
         ``tls`` gives the context for a new connection; without it this is plain HTTP.
         """
+        application = web.Application(middlewares=[self._answered])
+        application.add_routes([web.get(path, handler) for path, handler in self._routes.items()])
         runner = web.AppRunner(
-            self._application(),
+            application,
             access_log=None,
             handler_cancellation=True,
             keepalive_timeout=IDLE_SECONDS,
@@ -101,6 +118,7 @@ class WebServer:
         )
         await runner.setup()
         assert runner.server is not None
+        runner.server.request_handler = _with_known_expectations(runner.server.request_handler)
         self._listener = Listener(runner.server)
         try:
             async with self._listener.listening(host, port, tls) as actual_port:
@@ -110,28 +128,32 @@ class WebServer:
         finally:
             await runner.cleanup()
 
-    def _application(self) -> web.Application:
-        application = web.Application(middlewares=[self._answered])
-        application.add_routes(
-            [
-                web.get("/", self._index),
-                web.get("/{endpoint:healthz|livez|readyz}", self._health_of),
-                web.get("/{endpoint:healthz|livez|readyz}/{check}", self._one_check),
-                web.get("/metrics", self._metrics),
-                web.get("/configz", self._configz),
-                web.get("/debug/queue", self._queue),
-                web.get("/debug/decisions", self._decisions),
-                web.get("/debug/groups", self._groups),
-                web.get("/debug/groups/{namespace}/{name}", self._group),
-                web.get("/debug/story/{namespace}/{name}", self._story),
-            ]
-        )
-        return application
+    def _make_routes(self) -> dict[str, Handler]:
+        """kube-scheduler: newEndpointsHandler."""
+        routes: dict[str, Handler] = {
+            "/": self._index,
+            "/metrics": self._metrics,
+            "/metrics/slis": self._sli_metrics,
+            "/metrics/resources": self._resource_metrics,
+            "/configz": self._configz,
+            "/debug/queue": self._queue,
+            "/debug/decisions": self._decisions,
+            "/debug/groups": self._groups,
+            "/debug/groups/{namespace}/{name}": self._group,
+            "/debug/story/{namespace}/{name}": self._story,
+        }
+        for name, health in self._health.items():
+            routes[f"/{name}"] = _all_checks(health)
+            routes[f"/{name}/{{check}}"] = _one_check(health)
+        return routes
+
+    def _make_statusz(self) -> ZPage:
+        wall, metric = self.scheduler.clock.wall, process_start_metric()
+        started = metric.samples[0].value if metric is not None else wall()
+        return statusz(started, wall, [*self._routes, "/statusz"])
 
     @web.middleware
-    async def _answered(
-        self, request: web.Request, handler: Callable[[web.Request], Awaitable[web.StreamResponse]]
-    ) -> web.StreamResponse:
+    async def _answered(self, request: web.Request, handler: Handler) -> web.StreamResponse:
         """Respond to one request, completely, within the connection's deadline."""
         assert self._listener is not None
         with self._listener.request(request.protocol):
@@ -139,13 +161,13 @@ class WebServer:
             try:
                 await response.prepare(request)
                 await response.write_eof()
-            except ConnectionError:
+            except (ConnectionError, RuntimeError) as error:
+                if not _is_of_client(error):
+                    raise
                 log.debug("reader left", extra={"path": request.path})
             return response
 
-    async def _response(
-        self, request: web.Request, handler: Callable[[web.Request], Awaitable[web.StreamResponse]]
-    ) -> web.StreamResponse:
+    async def _response(self, request: web.Request, handler: Handler) -> web.StreamResponse:
         try:
             refused = await self._refused(request)
             return await handler(request) if refused is None else refused
@@ -178,33 +200,31 @@ class WebServer:
         )
 
     async def _index(self, request: web.Request) -> web.Response:
-        return _json(b"".join(json_pieces({"paths": _PATHS})))
-
-    async def _health_of(self, request: web.Request) -> web.Response:
-        health = self._health[request.match_info["endpoint"]]
-        verbose = "verbose" in request.query
-        return _answer(health.report(verbose, request.query.getall("exclude", ())))
-
-    async def _one_check(self, request: web.Request) -> web.Response:
-        health, check = self._health[request.match_info["endpoint"]], request.match_info["check"]
-        if check not in health:
-            raise web.HTTPNotFound
-        return _answer(health.report_one(check))
+        return _json(b"".join(json_pieces({"paths": self.paths})))
 
     async def _metrics(self, request: web.Request) -> web.Response:
-        is_open = _wants_openmetrics(request.headers.get("Accept", ""))
-        encode, content_type = _OPENMETRICS if is_open else _PLAIN
+        return await self._metrics_page(request, self._collectors)
 
-        def pieces() -> Iterator[bytes]:
-            # Numbers are read here, between two tasks, and are consistent; formatting them takes
-            # longer.
-            metrics = [metric for one in self._collectors for metric in one.collect()]
-            for metric in metrics:
-                yield from _written(metric, encode)
-            yield _END_OF_OPENMETRICS if is_open else b""
+    async def _sli_metrics(self, request: web.Request) -> web.Response:
+        return await self._metrics_page(request, [self._slis])
 
-        body = await self._renderer.page(f"metrics {is_open}", pieces)
-        return web.Response(body=body, headers={"Content-Type": content_type})
+    async def _metrics_page(
+        self, request: web.Request, collectors: list[Collector]
+    ) -> web.Response:
+        chosen = accepted_format(request.headers.get("Accept", ""))
+        name = f"{request.path} {chosen.content_type}"
+        body = await self._renderer.page(name, lambda: chosen.pieces(collectors))
+        return web.Response(body=body, headers={"Content-Type": chosen.content_type})
+
+    async def _resource_metrics(self, request: web.Request) -> web.Response:
+        """kube-scheduler: installMetricHandler."""
+        chosen = accepted_format(request.headers.get("Accept", ""))
+        headers = {"Content-Type": chosen.content_type}
+        if not self._is_leading():
+            return web.Response(headers=headers)
+        pods = self.scheduler.pod_reflector.objects.values()
+        pieces = chain(resource_pieces(list(pods)), [chosen.end])
+        return web.Response(body=self._renderer.stream(pieces), headers=headers)
 
     async def _configz(self, request: web.Request) -> web.Response:
         return await self._page(
@@ -248,46 +268,45 @@ class WebServer:
         return _json(await self._renderer.page(name, lambda: json_pieces(view())))
 
 
-class _Collected(Collector):
-    def __init__(self, metrics: list[Metric]) -> None:
-        self._metrics = metrics
+def _with_known_expectations(handle: Callable[..., Any]) -> Callable[..., Any]:
+    """Refuse other expectations than 100-continue; aiohttp fails where one is not ASCII."""
 
-    def collect(self) -> Iterable[Metric]:
-        return self._metrics
+    async def handle_known(request: web.BaseRequest) -> web.StreamResponse:
+        if request.headers.get("Expect", "100-continue").lower() != "100-continue":
+            return web.Response(text="unknown expectation\n", status=417)
+        response: web.StreamResponse = await handle(request)
+        return response
 
-
-def _process_collectors() -> list[Collector]:
-    """``process_*`` and ``python_*``, kept out of the process-wide registry."""
-    registry = CollectorRegistry()
-    return [
-        ProcessCollector(registry=None),
-        PlatformCollector(registry=None),
-        GCCollector(registry=registry),
-    ]
+    return handle_known
 
 
-_PLAIN: Final = choose_encoder("")
-_OPENMETRICS: Final = choose_encoder("application/openmetrics-text; version=1.0.0")
-_SAMPLES: Final = 100
-_END_OF_OPENMETRICS: Final = b"# EOF\n"
+def _all_checks(health: Health) -> Handler:
+    async def report(request: web.Request) -> web.Response:
+        verbose = "verbose" in request.query
+        return _answer(health.report(verbose, request.query.getall("exclude", ())))
+
+    return report
 
 
-def _wants_openmetrics(accept: str) -> bool:
-    """Whether that format is accepted; the rest of the header is ignored."""
-    types = (part.partition(";")[0].strip() for part in accept.lower().split(","))
-    return "application/openmetrics-text" in types
+def _one_check(health: Health) -> Handler:
+    async def report(request: web.Request) -> web.Response:
+        check = request.match_info["check"]
+        if check not in health:
+            raise web.HTTPNotFound
+        return _answer(health.report_one(check))
+
+    return report
 
 
-def _written(metric: Metric, encode: Callable[[Collector], bytes]) -> Iterator[bytes]:
-    """Format one family in chunks of samples; only the first has the comments."""
-    samples = metric.samples
-    for start in range(0, max(len(samples), 1), _SAMPLES):
-        part = Metric(metric.name, metric.documentation, metric.type, metric.unit)
-        part.samples = samples[start : start + _SAMPLES]
-        lines = encode(_Collected([part])).removesuffix(_END_OF_OPENMETRICS)
-        while start and lines.startswith(b"#"):
-            lines = lines.partition(b"\n")[2]
-        yield lines
+def _z_page(page: ZPage) -> Handler:
+    async def show(request: web.Request) -> web.Response:
+        user_agent = request.headers.get("User-Agent", "")
+        is_pretty = wants_indentation(request.query.get("pretty"), user_agent)
+        answer = page.answer(request.headers.get("Accept", ""), is_pretty=is_pretty)
+        headers = {"Content-Type": answer.content_type, **answer.headers}
+        return web.Response(body=answer.body, status=answer.status, headers=headers)
+
+    return show
 
 
 def _answer(report: Report) -> web.Response:

@@ -21,7 +21,14 @@ from ksched.framework.cluster_events import (
     NODE_ADD,
     UNSCHEDULABLE_TIMEOUT,
 )
-from ksched.queue.hints import HintTable, Requeue, registrations, registrations_without_hints
+from ksched.metrics import Metrics
+from ksched.queue.hints import (
+    TIMED_EVERY,
+    HintTable,
+    Requeue,
+    registrations,
+    registrations_without_hints,
+)
 from ksched.queue.unschedulable import UnschedulablePods
 from ksched.testing.builders import make_pod
 
@@ -205,3 +212,24 @@ def test_hint_that_raises_says_yes_and_is_reported_once(caplog: pytest.LogCaptur
     (record,) = caplog.records
     assert record.__dict__["plugin"] == "Broken"
     assert record.exc_info is not None
+
+
+def test_one_call_in_a_hundred_is_measured() -> None:
+    answers = {"a": QueueingHint.SKIP, "b": QueueingHint.QUEUE}
+
+    def hint(pod: PodInfo, old: Any, new: Any) -> QueueingHint:
+        return answers[pod.name]
+
+    durations = Metrics().queueing_hint_execution_duration
+    table = HintTable({PROFILE: [("Fit", ClusterEventWithHint(NODE_ADD, hint))]}, durations)
+
+    def ask(name: str, times: int) -> None:
+        for _ in range(times):
+            table.is_pod_worth_requeuing(rejected(name, "Fit"), NODE_ADD, None, None)
+
+    ask("a", TIMED_EVERY)
+    assert durations.of("Fit", NODE_ADD.label, "QueueSkip").count == 1
+    ask("b", TIMED_EVERY)
+    assert durations.of("Fit", NODE_ADD.label, "Queue").count == 1
+    ask("unknown", TIMED_EVERY)
+    assert durations.of("Fit", NODE_ADD.label, "Error").count == 1

@@ -21,12 +21,13 @@ pytestmark = [pytest.mark.real, pytest.mark.timeout(300)]
 
 CONFIG = Path(__file__).resolve().parents[2] / "config"
 PATIENCE_SECONDS = 60.0
+PAGES = ("/metrics", "/metrics/slis", "/metrics/resources", "/flagz", "/statusz")
 ROLE = """
 apiVersion: rbac.authorization.k8s.io/v1
 kind: ClusterRole
 metadata: {name: metrics-reader}
 rules:
-- nonResourceURLs: [/metrics]
+- nonResourceURLs: [/metrics, /metrics/*, /flagz, /statusz]
   verbs: [get]
 ---
 apiVersion: rbac.authorization.k8s.io/v1
@@ -120,10 +121,12 @@ def test_rbac_of_the_cluster_decides_who_reads(
         until(ksched, lambda: get(port, "/readyz")[0] == 200)
         for probe in ("/healthz", "/livez"):
             assert get(port, probe) == (200, "ok")
-        for path in ("/metrics", "/configz", "/debug/queue", "/debug/decisions", "/nowhere"):
+        for path in (*PAGES, "/configz", "/debug/queue", "/debug/decisions", "/nowhere"):
             status, text = get(port, path)
             assert (status, message(text)) == (401, "Unauthorized")
             assert get(port, path, "nonsense")[0] == 401
+        for path in PAGES:
+            assert [get(port, path, token)[0] for token in (other, reader)] == [403, 200]
         status, text = get(port, "/metrics", other)
         assert status == 403
         who = "system:serviceaccount:default:other"

@@ -123,6 +123,15 @@ WELL = b"GET /healthz HTTP/1.1\r\n" + HOST
             WELL + b"Upgrade: websocket\r\nConnection: Upgrade\r\n\r\n", None, id="upgrade"
         ),
         pytest.param(WELL + b"Expect: 200-miracle\r\n\r\n", [417], id="expectation"),
+        pytest.param(WELL + b"Expect: keep\xfbalive\r\n\r\n", [417], id="strange expectation"),
+        pytest.param(
+            b"GET /nowhere HTTP/1.1\r\n" + HOST + b"Expect: \xff\r\n\r\n",
+            [417],
+            id="strange expectation of nothing",
+        ),
+        pytest.param(
+            WELL + b"Content-Length: 5000000\r\n\r\n" + b"x" * 5_000_000, None, id="large body"
+        ),
         pytest.param(b"OPTIONS * HTTP/1.1\r\n" + HOST + b"\r\n", None, id="asterisk"),
         pytest.param(b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03", None, id="TLS to plain"),
         pytest.param(b"\x00" * 1000, None, id="zeros"),

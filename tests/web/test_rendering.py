@@ -148,3 +148,26 @@ def test_empty_things_stay_on_their_line(content):
         .replace(b"}}", b"}\n}")
         + b"\n"
     )
+
+
+def long_pieces(count):
+    return (b"%07d\n" % number * 128 for number in range(count))
+
+
+async def test_stream_is_the_whole_page_in_small_chunks():
+    chunks = [chunk async for chunk in Renderer().stream(long_pieces(1000))]
+
+    assert b"".join(chunks) == b"".join(long_pieces(1000))
+    assert len(chunks) > 10
+    assert max(map(len, chunks)) < 70_000
+    assert [chunk async for chunk in Renderer().stream(())] == []
+
+
+async def test_reader_of_a_stream_that_stops_holds_up_no_other_page():
+    renderer = Renderer()
+    stream = renderer.stream(long_pieces(1000))
+    await anext(stream)
+    async with asyncio.timeout(1):
+        assert await renderer.page("x", Source(3).pieces) == b"0 1 2 "
+        assert len([chunk async for chunk in renderer.stream(long_pieces(1000))]) > 10
+    await stream.aclose()

@@ -32,7 +32,7 @@ class Site:
 
     def __init__(self, cluster, session, url, observation):
         self.cluster, self.session, self.url, self.problem = cluster, session, url, ""
-        self.observation = observation
+        self.observation, self.is_leading = observation, True
 
     async def get(self, path, **options):
         async with self.session.get(self.url + path, **options) as answer:
@@ -45,7 +45,7 @@ class Site:
 
 
 @asynccontextmanager
-async def serving(tls=None, access=None, **options):
+async def serving(tls=None, access=None, flags=None, has_statusz=True, **options):
     observation = Observation(Metrics())
     async with cluster(observer=observation, **options) as c, aiohttp.ClientSession() as session:
         observation.attach(c.scheduler)
@@ -56,6 +56,9 @@ async def serving(tls=None, access=None, **options):
             live={"leaderElection": lambda: ""},
             ready={"informer-sync": lambda: site.problem},
             access=access,
+            flags=flags,
+            has_statusz=has_statusz,
+            is_leading=lambda: site.is_leading,
         )
         async with server.listening(LOOPBACK, 0, tls) as site.url:
             yield site
@@ -291,3 +294,57 @@ async def test_groups_are_listed_with_what_they_lack():
         ]
         status, text = await site.get("/debug/groups/default/none")
         assert (status, text) == (404, "pod group default/none: not known to this scheduler\n")
+
+
+async def test_index_lists_what_is_served():
+    async with serving(flags={}) as site:
+        paths = (await site.json("/"))["paths"]
+
+    assert {"/flagz", "/statusz", "/metrics/slis", "/metrics/resources"} <= set(paths)
+
+
+async def test_flags_and_status_are_pages_for_people():
+    async with serving(flags={"v": "2"}) as site:
+        _, flags = await site.get("/flagz")
+        _, status = await site.get("/statusz")
+        accept = {"Accept": "application/json;g=config.k8s.io;v=v1beta1;as=Flagz"}
+        _, structured = await site.get("/flagz", headers=accept)
+        refused, _ = await site.get("/statusz", headers=accept)
+
+    assert "\nv=2\n" in flags
+    assert "\nPaths: /configz /debug /flagz /healthz /livez /metrics /readyz /statusz\n" in status
+    assert '"flags":{"v":"2"}' in structured
+    assert refused == 406
+
+
+async def test_pages_behind_gates_that_are_off_do_not_exist():
+    async with serving(flags=None, has_statusz=False) as site:
+        assert [(await site.get(path))[0] for path in ("/flagz", "/statusz")] == [404, 404]
+
+
+async def test_results_of_probes_are_metrics():
+    async with serving() as site:
+        site.problem = "still listing"
+        await site.get("/readyz")
+        _, text = await site.get("/metrics/slis")
+
+    assert 'kubernetes_healthcheck{name="informer-sync",type="readyz"} 0.0' in text.splitlines()
+
+
+async def test_resources_of_pods_are_shown_by_the_leader_only():
+    async with serving(nodes=1) as site:
+        await site.cluster.create(make_pod("web").req(cpu="100m"), make_pod("big").req(cpu="100"))
+        await site.cluster.settle()
+        status, text = await site.get("/metrics/resources")
+        accept = {"Accept": "application/openmetrics-text"}
+        _, openmetrics = await site.get("/metrics/resources", headers=accept)
+        site.is_leading = False
+        other = await site.get("/metrics/resources")
+
+    assert status == 200
+    found = [line for line in text.splitlines() if not line.startswith("#")]
+    assert len(found) == 2
+    assert 'node="n1",pod="web"' in "".join(found)
+    assert 'node="",pod="big"' in "".join(found)
+    assert openmetrics == text + "# EOF\n"
+    assert other == (200, "")

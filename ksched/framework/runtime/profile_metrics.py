@@ -6,6 +6,7 @@ from typing import Final
 
 from ksched.clock import stopwatch
 from ksched.configuration.extension_points import ExtensionPoint
+from ksched.framework.runtime.execution_samples import ExecutionSamples
 from ksched.framework.status import Code
 from ksched.metrics import Distribution, Metrics
 
@@ -26,6 +27,7 @@ class ProfileMetrics:
         self._permit_waits = metrics.permit_wait_duration
         self._cycle_blocked = metrics.plugin_cycle_blocked_duration
         self._permit_calls = metrics.plugin_permit_duration
+        self.executions = ExecutionSamples(metrics.plugin_execution_duration)
         self._profile = profile
         self._succeeded: dict[ExtensionPoint, Distribution] = {}
         self._point: ExtensionPoint | None = None

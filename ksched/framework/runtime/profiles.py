@@ -16,7 +16,7 @@ from ksched.cache.node_info import NodeInfo
 from ksched.cache.pod_info import PodInfo
 from ksched.cache.snapshot import Snapshot
 from ksched.clock import Clock
-from ksched.configuration.extension_points import EXTENSION_POINTS
+from ksched.configuration.extension_points import EXTENSION_POINTS, PRE_ENQUEUE, QUEUE_SORT
 from ksched.configuration.model import SchedulerConfiguration
 from ksched.errors import ConfigError
 from ksched.framework.cycle_state import CycleState
@@ -240,7 +240,7 @@ def build_profiles(
         own = one.percentage_of_nodes_to_score
         percentage = configuration.percentage_of_nodes_to_score if own is None else own
         profile_metrics = ProfileMetrics(metrics, one.scheduler_name)
-        _measure_waits(framework, profile_metrics)
+        _measure(framework, profile_metrics)
         pipeline = make_pipeline(framework, snapshot, now, profile_metrics)
         profiles[framework.name] = Profile(framework, pipeline, percentage, handle)
     if problems:
@@ -248,8 +248,11 @@ def build_profiles(
     return profiles
 
 
-def _measure_waits(framework: Framework, metrics: ProfileMetrics) -> None:
-    """Measure the async plugins that block the cycle."""
+def _measure(framework: Framework, metrics: ProfileMetrics) -> None:
+    """Measure calls of plugins, and the async ones that block the cycle."""
     for point in EXTENSION_POINTS:
-        for hook in framework.hooks[point] if point.blocks_cycle else ():
-            hook.observe_wait = partial(metrics.cycle_blocked, hook.plugin, point)
+        for hook in framework.hooks[point]:
+            if point not in (PRE_ENQUEUE, QUEUE_SORT):
+                metrics.executions.add(hook, point.label)
+            if point.blocks_cycle:
+                hook.observe_wait = partial(metrics.cycle_blocked, hook.plugin, point)
