@@ -64,6 +64,7 @@ _IGNORED_FLAGS: Final[Mapping[str, str]] = {
     "requestheader-uid-headers": _NO_PROXY,
     "requestheader-username-headers": _NO_PROXY,
     "http2-max-streams-per-connection": "the endpoints speak HTTP/1.1",
+    "tls-curve-preferences": "the curves are OpenSSL's",
     "tls-sni-cert-key": "there is one certificate",
     "emulated-version": "there is one version",
     "min-compatibility-version": "there is one version",
@@ -72,11 +73,15 @@ _IGNORED_FLAGS: Final[Mapping[str, str]] = {
     "disabled-metrics": "all metrics are served",
     "show-hidden-metrics-for-version": "no metric is hidden",
     "log-flush-frequency": "logs are not buffered",
+    "log-json-info-buffer-size": "logs are not buffered",
+    "log-text-info-buffer-size": "logs are not buffered",
     "vmodule": "there is one verbosity",
 }
 _IGNORED_SWITCHES: Final[Mapping[str, str]] = {
     "disable-http2-serving": "the endpoints speak HTTP/1.1",
     "emulation-forward-compatible": "there is one version",
+    "log-json-split-stream": "logs go to one stream",
+    "log-text-split-stream": "logs go to one stream",
     "permit-address-sharing": "an address is never shared",
     "permit-port-sharing": "a port is never shared",
 }
