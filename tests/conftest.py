@@ -40,8 +40,10 @@ SLOW = (
     "tests/framework/plugins/volumes/test_volume_twins.py",
     "tests/framework/runtime/test_core_twins.py",
     "tests/framework/runtime/test_extreme_numbers.py",
+    "tests/groups/test_gang_topology.py",
     "tests/groups/test_gangs.py",
     "tests/hostile/test_bulky_pods.py",
+    "tests/hostile/test_reference_cycles.py",
     "tests/lab/test_fuzz.py",
     "tests/queue/test_in_flight.py",
     "tests/recorded/test_preemption.py",
@@ -53,6 +55,7 @@ SLOW = (
     "tests/test_pytest_plugin.py",
     "tests/testing/conformance/",
     "tests/web/test_slow_clients.py",
+    "tests/what_if/test_predicting.py",
 )
 """Files and folders that take nine seconds of CPU or more: CI and ``make test-slow`` run them."""
 

@@ -107,7 +107,8 @@ def exact_pod_limits(spec: PodSpec) -> Nanos:
 
     kube-scheduler: PodLimits.
     """
-    total = _total(msgspec.structs.replace(spec, overhead={}), _spec_limits, pod_level=False)
+    containers = msgspec.structs.replace(spec, overhead={}, resources=None)
+    total = _total(containers, _spec_limits)
     if spec.resources is not None:
         for name, nanos in _exact(spec.resources.limits, "pod").items():
             if is_supported_pod_level_resource(name):
