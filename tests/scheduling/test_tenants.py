@@ -192,7 +192,10 @@ async def test_nothing_is_left_of_an_attack(attack: str) -> None:
     of_a_pod = {"PodInfo", "CachedPod", "Pod", "PodSpec", "ObjectMeta", "Container", "Resources"}
     of_a_pod |= {"Affinity", "PodAffinity", "WeightedPodAffinityTerm", "PodAffinityTerm"}
     of_a_pod |= {"LabelSelector"}
-    grown = {kind: more for kind, more in (after - before).items() if kind not in of_a_pod}
+    # One call in a hundred is timed; a series appears with the first of its plugin and point.
+    of_a_sample = {"Distribution"}
+    known = of_a_pod | of_a_sample
+    grown = {kind: more for kind, more in (after - before).items() if kind not in known}
     assert grown == {}
     assert after["PodInfo"] - before["PodInfo"] <= 4 * 10
 
