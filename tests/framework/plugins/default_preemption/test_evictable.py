@@ -17,7 +17,8 @@ async def test_resources_that_no_pod_requests_take_no_room() -> None:
     cache = SchedulerCache(lambda: 0.0)
     cache.add_node(make_node("n1").capacity(cpu="4").obj())
     cache.add_node(bulky_node("n2", resources=800).obj())
-    cache.add_pod(cache.pod_info(make_pod("low").req(cpu="1").node("n1").obj()))
+    none_of_it = make_pod("low").req({"cpu": "1", "example.com/r500": "0"}).node("n1").obj()
+    cache.add_pod(cache.pod_info(none_of_it))
     cache.add_pod(cache.pod_info(make_pod("high").req(cpu="2").priority(10).node("n1").obj()))
     table = cache.update_snapshot().table
     evictable = Evictable(5, table, Wholeness(Groups(Listers())))
