@@ -23,6 +23,7 @@ from ksched.framework.runtime.node_search import Feasibility
 from ksched.framework.runtime.profiles import Profile
 from ksched.framework.status import Status
 from ksched.framework.verdicts import Verdicts
+from ksched.redaction import without_credentials
 
 CHANGES_PER_KIND = 2
 
@@ -63,7 +64,8 @@ class _Explaining:
 
     async def run(self) -> Explanation:
         for extender in self._cluster.configuration.extenders:
-            self._notes.append(f"extender {extender.url_prefix} is not called")
+            name = without_credentials(extender.url_prefix)
+            self._notes.append(f"extender {name} is not called")
         gates = [] if self._placed_on else self._cluster.gates(self._profile, self._pod)
         removed = self._cache.remove_pod(self._pod.uid) if self._placed_on else None
         try:

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from ksched.api.objects import Pod
 from ksched.explain.cluster_copy import ClusterCopy
 from ksched.explain.text_tables import counted
+from ksched.redaction import without_credentials
 from ksched.what_if.changes import Changes
 from ksched.what_if.counting import count_copies
 from ksched.what_if.node_use import headroom, node_states, node_uses
@@ -50,7 +51,7 @@ async def predict(
 
 def _notes(cluster: ClusterCopy, scenario: Scenario) -> Iterator[str]:
     for extender in cluster.configuration.extenders:
-        yield f"extender {extender.url_prefix} is not called"
+        yield f"extender {without_credentials(extender.url_prefix)} is not called"
     terminating = sum(pod.is_terminating for pod in cluster.cache.pods())
     if terminating:
         yield f"{counted(terminating, 'pod')} terminating now still count on their nodes"

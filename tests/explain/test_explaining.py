@@ -11,6 +11,7 @@ import pytest
 
 from ksched.apiserver.in_process import InProcessTransport
 from ksched.client.rest import ApiClient
+from ksched.configuration.extenders import Extender
 from ksched.configuration.model import SchedulerConfiguration
 from ksched.errors import InvariantBroken
 from ksched.explain.cluster_copy import ClusterCopy
@@ -29,15 +30,26 @@ PRIORITY_CLASS = {
 OF_CLASS = {"spec": {"priorityClassName": "high"}}
 
 
-async def explained(c, pod):
+async def explained(c, pod, configuration=None):
     """The explanation of a pod, read through a connection that cannot write."""
     transport = ReadOnlyTransport(InProcessTransport(c.server, "reader"))
     client = ApiClient(transport, c.clock)
-    copy = ClusterCopy(client, SchedulerConfiguration(), c.clock)
+    copy = ClusterCopy(client, configuration or SchedulerConfiguration(), c.clock)
     namespace, _, name = pod.rpartition("/")
     found = await copy.read_pod(namespace or "default", name)
     await copy.read()
     return await explain(copy, found)
+
+
+async def test_an_extender_is_named_without_its_credentials():
+    extender = Extender(
+        url_prefix="http://user:secret@extender.example/v1?token=t", filter_verb="f"
+    )
+    async with cluster(1) as c:
+        await c.create(make_pod("web"))
+        await c.settle()
+        explanation = await explained(c, "web", SchedulerConfiguration(extenders=(extender,)))
+    assert explanation.notes == ["extender http://extender.example/v1 is not called"]
 
 
 async def test_writes_are_refused_before_they_are_sent():

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import pytest
 
+from ksched.configuration.extenders import Extender
+from ksched.configuration.model import SchedulerConfiguration
 from ksched.errors import KschedError
 from ksched.testing import cluster, make_node, make_pod
 from ksched.testing.harness import beside
@@ -242,3 +244,13 @@ async def test_a_budget_that_makes_the_drain_wait_is_noted():
         "disruption budget default/web allows 0 now, 1 of its pods are drained: "
         "the drain waits until replacements are ready"
     ]
+
+
+async def test_an_extender_is_named_without_its_credentials():
+    extender = Extender(
+        url_prefix="http://user:secret@extender.example/v1?token=t", filter_verb="f"
+    )
+    async with cluster(1, start=False) as c:
+        copy = await copied(c, SchedulerConfiguration(extenders=(extender,)))
+        prediction = await predict(copy, Changes(drain=("n1",)))
+    assert prediction.notes == ["extender http://extender.example/v1 is not called"]
