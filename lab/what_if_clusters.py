@@ -112,10 +112,10 @@ class Recreating:
     def synced(self) -> None: ...
 
 
-async def copied(c: Cluster) -> ClusterCopy:
+async def copied(c: Cluster, configuration: SchedulerConfiguration | None = None) -> ClusterCopy:
     """A copy of the cluster, read through a connection that cannot write."""
     client = ApiClient(ReadOnlyTransport(InProcessTransport(c.server, READER)), c.clock)
-    copy = ClusterCopy(client, SchedulerConfiguration(), c.clock)
+    copy = ClusterCopy(client, configuration or SchedulerConfiguration(), c.clock)
     await copy.read()
     return copy
 

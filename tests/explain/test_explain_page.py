@@ -7,9 +7,7 @@
 from __future__ import annotations
 
 import json
-import os
 import re
-import shlex
 import sys
 import time
 import urllib.request
@@ -20,9 +18,9 @@ import yaml
 
 from ksched.cli import execute
 from lab.child_process import ChildProcess
+from lab.documented_commands import check_page
 
 PAGE = Path(__file__).parent.parent.parent / "docs" / "explain.md"
-CONSOLE = re.compile(r"^```console\n\$ ([^\n]+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
 @pytest.fixture(scope="module")
@@ -58,21 +56,8 @@ def run(kubeconfig, capsys, *arguments):
 
 @pytest.mark.real_time
 def test_the_page_shows_what_is_printed(kubeconfig, capsys):
-    page = PAGE.read_text()
-    shown = []
-
-    def printed(match):
-        command = shlex.split(match[1])
-        assert command[:2] == ["ksched", "explain"]
-        text = run(kubeconfig, capsys, *command[2:])[1]
-        shown.append(match[1])
-        return f"```console\n$ {match[1]}\n{text}```"
-
-    actual = CONSOLE.sub(printed, page)
-    assert len(shown) >= 4
-    if os.environ.get("UPDATE_PAGES"):
-        PAGE.write_text(actual)
-    assert actual == page
+    shown = check_page(PAGE, "explain", lambda words: run(kubeconfig, capsys, *words)[1])
+    assert shown >= 4
 
 
 @pytest.mark.real_time

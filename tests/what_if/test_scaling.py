@@ -10,6 +10,14 @@ from ksched.what_if.changes import Changes, Scale
 from ksched.what_if.predicting import predict
 from lab.what_if_clusters import copied
 
+LATE_STORAGE = {
+    "apiVersion": "storage.k8s.io/v1",
+    "kind": "StorageClass",
+    "metadata": {"name": "late"},
+    "provisioner": "example.com/disks",
+    "volumeBindingMode": "WaitForFirstConsumer",
+}
+
 
 def workload(kind, name, *, owner=None, uid_of="", **spec):
     labels = {"app": name}
@@ -107,15 +115,8 @@ async def test_a_stateful_set_grows_by_ordinals_with_claims_of_their_own():
             "resources": {"requests": {"storage": "1Gi"}},
         },
     }
-    storage = {
-        "apiVersion": "storage.k8s.io/v1",
-        "kind": "StorageClass",
-        "metadata": {"name": "late"},
-        "provisioner": "example.com/disks",
-        "volumeBindingMode": "WaitForFirstConsumer",
-    }
     async with cluster(2, start=False) as c:
-        await c.create(storage)
+        await c.create(LATE_STORAGE)
         made = workload("StatefulSet", "db", replicas=1, volumeClaimTemplates=[claim])
         (stateful_set,) = await c.create(made)
         await c.create(pod_of(stateful_set, "db-1", "n1"))
@@ -142,15 +143,8 @@ async def test_the_claim_of_an_ephemeral_volume_is_made_for_the_new_pod():
         "metadata": {"name": "web-scratch", "namespace": "default"},
         "spec": {"accessModes": ["ReadWriteOnce"], "storageClassName": "late"},
     }
-    storage = {
-        "apiVersion": "storage.k8s.io/v1",
-        "kind": "StorageClass",
-        "metadata": {"name": "late"},
-        "provisioner": "example.com/disks",
-        "volumeBindingMode": "WaitForFirstConsumer",
-    }
     async with cluster(2, start=False) as c:
-        await c.create(storage, claim)
+        await c.create(LATE_STORAGE, claim)
         await c.create(make_pod("web").ephemeral("scratch").node("n1").owner("ReplicaSet", "web"))
         prediction = await predict(await copied(c), Changes(drain=("n1",)))
     assert [(one.after, one.message) for one in prediction.fates] == [("n2", "")]
