@@ -21,7 +21,7 @@ from msgspec.structs import replace
 
 from ksched.api.objects import Node, Pod
 from ksched.clock import stopwatch
-from ksched.daemon.process import GC_THRESHOLDS
+from ksched.daemon.garbage_collection import freeze_existing_objects
 from ksched.scheduling.scheduler import Scheduler
 from ksched.scheduling.scheduling_cycle import Placed, SchedulingCycle
 from ksched.testing.builders import PodBuilder, make_node, make_pod
@@ -109,10 +109,8 @@ async def measure(workload: str, nodes: int, pods: int, seed: int = 0) -> Figure
     for pod in waiting:
         bench.scheduler.pods.added(pod)
     # As in the daemon: existing objects are frozen, so that collections skip them.
-    gc.collect()
-    gc.freeze()
     before = gc.get_threshold()
-    gc.set_threshold(*GC_THRESHOLDS)
+    freeze_existing_objects()
     part = min(SLICE, max(1, pods // 2))
     began, marks = stopwatch(), {0: time.process_time()}
     for number in range(1, pods + 1):

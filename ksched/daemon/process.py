@@ -12,7 +12,6 @@ one exits at once. SIGUSR2 writes the queue to the log and compares the cache wi
 
 from __future__ import annotations
 
-import gc
 import logging
 import os
 import signal
@@ -32,6 +31,7 @@ from ksched.client.rest import ApiClient
 from ksched.clock import Clock, LoopClock
 from ksched.configuration.feature_gates import COMPONENT_FLAGZ, COMPONENT_STATUSZ, is_enabled
 from ksched.configuration.flags import RunOptions
+from ksched.daemon.garbage_collection import spare_first_objects
 from ksched.daemon.inspection import compare_with_api_server, log_queue
 from ksched.daemon.observation import Observation
 from ksched.daemon.watchdog import Watchdog, quarantine_by
@@ -49,10 +49,6 @@ from ksched.web.web_server import WebServer
 log = logging.getLogger(__name__)
 
 FLUSH_SECONDS: Final = 5.0
-FIRST_SYNC_SECONDS: Final = 60.0
-GC_THRESHOLDS: Final = (20_000, 4, 600)
-"""The middle generation has at most 100,000 objects: with a million, the terms of hostile pods, one
-collection took 210 ms, with 250,000 it took 52."""
 SETTLE_SECONDS: Final = 0.05
 """Time for a binding whose response has arrived to finish."""
 USER_AGENT: Final = f"ksched/{__version__} scheduler"
@@ -252,7 +248,9 @@ class Daemon:
         """Run one scheduler to its end; returns how the lease was lost, if so."""
         lost = None
         async with anyio.create_task_group() as tasks:
-            tasks.start_soon(self._spare_garbage_collection, name="garbage collection")
+            tasks.start_soon(
+                spare_first_objects, self.scheduler.wait_synced, name="garbage collection"
+            )
             with anyio.CancelScope() as self._waiting:
                 if self._stop.is_set():
                     self._waiting.cancel()
@@ -332,26 +330,6 @@ class Daemon:
                         extra={"signal": name, "deadline_seconds": DRAIN_SECONDS},
                     )
                     self.stop()
-
-    # -- memory ---------------------------------------------------------------------------------
-
-    async def _spare_garbage_collection(self) -> None:
-        """Keep the garbage collector from scanning a growing cache, and later a large one.
-
-        During the first sync every object is live, and collections among them double the time.
-        Afterwards they are frozen; those of an earlier scheduler are garbage by then.
-        """
-        gc.unfreeze()
-        gc.collect()
-        gc.disable()
-        try:
-            with anyio.move_on_after(FIRST_SYNC_SECONDS):
-                await self.scheduler.wait_synced()
-        finally:
-            gc.enable()
-        gc.collect()
-        gc.freeze()
-        gc.set_threshold(*GC_THRESHOLDS)
 
     # -- web server -----------------------------------------------------------------------------
 

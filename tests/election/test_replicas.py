@@ -18,6 +18,7 @@ from ksched.configuration import SchedulerConfiguration
 from ksched.configuration.flags import RunOptions
 from ksched.configuration.model import ClientConnection, LeaderElection
 from ksched.configuration.serving_flags import ServingOptions
+from ksched.daemon import process
 from ksched.daemon.process import Daemon
 from ksched.errors import LeaseLost
 from ksched.metrics import Metrics
@@ -31,10 +32,10 @@ LEASE, RENEW, RETRY = 15.0, 10.0, 2.0
 def collector(monkeypatch: pytest.MonkeyPatch) -> None:
     """A daemon tunes the garbage collector of its process, which here is not its own."""
 
-    async def leave_it(daemon: Daemon) -> None:
+    async def leave_it(first_sync: object) -> None:
         pass
 
-    monkeypatch.setattr(Daemon, "_spare_garbage_collection", leave_it)
+    monkeypatch.setattr(process, "spare_first_objects", leave_it)
 
 
 class Replica:

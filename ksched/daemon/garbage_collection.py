@@ -1,0 +1,37 @@
+"""How a daemon keeps the garbage collector from scanning its cache."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Awaitable, Callable
+from typing import Final
+
+import anyio
+
+FIRST_SYNC_SECONDS: Final = 60.0
+GC_THRESHOLDS: Final = (20_000, 4, 600)
+"""The middle generation has at most 100,000 objects: with a million, the terms of hostile pods, one
+collection took 210 ms, with 250,000 it took 52."""
+
+
+async def spare_first_objects(first_sync: Callable[[], Awaitable[None]]) -> None:
+    """Do not scan objects while the first sync creates them, nor ever after it.
+
+    During the first sync every object is live, and collections among them double the time.
+    Afterwards they are frozen; those of an earlier scheduler are garbage by then.
+    """
+    gc.unfreeze()
+    gc.collect()
+    gc.disable()
+    try:
+        with anyio.move_on_after(FIRST_SYNC_SECONDS):
+            await first_sync()
+    finally:
+        gc.enable()
+    freeze_existing_objects()
+
+
+def freeze_existing_objects() -> None:
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(*GC_THRESHOLDS)
