@@ -81,6 +81,14 @@ def asked(indices: Iterable[int], seconds: float, kind: str = "asked") -> list[O
     return bodies
 
 
+def foreign(indices: Iterable[int]) -> list[Object]:
+    """Pods that wait for another scheduler."""
+    bodies = plain(indices, "foreign")
+    for body in bodies:
+        body["spec"]["schedulerName"] = "another"
+    return bodies
+
+
 def install(folder: Path) -> None:
     """Offer the plugin to child processes as an installed package would."""
     package = folder / "asked-1.dist-info"
@@ -173,11 +181,16 @@ async def plain_round(
 
 
 async def crowd(load: LoadGenerator, scheduler: ChildProcess, options: argparse.Namespace) -> None:
-    """Very many pods held for good: plain pods, memory, and the end of the process."""
+    """Very many pods held for good: plain pods, memory, and the end of the process.
+
+    For the comparison as many pods of another scheduler are pending: so many pods cost the API
+    server something, too, which shares the machine.
+    """
     await load.clear_pods()
-    rounds = range(options.rounds)
+    rounds, half = range(options.rounds), options.crowd // 2
+    await load.create_pods(foreign(range(options.crowd)))
     before = [await plain_round(load, scheduler, options, f"early{one}") for one in rounds]
-    half = options.crowd // 2
+    await load.clear_pods()
     memory = [usage(scheduler.pid).rss_bytes]
     for indices in (range(half), range(half, options.crowd)):
         await load.create_pods(asked(indices, 590.0))
@@ -196,7 +209,8 @@ async def crowd(load: LoadGenerator, scheduler: ChildProcess, options: argparse.
         alone, beside = (" ".join(f"{value:.1f}" for value in values) for values in figures)
         ratio = median(figures[1]) / median(figures[0])
         say(
-            f"plain pods, {name}: alone {alone}, beside {options.crowd} held {beside}, "
+            f"plain pods, {name}: beside {options.crowd} of another scheduler {alone}, "
+            f"beside {options.crowd} held {beside}, "
             f"ratio of the medians {ratio:.2f}"
         )
     say(
