@@ -7,20 +7,20 @@ WORKERS = $(shell $(PYTHON) -c 'import os; print((os.cpu_count() or 1) + 1)')
 # Tests start hundreds of processes; without compiled modules each of them takes 2 s instead of 0.5 s.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: test-slow test-contract load soak run test lint types unit again explore fuzz fuzz-http bulky docs simulate assets assets-path test-real parity bench-real clean help
+.PHONY: test-slow test-contract load soak run test lint types unit again lock release test-pythons explore fuzz fuzz-http bulky docs simulate assets assets-path test-real parity bench-real clean help
 .DEFAULT_GOAL := help
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
 
-$(VENV)/.installed: pyproject.toml
+$(VENV)/.installed: pyproject.toml requirements.lock
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "ksched needs Python 3.11 or newer, got $$($(PYTHON) --version)"; exit 2; }
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/pip install --quiet --disable-pip-version-check --editable .
+	$(BIN)/pip install --quiet --disable-pip-version-check --constraint requirements.lock --editable .
 	@touch $@
 
 $(VENV)/.installed-test: $(VENV)/.installed
-	$(BIN)/pip install --quiet --disable-pip-version-check --editable '.[test]'
+	$(BIN)/pip install --quiet --disable-pip-version-check --constraint requirements.lock --editable '.[test]'
 	@touch $@
 
 run: $(VENV)/.installed ## a demo: an embedded cluster, a scripted workload and a live view
@@ -85,6 +85,24 @@ soak: assets $(VENV)/.installed-test ## an hour with hostile tenants: make soak 
 
 load: $(VENV)/.installed-test ## 5,000 pods on 1,000 nodes over HTTP: each bound once, no growth
 	KSCHED_LOAD_NODES=1000 KSCHED_LOAD_PODS=5000 KSCHED_LOAD_SECONDS=30 $(BIN)/pytest tests/test_load.py
+
+lock: ## the newest versions that pyproject.toml allows, written to requirements.lock
+	rm -rf build/lock && $(PYTHON) -m venv build/lock
+	build/lock/bin/pip install --quiet --disable-pip-version-check --editable '.[test]'
+	build/lock/bin/pip freeze --exclude-editable > requirements.lock
+
+release: $(VENV)/.installed-test ## sdist and wheel in dist, checked in an environment of their own
+	$(BIN)/python tools/release.py
+
+test-pythons: ## unit tests with every Python from 3.11 to 3.14 that is installed
+	@for minor in 11 12 13 14; do \
+		if python3.$$minor --version >/dev/null 2>&1; then \
+			echo "Python 3.$$minor"; \
+			$(MAKE) --no-print-directory unit PYTHON=python3.$$minor VENV=build/venv-3.$$minor || exit 1; \
+		else \
+			echo "Python 3.$$minor: not installed, skipped"; \
+		fi; \
+	done
 
 clean: ## remove the virtual environment and caches
 	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache .hypothesis build dist
