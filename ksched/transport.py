@@ -6,7 +6,7 @@ in process, and everything above them cannot distinguish the two.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AbstractAsyncContextManager
 from typing import NamedTuple, Protocol
 
@@ -70,3 +70,7 @@ class Transport(Protocol):
         ...
 
     async def aclose(self) -> None: ...
+
+
+Guard = Callable[[Transport], Transport]
+"""Wraps a transport, for example to let only a leader write."""

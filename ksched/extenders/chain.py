@@ -27,13 +27,13 @@ from ksched.clock import Clock
 from ksched.configuration.extenders import Extender
 from ksched.errors import ConfigError, ExtenderError
 from ksched.extenders.extender import EXTENDER, Filtered, HttpExtender
-from ksched.extenders.http_client import Guard, HttpExtenderClient
 from ksched.framework.diagnosis import Diagnosis, NodeStatuses, count_reasons, rejectors
 from ksched.framework.runtime.filter_columns import NO_ROWS, Rows
 from ksched.framework.runtime.node_search import Feasibility
 from ksched.framework.runtime.score_columns import Scores
 from ksched.framework.status import SUCCESS, Code, Status, unresolvable, unschedulable
 from ksched.framework.victims import Victims
+from ksched.transport import Guard
 
 log = logging.getLogger(__name__)
 
@@ -218,11 +218,16 @@ class Extenders:
 NO_EXTENDERS = Extenders()
 
 
-def build_extenders(configs: Iterable[Extender], clock: Clock, guard: Guard) -> Extenders:
+def build_extenders(configs: Collection[Extender], clock: Clock, guard: Guard) -> Extenders:
     """Build every configured extender, or raise ``ConfigError`` with the problems of all.
 
     kube-scheduler: buildExtenders, NewHTTPExtender.
     """
+    if not configs:
+        return Extenders()
+    # It loads aiohttp, which takes 8 MB.
+    from ksched.extenders.http_client import HttpExtenderClient
+
     extenders: list[HttpExtender] = []
     problems: list[str] = []
     for index, config in enumerate(configs):

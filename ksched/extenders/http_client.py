@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import os
 import ssl
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from urllib.parse import SplitResult, quote, unquote, urlsplit
 
@@ -17,12 +17,10 @@ from ksched.clock import Clock
 from ksched.configuration.extenders import Extender, ExtenderTLSConfig
 from ksched.errors import ExtenderError, Unavailable
 from ksched.redaction import redact_text, without_credentials
-from ksched.transport import Transport
+from ksched.transport import Guard, Transport
 
 IDLE_SECONDS = 4.0
 """How long a connection is reused: web servers commonly close theirs after five seconds."""
-
-Guard = Callable[[Transport], Transport]
 
 
 class HttpExtenderClient:

@@ -31,7 +31,6 @@ from ksched.configuration.expansion import ignore_extender_resources
 from ksched.configuration.model import SchedulerConfiguration
 from ksched.election.fence import WriteFence
 from ksched.extenders.chain import build_extenders
-from ksched.extenders.http_client import Guard
 from ksched.framework.plugins.in_tree import IN_TREE
 from ksched.framework.runtime import registry as registries
 from ksched.framework.runtime.permit_calls import PermitCalls
@@ -78,7 +77,7 @@ from ksched.scheduling.preemption_executor import PreemptionExecutor, Preemptors
 from ksched.scheduling.scheduling_cycle import SchedulingCycle
 from ksched.scheduling.sweeping import Sweeper
 from ksched.scheduling.watches import Watches
-from ksched.transport import Transport
+from ksched.transport import Guard, Transport
 from ksched.unexpected_errors import UnexpectedErrors
 
 log = logging.getLogger(__name__)

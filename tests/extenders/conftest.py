@@ -69,7 +69,7 @@ def extenders(monkeypatch: pytest.MonkeyPatch) -> Extenders:
 
         async def aclose(self) -> None: ...
 
-    monkeypatch.setattr("ksched.extenders.chain.HttpExtenderClient", Client)
+    monkeypatch.setattr("ksched.extenders.http_client.HttpExtenderClient", Client)
     return functions
 
 
