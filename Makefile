@@ -7,7 +7,7 @@ WORKERS = $(shell $(PYTHON) -c 'import os; print((os.cpu_count() or 1) + 1)')
 # Tests start hundreds of processes; without compiled modules each of them takes 2 s instead of 0.5 s.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: test-slow test-contract load soak run test lint types unit again lock release test-pythons explore fuzz fuzz-http bulky docs simulate assets assets-path test-real parity bench-real clean help
+.PHONY: test-slow test-contract load soak run test lint types unit again lock release image test-pythons explore fuzz fuzz-http bulky docs simulate assets assets-path test-real parity bench-real clean help
 .DEFAULT_GOAL := help
 
 help: ## list the targets
@@ -93,6 +93,9 @@ lock: ## the newest versions that pyproject.toml allows, written to requirements
 
 release: $(VENV)/.installed-test ## sdist and wheel in dist, checked in an environment of their own
 	$(BIN)/python tools/release.py
+
+image: $(VENV)/.installed ## the container image, with podman or buildah: make image BASE=debian FLAGS="..."
+	$(BIN)/python tools/image.py $(if $(BASE),--base $(BASE)) $(if $(FLAGS),--flags "$(FLAGS)")
 
 test-pythons: ## unit tests with every Python from 3.11 to 3.14 that is installed
 	@for minor in 11 12 13 14; do \
