@@ -85,8 +85,15 @@ entry for each number of pods."""
 WEIGHTS_CACHED: Final = 4096
 """Templates whose weight a counter caches; twice as many as run, if that is more."""
 
+PODS_COPIED_AT_ONCE: Final = 128
+"""Nodes of up to so many pods are copied whole. Not measured."""
+
 ORDERS_CACHED: Final = 512
 """Nodes whose pods are cached in reprieve order, for one priority."""
+
+OUTCOMES_CACHED: Final = 8
+"""Templates of one priority for which the outcomes of dry runs are cached: about 300 bytes for each
+node that was tried. Not measured."""
 
 EVICTABLE_PRIORITIES_CACHED: Final = 8
 """Priorities for which the use by pods below is cached: about 60 bytes per node."""

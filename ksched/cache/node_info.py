@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable
 from typing import TypeVar
 
 from ksched.api.objects import Node
 from ksched.api.pod_resources import is_scalar_resource_name
 from ksched.api.quantity import milli_value, value
+from ksched.cache.late_copies import PodsByUid
 from ksched.cache.pod_info import HostPort, PodInfo, PodTemplate
 from ksched.cache.resource_axis import CPU, MEMORY, Demand, ResourceAxis
 from ksched.errors import InvalidObject
 
 K = TypeVar("K")
 Amounts = tuple[tuple[int, ...], int, tuple[int, ...], int, int, int]
+
+_versions = itertools.count(1)
 
 
 class NodeInfo:
@@ -28,6 +32,7 @@ class NodeInfo:
 
     __slots__ = (
         "_amounts",
+        "_pods",
         "allocatable",
         "allowed_pods",
         "axis",
@@ -37,25 +42,27 @@ class NodeInfo:
         "node",
         "non_zero_cpu",
         "non_zero_memory",
-        "pods",
         "pods_with_affinity",
         "pods_with_required_anti_affinity",
         "requested",
         "running",
         "terminating",
         "used_ports",
+        "version",
     )
 
     def __init__(self, name: str, axis: ResourceAxis) -> None:
         self.name = name
         self.axis = axis
+        self.version = next(_versions)
+        """Another number for every copy: a published node with the same version is unchanged."""
         self._amounts: Amounts | None = None
         self.node: Node | None = None
         self.allocatable: list[int] = []
         self.allowed_pods = 0
         self.images: dict[str, int] = {}
         """Size in bytes of every image name present on the node."""
-        self.pods: dict[str, PodInfo] = {}
+        self._pods = PodsByUid()
         self.requested: list[int] = [0] * len(axis)
         self.non_zero_cpu = 0
         self.non_zero_memory = 0
@@ -66,6 +73,16 @@ class NodeInfo:
         self.terminating: dict[PodTemplate, int] = {}
         self.pods_with_affinity: dict[str, PodInfo] = {}
         self.pods_with_required_anti_affinity: dict[str, PodInfo] = {}
+
+    @property
+    def pods(self) -> dict[str, PodInfo]:
+        """The pods by UID; where their number suffices, ``num_pods`` costs less."""
+        return self._pods.pods
+
+    @property
+    def num_pods(self) -> int:
+        """``len(pods)``, at no cost in a copy that nothing else is read from."""
+        return self._pods.count
 
     @property
     def labels(self) -> dict[str, str]:
@@ -81,7 +98,7 @@ class NodeInfo:
                 tuple(self.requested),
                 self.non_zero_cpu,
                 self.non_zero_memory,
-                len(self.pods),
+                self._pods.count,
             )
         return self._amounts
 
@@ -143,7 +160,7 @@ class NodeInfo:
 
     def replace_pod(self, pod: PodInfo) -> None:
         """Replace a pod by a newer version with the same template and demand."""
-        self.pods[pod.uid] = pod
+        self._pods.put(pod)
         if pod.template.has_pod_affinity:
             self.pods_with_affinity[pod.uid] = pod
             if pod.template.has_required_anti_affinity:
@@ -151,7 +168,7 @@ class NodeInfo:
 
     def remove_pod(self, uid: str) -> PodInfo:
         """kube-scheduler: removeFromSlice."""
-        pod = self.pods.pop(uid)
+        pod = self._pods.pop(uid)
         self._count(pod, -1)
         self.pods_with_affinity.pop(uid, None)
         self.pods_with_required_anti_affinity.pop(uid, None)
@@ -185,11 +202,12 @@ class NodeInfo:
         """
         copy = NodeInfo.__new__(NodeInfo)
         copy.name, copy.axis, copy.node = self.name, self.axis, self.node
+        copy.version = next(_versions)
         copy._amounts = self._amounts
         # Replaced as a whole by set_node, never modified in place.
         copy.allocatable, copy.allowed_pods = self.allocatable, self.allowed_pods
         copy.images = self.images
-        copy.pods = self.pods.copy()
+        copy._pods = self._pods.copy()
         copy.requested = self.requested.copy()
         copy.non_zero_cpu, copy.non_zero_memory = self.non_zero_cpu, self.non_zero_memory
         copy.used_ports = self.used_ports.copy()
@@ -201,7 +219,7 @@ class NodeInfo:
         return copy
 
     def __repr__(self) -> str:
-        return f"<NodeInfo {self.name} pods={len(self.pods)}>"
+        return f"<NodeInfo {self.name} pods={self.num_pods}>"
 
 
 def _at(amounts: list[int], position: int) -> int:

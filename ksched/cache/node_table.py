@@ -196,7 +196,7 @@ class NodeTable:
                 column[row] = clamp_to_int64(amount)
             self.non_zero[0, row] = clamp_to_int64(info.non_zero_cpu)
             self.non_zero[1, row] = clamp_to_int64(info.non_zero_memory)
-        self.pod_count[row] = len(info.pods)
+        self.pod_count[row] = info.num_pods
         self.uses_host_ports[row] = bool(info.used_ports)
 
     def _reserve(self, rows: int) -> None:
