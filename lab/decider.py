@@ -206,6 +206,12 @@ class Preemptions:
     def is_preempting(self, uid: str) -> bool:
         return False
 
+    def awaits_victims(self, uid: str) -> bool:
+        return False
+
+    def released(self) -> tuple[str, ...]:
+        return ()
+
 
 class _NoClient:
     async def bind(self, namespace: str, name: str, uid: str, node_name: str) -> NoReturn:

@@ -65,6 +65,8 @@ class SchedulerCache:
         self._apart: dict[str, Node] = {}
         self.listener: PlacementListener | None = None
         """Called when a pod is assumed, added, updated or removed."""
+        self.on_departure: Callable[[str], None] | None = None
+        """Called when a pod is seen terminating and when it is gone, after the cache shows it."""
         self.snapshot = Snapshot(axis)
 
     def pod_info(self, pod: Pod) -> PodInfo:
@@ -128,6 +130,7 @@ class SchedulerCache:
         if cached is None:
             self._pods[pod.uid] = CachedPod(pod, is_assumed=False)
             self._add_to_node(pod)
+            self._seen(pod)
             return
         if cached.info.node_name != pod.node_name:
             log.warning(
@@ -137,6 +140,7 @@ class SchedulerCache:
         self._assumed.pop(pod.uid, None)
         cached.is_assumed, cached.deadline = False, None
         self._replace(cached, pod)
+        self._seen(pod)
 
     def update_pod(self, pod: PodInfo) -> None:
         """Apply a new version of an assigned pod."""
@@ -182,6 +186,12 @@ class SchedulerCache:
         self._remove_from_node(cached.info)
         if self.listener is not None:
             self.listener.displaced(cached.info.uid)
+        if self.on_departure is not None:
+            self.on_departure(cached.info.uid)
+
+    def _seen(self, pod: PodInfo) -> None:
+        if pod.is_terminating and self.on_departure is not None:
+            self.on_departure(pod.uid)
 
     def _add_to_node(self, pod: PodInfo) -> None:
         self._node(pod.node_name).add_pod(pod)

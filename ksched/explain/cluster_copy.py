@@ -64,6 +64,12 @@ class NotedVictims:
     def is_preempting(self, uid: str) -> bool:
         return False
 
+    def awaits_victims(self, uid: str) -> bool:
+        return False
+
+    def released(self) -> tuple[str, ...]:
+        return ()
+
 
 class NoEvents:
     """Drops events."""

@@ -152,7 +152,6 @@ class Trials:
         if not status.is_success or (names is not None and name not in names):
             return False
         row = self._cache.snapshot.table.rows[name]
-        expected = self._cluster.nominator.expected_on(name, pod)
-        nominated = {} if expected is None else {row: expected}
+        nominated = self._cluster.nominator.expected_with(pod)
         search = Search(only=np.array([row], np.intp), nominated=nominated)
         return bool(len((await pipeline.find_nodes_that_fit(state, pod, search)).rows))

@@ -8,7 +8,7 @@ compares them, and the labels are metric label values.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from enum import Enum, IntFlag, StrEnum
 from typing import Any
 
@@ -170,9 +170,14 @@ class ClusterEventWithHint(Struct, frozen=True):
     pods of its template share. Other hints are called once per template. ``is_implicit`` marks the
     registrations of a plugin without ``events_to_register``: a pod that it rejected with PENDING
     waits for none of them specifically, and does not skip its backoff for them.
+
+    ``released`` is for a PreEnqueue plugin that keeps count of the pods it holds back: it returns
+    the UIDs of those that it would let pass now. Of the pods that the plugin gates, the event then
+    concerns these alone, and the others cost nothing.
     """
 
     event: ClusterEvent
     hint: HintFunction | None = None
     per_pod: bool = True
     is_implicit: bool = False
+    released: Callable[[], Collection[str]] | None = None

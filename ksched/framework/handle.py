@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
 import numpy as np
@@ -240,6 +240,13 @@ class Handle(Protocol):
         """The same for many nodes at once, as far as amounts decide."""
         ...
 
+    def expected_pods(self, pod: PodInfo) -> Callable[[str], object]:
+        """A function of a node's name: what dry runs for this pod count on it besides its pods.
+
+        The same object as long as that does not change.
+        """
+        ...
+
     async def process_preemption(
         self, pod: PodInfo, victims: Mapping[str, Victims]
     ) -> Mapping[str, Victims]:
@@ -260,6 +267,17 @@ class Handle(Protocol):
 
     def is_preempting(self, uid: str) -> bool:
         """Whether victims of this pod's preemption are still seen running."""
+        ...
+
+    def awaits_victims(self, uid: str) -> bool:
+        """The same for PreEnqueue: a pod that has to wait is in ``released_preemptors`` later."""
+        ...
+
+    def released_preemptors(self) -> Collection[str]:
+        """The UIDs of pods that had to wait for their victims and need not any more.
+
+        Each is in it until ``awaits_victims`` is false for it.
+        """
         ...
 
 

@@ -32,6 +32,7 @@ from ksched.framework.queued_pod import QueuedPodInfo
 from ksched.framework.untrusted_values import is_interrupt, safe_error_text, safe_repr
 from ksched.metrics import Histogram
 from ksched.queue.unschedulable import WaitingGroup, Waker
+from ksched.queue.work import QueueWork
 
 log = logging.getLogger(__name__)
 
@@ -176,8 +177,12 @@ class HintTable:
     """
 
     def __init__(
-        self, hints: Mapping[str, Sequence[Registration]], durations: Histogram | None = None
+        self,
+        hints: Mapping[str, Sequence[Registration]],
+        durations: Histogram | None = None,
+        work: QueueWork | None = None,
     ) -> None:
+        self._work = work or QueueWork()
         self._registrations = [
             (profile, plugin, registered)
             for profile, registered_events in hints.items()
@@ -199,6 +204,23 @@ class HintTable:
                     by_waker.setdefault((profile, plugin), []).append(registered)
             found = self._interest[key] = by_waker
         return found
+
+    def released(
+        self, waker: Waker, registered: Sequence[ClusterEventWithHint]
+    ) -> list[str] | None:
+        """Return the pods that a plugin gated and would let pass; ``None`` if it does not say."""
+        uids: list[str] = []
+        for one in registered:
+            if one.released is None:
+                return None
+            try:
+                uids += [uid for uid in one.released() if isinstance(uid, str)]
+            except BaseException as problem:
+                if is_interrupt(problem):
+                    raise
+                self._report(waker[1], one, "released pods not found")
+                return None
+        return uids
 
     def interests(self, queued: QueuedPodInfo) -> Callable[[ClusterEvent], bool]:
         """Return a predicate: is an event registered by any plugin that rejected the pod.
@@ -304,6 +326,7 @@ class HintTable:
         hint = registered.hint
         if hint is None:
             return True
+        self._work.hint_calls += 1
         self._calls_left -= 1
         if not self._calls_left:
             hint = self._timed(plugin, change[0], hint)
@@ -312,13 +335,18 @@ class HintTable:
         except BaseException as problem:
             if is_interrupt(problem):
                 raise
-            if plugin not in self._failed:
-                self._failed.add(plugin)
-                log.exception(
-                    "queueing hint failed",
-                    extra={"plugin": plugin, "event": registered.event.label, "pod": pod.key},
-                )
+            self._report(plugin, registered, "queueing hint failed", pod=pod.key)
             return True
+
+    def _report(
+        self, plugin: str, registered: ClusterEventWithHint, problem: str, **about: str
+    ) -> None:
+        """Log the exception that is being handled, once per plugin."""
+        if plugin not in self._failed:
+            self._failed.add(plugin)
+            log.exception(
+                problem, extra={"plugin": plugin, "event": registered.event.label, **about}
+            )
 
     def _timed(self, plugin: str, event: ClusterEvent, hint: HintFunction) -> HintFunction:
         """Measure one call. kube-scheduler: ObserveQueueingHintDurationAsync."""

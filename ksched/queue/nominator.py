@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from functools import cached_property
 
+from ksched.cache.change_log import ChangeLog
 from ksched.cache.dry_run_table import amounts_of
 from ksched.cache.pod_info import PodInfo
 from ksched.cache.recently_used import RecentlyUsed
@@ -28,6 +29,48 @@ class ExpectedPods:
         return total
 
 
+class Nominations(Mapping[str, ExpectedPods]):
+    """By node, the nominated pods that filters for one pod must account for; always current."""
+
+    __slots__ = ("_own", "log", "others", "own_node", "priority")
+
+    def __init__(
+        self,
+        priority: int,
+        others: Mapping[str, ExpectedPods],
+        log: ChangeLog[str],
+        own_node: str = "",
+        own: ExpectedPods | None = None,
+    ) -> None:
+        self.priority = priority
+        self.others = others
+        """For every pod of this priority; on ``own_node`` the pod itself is among them."""
+        self.log = log
+        """Nodes whose nominations changed."""
+        self.own_node = own_node
+        """Where the pod itself is nominated to."""
+        self._own = own
+
+    def __getitem__(self, node_name: str) -> ExpectedPods:
+        if node_name != self.own_node:
+            return self.others[node_name]
+        if self._own is None:
+            raise KeyError(node_name)
+        return self._own
+
+    def on(self, node_name: str) -> ExpectedPods | None:
+        """``get``, without the cost of an exception where there are none."""
+        return self._own if node_name == self.own_node else self.others.get(node_name)
+
+    def __iter__(self) -> Iterator[str]:
+        is_alone = self._own is None
+        return (name for name in self.others if not (is_alone and name == self.own_node))
+
+    def __len__(self) -> int:
+        is_left_out = self._own is None and self.own_node in self.others
+        return len(self.others) - is_left_out
+
+
 class Nominator:
     """Nominated pods by node; a pod is nominated to at most one node.
 
@@ -40,6 +83,8 @@ class Nominator:
         self._node_of: dict[str, str] = {}
         self._expected: RecentlyUsed[int, dict[str, ExpectedPods]] = RecentlyUsed()
         """By priority and node, the pods of at least that priority."""
+        self._log: ChangeLog[str] = ChangeLog()
+        """Nodes whose nominations changed."""
 
     def add(self, pod: PodInfo, node_name: str | None = None) -> None:
         """Nominate a pod; replaces its previous nomination.
@@ -91,19 +136,14 @@ class Nominator:
             return self._select(node_name, pod.priority, pod.uid)
         return self._of_priority(pod.priority).get(node_name)
 
-    def expected_with(self, pod: PodInfo) -> Mapping[str, ExpectedPods]:
+    def expected_with(self, pod: PodInfo) -> Nominations:
         """Return ``expected_on`` for every node that has such pods."""
-        expected = self._of_priority(pod.priority)
+        others = self._of_priority(pod.priority)
         node_name = self._node_of.get(pod.uid)
         if node_name is None:
-            return expected
-        expected = expected.copy()
-        others = self._select(node_name, pod.priority, pod.uid)
-        if others is None:
-            expected.pop(node_name, None)
-        else:
-            expected[node_name] = others
-        return expected
+            return Nominations(pod.priority, others, self._log)
+        own = self._select(node_name, pod.priority, pod.uid)
+        return Nominations(pod.priority, others, self._log, node_name, own)
 
     def _of_priority(self, priority: int) -> dict[str, ExpectedPods]:
         expected = self._expected.get(priority)
@@ -122,6 +162,7 @@ class Nominator:
         return ExpectedPods(pods) if pods else None
 
     def _changed(self, node_name: str) -> None:
+        self._log.append(node_name)
         for priority, expected in self._expected.items():
             pods = self._select(node_name, priority)
             if pods is None:

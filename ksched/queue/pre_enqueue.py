@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from ksched.cache.pod_info import PodInfo
 from ksched.framework.status import Status
 from ksched.framework.untrusted_values import is_interrupt
+from ksched.queue.work import QueueWork
 
 log = logging.getLogger(__name__)
 
@@ -17,8 +18,11 @@ PreEnqueue = Callable[[PodInfo], Status]
 class PreEnqueuePlugins:
     """PreEnqueue plugins by profile, in order."""
 
-    def __init__(self, plugins: Mapping[str, Sequence[tuple[str, PreEnqueue]]]) -> None:
+    def __init__(
+        self, plugins: Mapping[str, Sequence[tuple[str, PreEnqueue]]], work: QueueWork
+    ) -> None:
         self._plugins = plugins
+        self._work = work
         self._failed: set[str] = set()
 
     def gating_plugin(self, pod: PodInfo) -> str:
@@ -29,6 +33,7 @@ class PreEnqueuePlugins:
         kube-scheduler: runPreEnqueuePlugins, runPreEnqueuePlugin.
         """
         for plugin, pre_enqueue in self._plugins.get(pod.spec.scheduler_name, ()):
+            self._work.pre_enqueue_calls += 1
             try:
                 if pre_enqueue(pod).is_success:
                     continue

@@ -64,6 +64,7 @@ from ksched.queue.places import (
 )
 from ksched.queue.pre_enqueue import PreEnqueue, PreEnqueuePlugins
 from ksched.queue.wake_ups import WakeUps
+from ksched.queue.work import QueueWork
 from ksched.tuning import PODS_PER_SLICE
 
 log = logging.getLogger(__name__)
@@ -104,8 +105,9 @@ class SchedulingQueue(QueueContents):
         backoff = BackoffQueue(sort_key, pod_initial_backoff_seconds, pod_max_backoff_seconds)
         super().__init__(now, sort_key, rank, backoff, observer, nominator)
         self._pending = pending
-        self._pre_enqueue = PreEnqueuePlugins(pre_enqueue)
-        self._hints = HintTable(hints, hint_durations)
+        self.work = QueueWork()
+        self._pre_enqueue = PreEnqueuePlugins(pre_enqueue, self.work)
+        self._hints = HintTable(hints, hint_durations, self.work)
         self._max_in_unschedulable_seconds = pod_max_in_unschedulable_seconds
         self._is_own_update = is_own_update
         self._wake_ups = WakeUps(self._hints, (self._unschedulable, self._gated), now)

@@ -90,6 +90,17 @@ class UnschedulablePods:
             found.update(self._by_waker.get(waker, ()))
         return list(found.values())
 
+    def woken_among(
+        self, waker: Waker, uids: Iterable[str]
+    ) -> list[tuple[WaitingGroup, list[QueuedPodInfo]]]:
+        """Return those of some pods that a plugin's events wake, each with its group."""
+        found = []
+        for uid in uids:
+            group = self._group_of.get(uid)
+            if group is not None and waker in group.wakers:
+                found.append((group, [group.pods[uid]]))
+        return found
+
     def __iter__(self) -> Iterator[QueuedPodInfo]:
         """Iterate over the pods in order of arrival; pods may come and go meanwhile."""
         for uid, group in list(self._group_of.items()):

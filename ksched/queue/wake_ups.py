@@ -21,7 +21,7 @@ from ksched.cache.pod_info import PodInfo
 from ksched.framework.cluster_events import WILDCARD, ClusterEvent
 from ksched.framework.queued_pod import QueuedPodInfo
 from ksched.framework.time_slices import TimeSlice
-from ksched.queue.hints import SKIP, HintTable, Requeue
+from ksched.queue.hints import SKIP, HintTable, Interest, Requeue
 from ksched.queue.unschedulable import UnschedulablePods, WaitingGroup
 from ksched.tuning import PODS_PER_SLICE
 
@@ -30,6 +30,8 @@ MAX_UNFINISHED = 64
 PreCheck = Callable[[PodInfo], bool]
 _Step = tuple[QueuedPodInfo, Requeue] | None
 """One pod and its strategy; ``None`` after a group's shared hints, which count as one step."""
+_Target = tuple[WaitingGroup, list[QueuedPodInfo] | None]
+"""A group, and those of its pods that an event may concern; ``None``: all."""
 
 
 class WakeUp:
@@ -52,12 +54,11 @@ class WakeUp:
         waiting: Sequence[UnschedulablePods],
         at: float,
         what: tuple[ClusterEvent, Any, Any],
-        groups: Iterable[WaitingGroup],
+        targets: Iterable[_Target],
         pre_check: PreCheck | None,
     ) -> None:
         self._hints, self._at, self._what = hints, at, what
-        self._rest: deque[tuple[WaitingGroup, list[QueuedPodInfo] | None]]
-        self._rest = deque((group, None) for group in groups)
+        self._rest: deque[_Target] = deque(targets)
         self._is_remembered = False
         self.label = what[0].label
         self._pre_check = pre_check
@@ -67,7 +68,10 @@ class WakeUp:
         """Record, once, the pods that now wait in the groups that are left."""
         if not self._is_remembered:
             self._is_remembered = True
-            self._rest = deque((group, list(group.pods.values())) for group, _ in self._rest)
+            self._rest = deque(
+                (group, list(group.pods.values()) if pods is None else pods)
+                for group, pods in self._rest
+            )
 
     def concerns(self, queued: QueuedPodInfo) -> bool:
         """Whether a pod had no attempt since the event and passes the pre-check."""
@@ -110,11 +114,11 @@ class WakeUps:
         if len(self.unfinished) >= MAX_UNFINISHED:
             self.unfinished.clear()
             event, old, new, pre_check = WILDCARD, None, None, None
-        groups = self._groups(event)
-        if not groups:
+        targets = self._targets(event)
+        if not targets:
             return False
         what = (event, old, new)
-        wake_up = WakeUp(self._hints, self._waiting, self._now(), what, groups, pre_check)
+        wake_up = WakeUp(self._hints, self._waiting, self._now(), what, targets, pre_check)
         self.unfinished.append(wake_up)
         return True
 
@@ -147,17 +151,26 @@ class WakeUps:
             and wake_up.concerns(queued)
         )
 
-    def _groups(self, event: ClusterEvent) -> list[WaitingGroup]:
+    def _targets(self, event: ClusterEvent) -> list[_Target]:
         if event.is_wildcard:
-            return [group for pods in self._waiting for group in pods.groups()]
+            return [(group, None) for pods in self._waiting for group in pods.groups()]
         interest = self._hints.interest(event)
-        if not interest:
-            return []
-        groups = []
-        for pods in self._waiting:
-            if len(pods):
-                groups += pods.groups_woken_by(interest)
-        return groups
+        unschedulable, gated = self._waiting
+        targets: list[_Target] = []
+        if len(unschedulable):
+            targets += [(group, None) for group in unschedulable.groups_woken_by(interest)]
+        if len(gated):
+            targets += self._gated_targets(gated, interest)
+        return targets
+
+    def _gated_targets(self, gated: UnschedulablePods, interest: Interest) -> Iterator[_Target]:
+        """Gated pods wait for their plugin alone, and that may know which of them can pass."""
+        for waker, registered in interest.items():
+            released = self._hints.released(waker, registered)
+            if released is None:
+                yield from ((group, None) for group in gated.groups_woken_by((waker,)))
+            else:
+                yield from gated.woken_among(waker, released)
 
 
 def _group_of(queued: QueuedPodInfo, waiting: Sequence[UnschedulablePods]) -> WaitingGroup | None:

@@ -117,6 +117,10 @@ class Preemptors:
         self._pending = pending
         self._read_pod = read_pod
 
+    def is_known(self, uid: str) -> bool:
+        """Whether a pod is pending according to the watch."""
+        return self._pending.get(uid) is not None
+
     def are_pending(self, preemptor: Preemptor) -> bool:
         """Whether all its pods are pending according to the watch."""
         latest = [self._pending.get(pod.uid) for pod in preemptor.pods]
@@ -175,7 +179,14 @@ class PreemptionExecutor:
         self._todo: deque[Preemption] = deque()
         self._wake = asyncio.Event()
         self._preemptions: dict[str, Preemption] = {}
+        self._by_victim: dict[str, list[Preemption]] = {}
+        """The preemptions that wait for a victim, by its UID."""
+        self._held: set[str] = set()
+        """Pods that PreEnqueue held back."""
+        self._released: set[str] = set()
+        """Those of them that need not wait any more, until PreEnqueue has seen it."""
         self._sweep_at = SWEEP_AT_LEAST
+        cache.on_departure = self._departed
 
     # -- called by the scheduling cycle ---------------------------------------------------------
 
@@ -213,6 +224,8 @@ class PreemptionExecutor:
         preemption = Preemption(preemptor, running, profile_name, recorder)
         for pod in preemptor.pods:
             self._preemptions[pod.uid] = preemption
+        for victim in running:
+            self._by_victim.setdefault(victim.uid, []).append(preemption)
         self._todo.append(preemption)
         self._wake.set()
         names = {"victims": [one.key for one in running], "nodes": [*{*preemptor.node_names}]}
@@ -230,6 +243,23 @@ class PreemptionExecutor:
         if not preemption.running and preemption.is_finished:
             del self._preemptions[uid]
         return bool(preemption.running)
+
+    def awaits_victims(self, uid: str) -> bool:
+        """The same for PreEnqueue: a pod that has to wait is ``released`` later."""
+        if self.is_preempting(uid):
+            self._held.add(uid)
+            self._released.discard(uid)
+            return True
+        self._held.discard(uid)
+        self._released.discard(uid)
+        return False
+
+    def released(self) -> list[str]:
+        """The pods that PreEnqueue held back and would let pass now."""
+        gone = [uid for uid in self._released if not self._preemptors.is_known(uid)]
+        self._held.difference_update(gone)
+        self._released.difference_update(gone)
+        return list(self._released)
 
     def finished(self) -> list[Preemption]:
         """Return the preemptions whose deletions have all been confirmed by the API server."""
@@ -250,18 +280,40 @@ class PreemptionExecutor:
     def _all(self) -> set[Preemption]:
         return set(self._preemptions.values())
 
+    def _departed(self, uid: str) -> None:
+        """A pod is terminating or gone; the preemptions that wait for it are looked at."""
+        for preemption in list(self._by_victim.get(uid, ())):
+            self._look(preemption)
+
     def _look(self, preemption: Preemption) -> None:
         """Forget victims from the end of the list up to one that still runs.
 
         Every member of a group asks after every deletion: all victims are not looked at each time.
         """
         running = preemption.running
+        if not running:
+            return
         while running:
             victim = self._cache.get_pod(running[-1])
             is_gone = victim is None or victim.is_terminating
             if not is_gone and running[-1] not in preemption.sent_back:
                 return
-            running.pop()
+            self._stop_waiting(preemption, running.pop())
+        self._release(preemption)
+
+    def _stop_waiting(self, preemption: Preemption, victim: str) -> None:
+        waiting = self._by_victim.get(victim, [])
+        if preemption in waiting:
+            waiting.remove(preemption)
+            if not waiting:
+                del self._by_victim[victim]
+
+    def _release(self, preemption: Preemption) -> None:
+        """Nothing of a preemption is waited for: its pods may be tried."""
+        for pod in preemption.preemptor.pods:
+            is_last = self._preemptions.get(pod.uid) in (preemption, None)
+            if is_last and pod.uid in self._held:
+                self._released.add(pod.uid)
 
     def _sweep(self) -> None:
         """Drop finished preemptions whose victims are all gone or terminating."""
@@ -282,7 +334,8 @@ class PreemptionExecutor:
                     await self._wake.wait()
         finally:
             self._todo.clear()
-            self._preemptions.clear()
+            for preemption in self._all():
+                self._forget(preemption)
 
     async def _execute(self, preemption: Preemption) -> None:
         with self._unexpected_errors.contain("preemption", preemption.preemptor.pod) as problem:
@@ -334,6 +387,9 @@ class PreemptionExecutor:
         for pod in preemption.preemptor.pods:
             if self._preemptions.get(pod.uid) is preemption:
                 del self._preemptions[pod.uid]
+        for victim in preemption.running:
+            self._stop_waiting(preemption, victim)
+        self._release(preemption)
 
     def _clear_lower_nominations(self, preemptor: Preemptor) -> None:
         """Clear nominations of lower priority to its nodes; those pods have to search again.
@@ -354,11 +410,13 @@ class PreemptionExecutor:
         if self._cache.get_pod(victim.uid) is None:
             # Gone, or sent back with the rest of its group.
             preemption.sent_back.add(victim.uid)
+            self._look(preemption)
             return True
         is_in_memory = self._send_back(victim)
         if is_in_memory:
             # It may be placed again, so its presence in the cache means nothing.
             preemption.sent_back.add(victim.uid)
+            self._look(preemption)
         else:
             try:
                 async with self._slots:

@@ -48,7 +48,7 @@ from ksched.framework.status import (
     unschedulable,
 )
 from ksched.framework.untrusted_values import is_text
-from ksched.queue.nominator import ExpectedPods, Nominator
+from ksched.queue.nominator import Nominations, Nominator
 from ksched.scheduling.quorum_gate import QuorumGate
 from ksched.unexpected_errors import UnexpectedErrors
 
@@ -181,7 +181,7 @@ class SchedulingCycle:
         profile.metrics.end(status.code)
         if not status.is_success:
             return self._rejected_by_pre_filter(status, narrowing)
-        nominated = self._nominated_rows(pod)
+        nominated = self._expected_beside(pod)
         # The local nomination may be newer than the pod's status.
         name = self._nominator.node_of(pod.uid) or pod.pod.status.nominated_node_name
         if name and (names is None or name in names):
@@ -207,7 +207,7 @@ class SchedulingCycle:
         profile: Profile,
         names: frozenset[str] | None,
         narrowing: list[str],
-        nominated: Mapping[int, ExpectedPods],
+        nominated: Nominations | None,
     ) -> Search:
         """Return the search space after PreFilter."""
         snapshot = self._cache.snapshot
@@ -237,13 +237,11 @@ class SchedulingCycle:
             node_statuses=NodeStatuses.same_for_all(self._cache.snapshot.table, status),
         )
 
-    def _nominated_rows(self, pod: PodInfo) -> dict[int, ExpectedPods]:
-        """Rows with nominated pods of at least this priority, with those pods."""
+    def _expected_beside(self, pod: PodInfo) -> Nominations | None:
+        """The nominated pods of at least this priority, if there are any."""
         if not len(self._nominator):
-            return {}
-        expected = self._nominator.expected_with(pod)
-        rows = self._cache.snapshot.table.rows
-        return {rows[name]: others for name, others in expected.items() if name in rows}
+            return None
+        return self._nominator.expected_with(pod) or None
 
     async def _on_nominated_node(
         self,
@@ -251,7 +249,7 @@ class SchedulingCycle:
         state: CycleState,
         pod: PodInfo,
         name: str,
-        nominated: Mapping[int, ExpectedPods],
+        nominated: Nominations | None,
     ) -> Feasibility | None:
         """Filter the nominated node alone; if it fits, no other node is tried.
 
@@ -280,7 +278,7 @@ class SchedulingCycle:
         status, names, _ = await profile.pipeline.run_pre_filter(state, pod)
         if not status.is_success or (names is not None and name not in names):
             return False
-        nominated = self._nominated_rows(pod)
+        nominated = self._expected_beside(pod)
         return await self._on_nominated_node(profile, state, pod, name, nominated) is not None
 
     async def judge_everywhere(self, profile: Profile, pod: PodInfo) -> NodeStatuses:
@@ -289,7 +287,7 @@ class SchedulingCycle:
         status, names, narrowing = await profile.pipeline.run_pre_filter(state, pod)
         if not status.is_success:
             return NodeStatuses.same_for_all(table, status)
-        search = self._search(profile, names, narrowing, self._nominated_rows(pod))
+        search = self._search(profile, names, narrowing, self._expected_beside(pod))
         fit = await profile.pipeline.find_nodes_that_fit(state, pod, replace(search, limit=None))
         return NodeStatuses(table, fit.codes, fit.book.statuses)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Mapping
 
 import pytest
 
@@ -22,7 +23,7 @@ def pod(name: str, priority: int, cpu: str = "1") -> PodInfo:
 
 
 def names(expected: object) -> dict[str, list[str]]:
-    assert isinstance(expected, dict)
+    assert isinstance(expected, Mapping)
     return {node: sorted(pod.name for pod in pods.pods) for node, pods in expected.items()}
 
 

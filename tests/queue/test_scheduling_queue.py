@@ -1,4 +1,4 @@
-"""Covers ``ksched.queue.pre_enqueue`` and ``ksched.queue.contents``."""
+"""Covers ``ksched.queue.pre_enqueue``, ``ksched.queue.contents`` and ``ksched.queue.work``."""
 
 from __future__ import annotations
 

@@ -11,12 +11,15 @@ import pytest
 from ksched.cache.pod_info import PodInfo, TemplateRegistry
 from ksched.cache.resource_axis import ResourceAxis
 from ksched.framework import (
+    SUCCESS,
     Action,
     ClusterEvent,
     ClusterEventWithHint,
     QueuedPodInfo,
     QueueingHint,
     Resource,
+    Status,
+    unschedulable,
 )
 from ksched.framework.cluster_events import ASSIGNED_POD_DELETE, NODE_ADD
 from ksched.framework.time_slices import SLICE_SECONDS
@@ -184,3 +187,61 @@ async def test_pop_goes_on_with_what_is_unfinished() -> None:
     queued = await waiting.queue.pop()
     assert queued is not None
     assert queued.pod.name == "p20"
+
+
+# -- pods whose plugin knows which of them can pass -----------------------------------------------
+
+
+class Held:
+    """Pods that a plugin holds back until it has let them go."""
+
+    def __init__(self, pods: int) -> None:
+        self.closed = {f"uid:default/p{number}" for number in range(pods)}
+        self.released: object = []
+        templates = TemplateRegistry(ResourceAxis())
+        registered = ClusterEventWithHint(
+            ASSIGNED_POD_DELETE,
+            lambda pod, old, new: QueueingHint.QUEUE,
+            released=lambda: self.released,  # type: ignore[arg-type,return-value]
+        )
+        self.queue = WatchedQueue(
+            now=lambda: 0.0,
+            sort_key=lambda queued: queued.timestamp,
+            pre_enqueue={PROFILE: [("Gate", self.pre_enqueue)]},
+            hints={PROFILE: [("Gate", registered)]},
+        )
+        for number in range(pods):
+            self.queue.pod_added(templates.pod_info(make_pod(f"p{number}").obj()))
+
+    def pre_enqueue(self, pod: PodInfo) -> Status:
+        return unschedulable("held") if pod.uid in self.closed else SUCCESS
+
+    def delete_another(self) -> int:
+        """The number of PreEnqueue calls that a deletion causes."""
+        before = self.queue.work.pre_enqueue_calls
+        self.queue.move_all_to_active_or_backoff_queue(ASSIGNED_POD_DELETE, None, None)
+        while self.queue._wake_ups.unfinished:
+            self.queue.continue_wake_ups()
+        return self.queue.work.pre_enqueue_calls - before
+
+    def active(self) -> int:
+        return self.queue.statistics().active
+
+
+@pytest.mark.parametrize("pods", [10, 1000])
+def test_an_event_costs_nothing_for_pods_that_are_still_held(pods: int) -> None:
+    held = Held(pods)
+    assert held.delete_another() == 0
+    held.closed.discard("uid:default/p3")
+    held.released = ["uid:default/p3", "uid:default/p3", "unknown"]
+    assert held.delete_another() == 1
+    assert held.active() == 1
+
+
+@pytest.mark.parametrize("released", [None, 5, ["uid:default/p1", ["no", "uid"]]])
+def test_a_plugin_that_does_not_say_who_has_all_its_pods_asked(released: object) -> None:
+    held = Held(3)
+    held.closed.discard("uid:default/p1")
+    held.released = released
+    assert held.delete_another() == (1 if isinstance(released, list) else 3)
+    assert held.active() == 1

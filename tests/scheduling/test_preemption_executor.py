@@ -388,3 +388,70 @@ def test_what_is_said_already_is_not_said_again() -> None:
     body = disruption_patch(untold, MESSAGE, EPOCH)
     assert body is not None
     assert json.loads(body)["status"]["conditions"][0]["observedGeneration"] == 3
+
+
+# -- who is released ------------------------------------------------------------------------------
+
+
+async def test_a_held_pod_is_released_when_the_last_of_its_own_victims_is_seen_to_go() -> None:
+    async with Bench().running() as bench:
+        a, b = bench.victims("a", "b")
+        bench.victims("other")
+        bench.preempt(a, b)
+        assert bench.executor.awaits_victims(bench.pod.uid)
+        bench.cache.remove_pod("uid:default/other")
+        bench.cache.remove_pod(b.uid)
+        assert bench.executor.released() == []
+
+        bench.cache.update_pod(bench.info(make_pod("a").priority(10).node("n1").terminating()))
+        assert bench.executor.released() == [bench.pod.uid]
+        assert bench.executor.released() == [bench.pod.uid], "until PreEnqueue has seen it"
+        assert not bench.executor.awaits_victims(bench.pod.uid)
+        assert bench.executor.released() == []
+
+
+async def test_a_pod_that_was_not_held_is_not_released() -> None:
+    async with Bench().running() as bench:
+        bench.preempt(*bench.victims("a"))
+        bench.cache.remove_pod("uid:default/a")
+        assert bench.executor.released() == []
+
+
+async def test_a_held_pod_is_released_when_its_preemption_does_not_take_place() -> None:
+    async with Bench().running() as bench:
+        bench.stored = Unavailable(503, "", "try later")
+        bench.preempt(*bench.victims("a"))
+        assert bench.executor.awaits_victims(bench.pod.uid)
+        await asyncio.sleep(5)
+        assert bench.executor.released() == [bench.pod.uid]
+
+
+async def test_a_held_pod_is_released_when_the_leader_stops() -> None:
+    bench = Bench()
+    async with bench.running():
+        bench.preempt(*bench.victims("a"))
+        assert bench.executor.awaits_victims(bench.pod.uid)
+        await asyncio.sleep(0.5)
+    assert bench.executor.released() == [bench.pod.uid]
+
+
+async def test_a_deleted_pod_is_not_released_and_leaves_nothing_behind() -> None:
+    async with Bench().running() as bench:
+        bench.preempt(*bench.victims("a"))
+        assert bench.executor.awaits_victims(bench.pod.uid)
+        bench.pending.remove(bench.pod.uid)
+        bench.cache.remove_pod("uid:default/a")
+        assert bench.executor.released() == []
+        assert not bench.executor._held
+        assert not bench.executor._by_victim
+
+
+async def test_of_two_preemptions_of_a_pod_the_later_holds_it() -> None:
+    async with Bench().running() as bench:
+        bench.preempt(*bench.victims("a"))
+        bench.preempt(*bench.victims("b"))
+        assert bench.executor.awaits_victims(bench.pod.uid)
+        bench.cache.remove_pod("uid:default/a")
+        assert bench.executor.released() == []
+        bench.cache.remove_pod("uid:default/b")
+        assert bench.executor.released() == [bench.pod.uid]

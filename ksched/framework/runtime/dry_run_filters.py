@@ -7,7 +7,7 @@ or many at once where amounts alone decide.
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 
@@ -29,6 +29,8 @@ from ksched.framework.verdicts import Verdicts
 from ksched.queue.nominator import ExpectedPods
 
 log = logging.getLogger(__name__)
+
+_PLAIN_SCOPES = (Scope.NODE, Scope.RESOURCES)
 
 
 class DryRunFilters:
@@ -118,15 +120,21 @@ class DryRunFilters:
         nominated: Mapping[str, ExpectedPods],
     ) -> ResourceFilters:
         """The filters up to the first that reads more than node objects and amounts."""
+        entries, is_complete = self._plain_filters(state)
+        return ResourceFilters(entries, is_complete, state, pod, nodes, nominated, self._work)
+
+    def decides_by_amounts(self, state: CycleState) -> bool:
+        """Whether ``resource_filters`` of an attempt are all its filters."""
+        return self._plain_filters(state)[1]
+
+    def _plain_filters(self, state: CycleState) -> tuple[list[FilterEntry], bool]:
         entries: list[FilterEntry] = []
         active = [one for one in self._framework.filters if one.name not in state.skip_filter]
         for entry in active:
-            is_plain = entry.scope in (Scope.NODE, Scope.RESOURCES)
-            if not is_plain or entry.name in self._followers:
+            if entry.scope not in _PLAIN_SCOPES or entry.name in self._followers:
                 break
             entries.append(entry)
-        is_complete = len(entries) == len(active)
-        return ResourceFilters(entries, is_complete, state, pod, nodes, nominated, self._work)
+        return entries, len(entries) == len(active)
 
 
 class ResourceFilters:
@@ -189,10 +197,10 @@ def _expected_amounts(nodes: DryRunTable, nominated: Mapping[str, ExpectedPods])
     """Return what the nominated pods would add to the amounts; ``None`` if there are none."""
     # By line: filling an array cell by cell costs ten times as much.
     lines: dict[int, list[int]] = {}
-    positions = nodes.rows
-    for node_name, expected in nominated.items():
-        position = positions.get(node_name)
-        if position is not None:
+    fewer: Iterable[str] = nodes.rows if len(nodes.rows) < len(nominated) else nominated
+    for node_name in fewer:
+        position, expected = nodes.rows.get(node_name), nominated.get(node_name)
+        if position is not None and expected is not None:
             for line, amount in expected.amounts.items():
                 if line not in lines:
                     lines[line] = [0] * len(nodes)

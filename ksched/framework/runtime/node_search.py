@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 from msgspec import Struct
 
 from ksched.framework.diagnosis import Diagnosis
@@ -11,7 +9,7 @@ from ksched.framework.runtime.answer_cache import CachedColumns
 from ksched.framework.runtime.codes import CodeBook, Codes
 from ksched.framework.runtime.filter_columns import Rows
 from ksched.framework.status import SUCCESS, Status
-from ksched.queue.nominator import ExpectedPods
+from ksched.queue.nominator import Nominations
 
 
 class Search(Struct, frozen=True):
@@ -21,9 +19,9 @@ class Search(Struct, frozen=True):
     """Candidate rows; the others get ``status_of_others``. ``None``: all rows."""
     status_of_others: Status = SUCCESS
     """Not set for the nominated node: when it does not fit, all nodes are searched."""
-    nominated: Mapping[int, ExpectedPods] = {}
-    """By row, the nominated pods of at least this pod's priority. The filters must pass both with
-    and without them."""
+    nominated: Nominations | None = None
+    """The nominated pods of at least this pod's priority, if there are any. The filters must pass
+    both with and without them."""
     limit: int | None = None
     """Stop after this many feasible nodes."""
     start: int = 0

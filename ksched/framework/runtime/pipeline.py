@@ -9,12 +9,11 @@ event loop in between; the snapshot does not change meanwhile.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Set
+from collections.abc import Callable, Set
 from types import CoroutineType
 
 import numpy as np
 
-from ksched.cache.dry_run_table import DryRunTable
 from ksched.cache.node_table import NodeRows
 from ksched.cache.pod_info import PodInfo
 from ksched.cache.snapshot import Snapshot
@@ -29,6 +28,7 @@ from ksched.framework.runtime.filter_columns import NO_ROWS, FilterEntry, Rows, 
 from ksched.framework.runtime.framework import Framework
 from ksched.framework.runtime.guard import Hook, PluginFailure
 from ksched.framework.runtime.node_search import EVERYWHERE, Feasibility, Search
+from ksched.framework.runtime.nominated_rows import NominatedRows
 from ksched.framework.runtime.profile_metrics import ProfileMetrics
 from ksched.framework.runtime.score_columns import MAX_RAW_SCORE, ScoreEntry, Scores
 from ksched.framework.status import (
@@ -60,6 +60,7 @@ class Pipeline:
         self.snapshot = snapshot
         self.work = Work()
         self.dry_run = DryRunFilters(framework, snapshot, self.work)
+        self._nominated = NominatedRows(framework, snapshot, self.dry_run, now)
         self._now = now
         self._answer_cache = AnswerCache(framework, snapshot, self.work)
         uncached = [entry for entry in framework.filters if not entry.is_cached]
@@ -197,11 +198,18 @@ class Pipeline:
         search: Search,
     ) -> Feasibility:
         """Complete the cached verdicts with the filters that run in every cycle."""
+        nominated = search.nominated
+        if nominated and not uncached:
+            merged = self._nominated.cached_codes(columns, state, pod, nominated)
+            if merged is not None:
+                book = columns.filters.book
+                return Feasibility(np.flatnonzero(merged == 0), len(merged), merged, book, columns)
         codes, book = columns.filters.codes.copy(), columns.filters.book.fork()
         for entry in uncached:
             rows = np.flatnonzero(book.positions(codes) > entry.position)
             await self._reject(entry, state, pod, rows, codes, book)
-        await self._check_nominated(state, pod, search.nominated, codes, book)
+        if nominated:
+            await self._nominated.check(state, pod, nominated, codes, book)
         return Feasibility(np.flatnonzero(codes == 0), len(codes), codes, book, columns)
 
     async def _fit_some(
@@ -233,8 +241,8 @@ class Pipeline:
                 if not entry.is_columnar:
                     rows = piece[book.positions(codes[piece]) > entry.position]
                     await self._reject(entry, state, pod, rows, codes, book)
-            nominated = _among(piece, search.nominated)
-            await self._check_nominated(state, pod, nominated, codes, book)
+            nominated = self._nominated_among(piece, search)
+            await self._nominated.check(state, pod, nominated, codes, book)
             pieces.append(piece[codes[piece] == 0])
             found += len(pieces[-1])
         return Feasibility(np.concatenate(pieces), visited, codes, book, columns)
@@ -249,8 +257,8 @@ class Pipeline:
         for entry in self.framework.filters:
             if entry.name not in state.skip_filter:
                 await self._reject(entry, state, pod, only[codes[only] == 0], codes, book)
-        nominated = _among(only, search.nominated)
-        await self._check_nominated(state, pod, nominated, codes, book)
+        nominated = self._nominated_among(only, search)
+        await self._nominated.check(state, pod, nominated, codes, book)
         rows = only[codes[only] == 0]
         if not len(rows):
             statuses = NodeStatuses(self.snapshot.table, codes, book.statuses)
@@ -291,41 +299,12 @@ class Pipeline:
                 await turn.give_way()
         return Verdicts.of(statuses)
 
-    async def _check_nominated(
-        self,
-        state: CycleState,
-        pod: PodInfo,
-        nominated: Mapping[int, ExpectedPods],
-        codes: Codes,
-        book: CodeBook,
-    ) -> None:
-        """Filter rows with nominated pods with and without them (addGENominatedPods)."""
-        if not nominated:
-            return
-        infos = self.snapshot.table.infos
-        rows = np.fromiter(nominated, np.intp, len(nominated))
-        by_name = {infos[row].name: expected for row, expected in nominated.items()}
-        excerpt = DryRunTable(self.snapshot.table, rows)
-        filters = self.dry_run.resource_filters(state, pod, excerpt, by_name)
-        verdicts = filters.judge()
-        numbers = np.zeros(int(verdicts.max()) + 1, np.int32)
-        for verdict in set(verdicts.tolist()) - {0}:
-            numbers[verdict] = self._number(book, filters.status(verdict))
-        codes[rows] = numbers[verdicts]
-        if filters.is_complete:
-            return
-        turn = TimeSlice(self._now)
-        for row in rows[verdicts == 0].tolist():
-            pods = nominated[row].pods
-            status = self.dry_run.filter_with_nominated(state, pod, infos[row], pods)
-            codes[row] = 0 if status.is_success else self._number(book, status)
-            if turn.is_over:
-                await turn.give_way()
-
-    def _number(self, book: CodeBook, status: Status) -> int:
-        filters = self.framework.filters
-        position = next((one.position for one in filters if one.name == status.plugin), 0)
-        return book.number(position, status)
+    def _nominated_among(self, rows: Rows, search: Search) -> dict[str, ExpectedPods]:
+        if not search.nominated:
+            return {}
+        names = [self.snapshot.table.infos[row].name for row in rows.tolist()]
+        found = ((name, search.nominated.on(name)) for name in names)
+        return {name: expected for name, expected in found if expected is not None}
 
     # -- score ----------------------------------------------------------------------------------
 
@@ -435,12 +414,6 @@ class Pipeline:
             if turn.is_over:
                 await turn.give_way()
         return entry.finish(state, pod, nodes, np.array(scores, np.int64))
-
-
-def _among(rows: Rows, nominated: Mapping[int, ExpectedPods]) -> Mapping[int, ExpectedPods]:
-    if not nominated:
-        return nominated
-    return {row: nominated[row] for row in rows.tolist() if row in nominated}
 
 
 def _names(hook: Hook, names: object) -> frozenset[str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import random
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any, Protocol, TypeAlias
 
@@ -53,6 +53,10 @@ class Preemptor(Protocol):
 
     def is_preempting(self, uid: str) -> bool: ...
 
+    def awaits_victims(self, uid: str) -> bool: ...
+
+    def released(self) -> Collection[str]: ...
+
 
 class FrameworkHandle:
     """The services of one profile's plugins (see ``ksched.framework.Handle``).
@@ -93,6 +97,8 @@ class FrameworkHandle:
         self.pending_pods = pending_pods
         self.nominated_pods_for_node = nominator.nominated_pods_for_node
         self.is_preempting = preemptor.is_preempting
+        self.awaits_victims = preemptor.awaits_victims
+        self.released_preemptors = preemptor.released
         self._profiles = profiles
         self._cache = cache
         self._waiting = waiting
@@ -178,6 +184,9 @@ class FrameworkHandle:
         self, state: CycleState, pod: PodInfo, nodes: DryRunTable
     ) -> ResourceFilters:
         return self._dry_run.resource_filters(state, pod, nodes, self._nominator.expected_with(pod))
+
+    def expected_pods(self, pod: PodInfo) -> Callable[[str], object]:
+        return self._nominator.expected_with(pod).on
 
     async def process_preemption(
         self, pod: PodInfo, victims: Mapping[str, Victims]

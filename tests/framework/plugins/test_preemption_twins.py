@@ -1,4 +1,7 @@
-"""Preemption decided by columns, by copies of nodes, and by the reference."""
+"""Preemption decided by columns, by copies of nodes, and by the reference.
+
+Covers ``ksched.framework.plugins.default_preemption.outcomes`` too.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +12,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from ksched.api.objects import Pod, PodDisruptionBudget
 from ksched.framework.cycle_state import CycleState
@@ -16,11 +20,11 @@ from ksched.framework.diagnosis import Diagnosis
 from ksched.framework.plugins.default_preemption import dry_run
 from ksched.framework.plugins.default_preemption.dry_run import NO_VICTIMS, DryRun, Findings, Rows
 from ksched.framework.plugins.default_preemption.plugin import DefaultPreemption
-from ksched.framework.status import Code
-from ksched.testing import make_pod
+from ksched.framework.status import Code, Status
+from ksched.testing import make_node, make_pod
 from ksched.testing.virtual_time import run
 from lab.decider import Decider, Verdict
-from lab.random_preemption import NAMESPACE, PRIORITIES, Case, random_case
+from lab.random_preemption import NAMESPACE, PRIORITIES, Budget, Case, random_case
 from lab.reference import DEFAULT_PROFILE, World, decide
 from lab.reference.preemption import preempt
 
@@ -92,7 +96,11 @@ class ExactDryRun(DryRun):
         for row in rows.tolist():
             pods = self._table.infos[row].pods.values()
             if any(pod.priority < self._pod.priority for pod in pods):
-                await self._try_one_by_one(np.array([row]), findings)
+                outcome = await self._select_victims_on_node(row)
+                if isinstance(outcome, Status):
+                    findings.reject(outcome)
+                else:
+                    findings.add(outcome)
             else:
                 findings.reject(NO_VICTIMS)
         return findings
@@ -136,7 +144,7 @@ def test_columns_follow_a_changing_cluster(seed: int) -> None:
     case = random_case(rng)
     decider = _decider(case, {}, seed)
     names = [builder.obj().metadata.name for builder in case.nodes]
-    for number in range(8):
+    for number in range(12):
         _change(rng, decider, names, number)
         pod = case.pod.uid(f"uid:{number}").obj()
         by_columns = run(_find(decider, pod, DryRun, 1000))
@@ -155,8 +163,35 @@ def _change(rng: random.Random, decider: Decider, names: list[str], number: int)
         if rng.random() < 0.3:
             pod = pod.req({f"example.com/thing{number}": "1"})
         cache.add_pod(cache.pod_info(pod.node(rng.choice(names)).obj()))
-    elif len(names) > 1:
+    elif len(names) > 1 and kind < 0.85:
         cache.remove_node(names.pop(rng.randrange(len(names))))
+    else:
+        _change_beside(rng, decider, names, number)
+
+
+def _change_beside(rng: random.Random, decider: Decider, names: list[str], number: int) -> None:
+    """Change what outcomes depend on besides which pods are where."""
+    cache, nominator = decider.cache, decider.nominator
+    kind = rng.choice(("nominate", "nominate", "withdraw", "budget", "start", "node"))
+    nominated = [pod for pods in nominator.by_node().values() for pod in pods]
+    if kind == "nominate":
+        pod = make_pod(f"nominated{number}", NAMESPACE).req(cpu=rng.choice(("500m", "1", "3")))
+        pod = pod.priority(rng.choice(PRIORITIES)).nominated(rng.choice(names))
+        nominator.add(cache.pod_info(pod.obj()))
+    elif kind == "withdraw" and nominated:
+        nominator.delete(rng.choice(nominated).uid)
+    elif kind == "budget":
+        budget = Budget(rng.choice("abc"), rng.choice((0, 1, 2)))
+        decider.listers.require(PodDisruptionBudget).put(budget.obj())
+    elif kind == "start" and cache.pods():
+        running = rng.choice(cache.pods()).pod
+        status = replace(running.status, start_time=f"2026-01-01T00:00:{number:02}Z")
+        cache.update_pod(cache.pod_info(replace(running, status=status)))
+    elif kind == "node":
+        size = rng.choice(("2", "4", "8"))
+        cache.add_node(
+            make_node(rng.choice(names)).capacity(cpu=size, memory="8Gi", pods="20").obj()
+        )
 
 
 @pytest.mark.parametrize("num_candidates", [1, 2, 3])

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
+from functools import cached_property
 
 from msgspec import Struct
 
@@ -13,7 +14,7 @@ PRIORITY_OFFSET = 1 << 31
 """Makes every priority positive, so that an additional victim always costs something."""
 
 
-class Candidate(Struct, frozen=True):
+class Candidate(Struct, frozen=True, dict=True):
     """A node, and the pods to evict from it, the most important first."""
 
     node_name: str
@@ -21,6 +22,25 @@ class Candidate(Struct, frozen=True):
     num_pdb_violations: int = 0
     num_broken_groups: int = 0
     """How many pod groups lose all members, those on other nodes included."""
+
+    @cached_property
+    def cost(self) -> tuple[int, ...]:
+        """Violated budgets, the highest priority, broken groups, and the sum of priorities."""
+        return (
+            self.num_pdb_violations,
+            self.victims[0].priority,
+            self.num_broken_groups,
+            sum(victim.priority + PRIORITY_OFFSET for victim in self.victims),
+        )
+
+    @cached_property
+    def earliest_start_time(self) -> str:
+        """The earliest start among the victims of the highest priority.
+
+        kube-scheduler: GetEarliestPodStartTime.
+        """
+        highest = max(victim.priority for victim in self.victims)
+        return min(start_time(one) for one in self.victims if one.priority == highest)
 
 
 def start_time(pod: PodInfo) -> str:
@@ -44,15 +64,6 @@ def by_importance(pods: Iterable[PodInfo], breaking: frozenset[str] = frozenset(
     return sorted(pods, key=lambda pod: (-pod.priority, pod.uid not in breaking, start_time(pod)))
 
 
-def earliest_start_time(victims: Sequence[PodInfo]) -> str:
-    """Return the earliest start among the victims of the highest priority.
-
-    kube-scheduler: GetEarliestPodStartTime.
-    """
-    highest = max(victim.priority for victim in victims)
-    return min(start_time(one) for one in victims if one.priority == highest)
-
-
 def pick_one_node_for_preemption(candidates: Sequence[Candidate], rng: random.Random) -> Candidate:
     """Choose where to preempt (preemption.go: pickOneNodeForPreemption, v1.36).
 
@@ -63,20 +74,11 @@ def pick_one_node_for_preemption(candidates: Sequence[Candidate], rng: random.Ra
 
     kube-scheduler: SelectCandidate, OrderedScoreFuncs.
     """
-    criteria: tuple[Callable[[Candidate], int], ...] = (
-        lambda one: one.num_pdb_violations,
-        lambda one: one.victims[0].priority,
-        lambda one: one.num_broken_groups,
-        lambda one: sum(victim.priority + PRIORITY_OFFSET for victim in one.victims),
-        lambda one: len(one.victims),
-    )
-    for criterion in criteria:
-        if len(candidates) == 1:
-            return candidates[0]
-        lowest = min(map(criterion, candidates))
-        candidates = [one for one in candidates if criterion(one) == lowest]
-    starts = [earliest_start_time(one.victims) for one in candidates]
-    latest = max(starts)
-    return rng.choice(
-        [one for one, start in zip(candidates, starts, strict=True) if start == latest]
-    )
+    lowest = min(one.cost for one in candidates)
+    candidates = [one for one in candidates if one.cost == lowest]
+    if len(candidates) == 1:
+        return candidates[0]
+    fewest = min(len(one.victims) for one in candidates)
+    candidates = [one for one in candidates if len(one.victims) == fewest]
+    latest = max(one.earliest_start_time for one in candidates)
+    return rng.choice([one for one in candidates if one.earliest_start_time == latest])

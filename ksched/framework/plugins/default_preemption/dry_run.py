@@ -29,6 +29,7 @@ from ksched.framework.node_columns import POD_COUNT, DryRunTable
 from ksched.framework.plugins.default_preemption.budgets import DisruptionBudgets
 from ksched.framework.plugins.default_preemption.candidates import Candidate, by_importance
 from ksched.framework.plugins.default_preemption.evictable import Evictable, ReprieveOrder
+from ksched.framework.plugins.default_preemption.outcomes import Outcome
 from ksched.framework.time_slices import TimeSlice
 from ksched.tuning import CELLS_PER_DRY_RUN, NODES_PER_DRY_RUN
 
@@ -100,29 +101,60 @@ class DryRun:
         has_victims = self._evictable.staying[POD_COUNT, rows] < self._table.pod_count[rows]
         if without := len(rows) - int(np.count_nonzero(has_victims)):
             findings.reject(NO_VICTIMS, without)
-        rows, is_complete = await self._preselect(rows[has_victims], findings)
-        if is_complete:
-            await self._try_together(rows, findings)
-        else:
-            await self._try_one_by_one(rows, findings)
+        rows = rows[has_victims]
+        self._known = self._evictable.outcomes(self._pod, self._state.skip_filter, self._budgets)
+        position, size = 0, min(max(num_candidates, 1), NODES_PER_DRY_RUN)
+        largest = max(CELLS_PER_DRY_RUN // len(self._evictable.staying), 1)
+        while position < len(rows) and not findings.is_enough:
+            batch, before = rows[position : position + size].tolist(), len(findings.candidates)
+            await self._try(batch, findings)
+            position += size
+            # Where few rows are candidates, many at once cost less.
+            found = len(findings.candidates)
+            wanted = 2 * size if 2 * (found - before) < size else num_candidates - found
+            size = min(max(wanted, 1), largest)
         return findings
 
-    async def _preselect(self, rows: Rows, findings: Findings) -> tuple[Rows, bool]:
-        """Return rows that would fit the pod by amounts, and whether amounts decide alone."""
-        fitting, is_complete = [rows[:0]], True
-        size = max(CELLS_PER_DRY_RUN // len(self._evictable.staying), 1)
-        for start in range(0, len(rows), size):
-            batch = rows[start : start + size]
-            filters = self._handle.resource_filters(self._state, self._pod, self._emptied(batch))
-            codes = filters.judge()
-            for code, count in enumerate(np.bincount(codes)):
-                if code and count:
-                    findings.reject(filters.status(code), int(count))
-            fitting.append(batch[codes == 0])
-            is_complete = filters.is_complete
-            if self._turn.is_over:
-                await self._turn.give_way()
-        return np.concatenate(fitting), is_complete
+    async def _try(self, rows: Sequence[int], findings: Findings) -> None:
+        """Add the outcomes on some rows to the findings, in order."""
+        outcomes = self._recall(rows)
+        unknown = [row for row in rows if row not in outcomes]
+        is_complete = self._preselect(unknown, outcomes) if unknown else True
+        for number, row in enumerate(rows):
+            if findings.is_enough:
+                break
+            if row not in outcomes and is_complete:
+                # No more than needed, unless all candidates so far violate a budget.
+                missing = max(findings.num_candidates - len(findings.candidates), 1)
+                left = [one for one in rows[number:] if one not in outcomes]
+                await self._reprieve_together(left[: min(missing, NODES_PER_DRY_RUN)], outcomes)
+            outcome = outcomes.get(row)
+            if outcome is None:
+                outcome = await self._select_victims_on_node(row)
+            if isinstance(outcome, Status):
+                findings.reject(outcome)
+            else:
+                findings.add(outcome)
+        if self._turn.is_over:
+            await self._turn.give_way()
+
+    def _recall(self, rows: Sequence[int]) -> dict[int, Outcome]:
+        """The outcomes that are known from earlier dry runs."""
+        expected_on, infos = self._handle.expected_pods(self._pod), self._table.infos
+        found = ((row, self._known.get(row, expected_on(infos[row].name))) for row in rows)
+        return {row: outcome for row, outcome in found if outcome is not None}
+
+    def _preselect(self, rows: Sequence[int], outcomes: dict[int, Outcome]) -> bool:
+        """Reject rows that would not fit the pod by amounts; returns whether these decide alone."""
+        expected_on = self._handle.expected_pods(self._pod)
+        nodes = self._emptied(np.array(rows, np.intp))
+        filters = self._handle.resource_filters(self._state, self._pod, nodes)
+        for row, name, code in zip(rows, nodes.rows, filters.judge().tolist(), strict=True):
+            if code:
+                outcomes[row] = filters.status(code)
+                if filters.is_complete:
+                    self._known.put(row, expected_on(name), outcomes[row])
+        return filters.is_complete
 
     def _emptied(self, rows: Rows) -> DryRunTable:
         """Return the nodes without any pod that could be evicted."""
@@ -136,23 +168,11 @@ class DryRun:
 
     # -- together -------------------------------------------------------------------------------
 
-    async def _try_together(self, rows: Rows, findings: Findings) -> None:
-        position = 0
-        while position < len(rows) and not findings.is_enough:
-            found = len(findings.candidates)
-            # No more than needed, unless all candidates so far violate a budget.
-            size = min(max(findings.num_candidates - found, 1), NODES_PER_DRY_RUN)
-            batch = rows[position : position + size]
-            position += len(batch)
-            for outcome in await self._reprieve_together(batch):
-                if isinstance(outcome, Status):
-                    findings.reject(outcome)
-                elif not findings.is_enough:
-                    findings.add(outcome)
-
-    async def _reprieve_together(self, rows: Rows) -> list[Candidate | Status]:
-        orders = [self._reprieve_order(row) for row in rows.tolist()]
-        nodes = self._emptied(rows)
+    async def _reprieve_together(self, rows: Sequence[int], outcomes: dict[int, Outcome]) -> None:
+        """Find the victims on rows that would fit the pod without any pod of lower priority."""
+        orders = [self._reprieve_order(row) for row in rows]
+        nodes = self._emptied(np.array(rows, np.intp))
+        expected = [*map(self._handle.expected_pods(self._pod), nodes.rows)]
         filters = self._handle.resource_filters(self._state, self._pod, nodes)
         victims: list[list[tuple[int, PodInfo]]] = [[] for _ in orders]
         steps = max(len(one.pods) for one in orders)
@@ -167,24 +187,14 @@ class DryRun:
                 victims[column].append((step, orders[column].pods[step]))
             if self._turn.is_over:
                 await self._turn.give_way()
-        return [
-            self._outcome(name, found, one.num_violating)
-            for name, found, one in zip(nodes.rows, victims, orders, strict=True)
-        ]
+        for column, name in enumerate(nodes.rows):
+            outcome = self._outcome(name, victims[column], orders[column].num_violating)
+            outcomes[rows[column]] = outcome
+            self._known.put(rows[column], expected[column], outcome)
 
     # -- one by one -----------------------------------------------------------------------------
 
-    async def _try_one_by_one(self, rows: Rows, findings: Findings) -> None:
-        for row in rows.tolist():
-            outcome = await self._select_victims_on_node(row)
-            if isinstance(outcome, Status):
-                findings.reject(outcome)
-            else:
-                findings.add(outcome)
-            if findings.is_enough:
-                break
-
-    async def _select_victims_on_node(self, row: int) -> Candidate | Status:
+    async def _select_victims_on_node(self, row: int) -> Outcome:
         """Remove all, reprieve what fits (default_preemption.go: SelectVictimsOnNode, v1.36)."""
         handle, pod = self._handle, self._pod
         node, state = self._table.infos[row].clone(), self._state.clone()
@@ -213,7 +223,7 @@ class DryRun:
 
     def _outcome(
         self, node_name: str, victims: Sequence[tuple[int, PodInfo]], num_violating: int
-    ) -> Candidate | Status:
+    ) -> Outcome:
         if not victims:
             return error(f'expected at least one victim pod on node "{node_name}"')
         pods = by_importance(pod for _, pod in victims)

@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from typing import NamedTuple
 
 import numpy as np
 
 from ksched.api.quantity import clamp_to_int64
-from ksched.framework import NodeInfo, PodInfo
+from ksched.framework import NodeInfo, PodInfo, PodTemplate
 from ksched.framework.freshness import RecentlyUsed
 from ksched.framework.node_columns import REQUESTED, Ints, NodeTable, amounts_of
 from ksched.framework.plugins.default_preemption.budgets import DisruptionBudgets
 from ksched.framework.plugins.default_preemption.candidates import by_importance
+from ksched.framework.plugins.default_preemption.outcomes import KnownOutcomes
 from ksched.framework.time_slices import TimeSlice
 from ksched.groups.wholeness import Wholeness
-from ksched.tuning import EVICTABLE_PRIORITIES_CACHED, ORDERS_CACHED
+from ksched.tuning import EVICTABLE_PRIORITIES_CACHED, ORDERS_CACHED, OUTCOMES_CACHED
 
 
 class ReprieveOrder(NamedTuple):
@@ -43,6 +44,8 @@ class Evictable:
         self._table = table
         self._changes = table.row_log.cursor()
         self._reprieve_orders: RecentlyUsed[int, ReprieveOrder] = RecentlyUsed()
+        self._outcomes: RecentlyUsed[tuple[PodTemplate, frozenset[str]], KnownOutcomes]
+        self._outcomes = RecentlyUsed()
         self.staying = np.zeros((REQUESTED, 0), np.int64)
         """Use by all other pods. Lines as in ``DryRunTable.amounts``, up to the last one that pods
         request; a missing one is zero."""
@@ -75,6 +78,18 @@ class Evictable:
             self._reprieve_orders.put(row, cached, ORDERS_CACHED)
         return cached
 
+    def outcomes(
+        self, pod: PodInfo, skipped: Set[str], budgets: DisruptionBudgets
+    ) -> KnownOutcomes:
+        """Return what is known of dry runs for pods equal to this one."""
+        key = (pod.template, frozenset(skipped))
+        known = self._outcomes.get(key)
+        if known is None:
+            known = KnownOutcomes(self._table)
+            self._outcomes.put(key, known, OUTCOMES_CACHED)
+        known.catch_up(budgets.generation, self._wholeness.generation)
+        return known
+
     def _order(self, info: NodeInfo, budgets: DisruptionBudgets) -> ReprieveOrder:
         lower = [pod for pod in info.pods.values() if pod.priority < self._priority]
         ordered, groups = by_importance(lower), -1
@@ -96,7 +111,7 @@ class Evictable:
         while width and not info.requested[width - 1]:
             width -= 1
         # The sums of a node are exact; in the table they may be saturated at int64.
-        staying = [len(info.pods), info.non_zero_cpu, info.non_zero_memory, *info.requested[:width]]
+        staying = [info.num_pods, info.non_zero_cpu, info.non_zero_memory, *info.requested[:width]]
         self._reserve(len(staying), len(self._table))
         for pod in info.pods.values():
             if pod.priority < self._priority:

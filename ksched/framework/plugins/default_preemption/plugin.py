@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import ClassVar
 
 import numpy as np
@@ -77,11 +77,19 @@ class DefaultPreemption:
         self.sweep = self.evictable.sweep
 
     def pre_enqueue(self, pod: PodInfo) -> Status:
-        return WAITING if self._handle.is_preempting(pod.uid) else SUCCESS
+        return WAITING if self._handle.awaits_victims(pod.uid) else SUCCESS
 
     def events_to_register(self) -> Sequence[ClusterEventWithHint]:
-        deleted = ClusterEvent(Resource.POD, Action.DELETE)
-        return (ClusterEventWithHint(deleted, self._is_pod_schedulable_after_pod_deletion),)
+        return (
+            ClusterEventWithHint(
+                ClusterEvent(Resource.POD, Action.DELETE),
+                self._is_pod_schedulable_after_pod_deletion,
+                released=self._released,
+            ),
+        )
+
+    def _released(self) -> Collection[str]:
+        return self._handle.released_preemptors()
 
     def _is_pod_schedulable_after_pod_deletion(
         self, pod: PodInfo, old: Pod, new: None
@@ -139,6 +147,8 @@ class DefaultPreemption:
             one.node_name: Victims(one.victims, one.num_pdb_violations) for one in candidates
         }
         chosen = await self._handle.process_preemption(pod, victims)
+        if chosen is victims:
+            return list(candidates)
         return [
             Candidate(node_name, tuple(one.pods), one.num_pdb_violations)
             for node_name, one in chosen.items()

@@ -368,6 +368,7 @@ async def test_a_pod_is_gated_while_its_victims_are_seen_running() -> None:
 
     running = {pod.uid}
     plugin._handle.is_preempting = running.__contains__
+    plugin._handle.awaits_victims = running.__contains__
     gated = plugin.pre_enqueue(pod)
 
     assert gated == unresolvable("waiting for the preemption for this pod to be finished")
