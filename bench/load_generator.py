@@ -69,10 +69,7 @@ class LoadGenerator:
     async def connected(cls, plane: ControlPlane) -> AsyncIterator[LoadGenerator]:
         async with aiohttp.ClientSession(
             plane.url,
-            headers={
-                "Authorization": f"Bearer {ADMIN.token}",
-                "Content-Type": "application/json",
-            },
+            headers={"Authorization": f"Bearer {ADMIN.token}"},
             connector=aiohttp.TCPConnector(ssl=plane.ssl_context(), limit=CONNECTIONS),
             timeout=aiohttp.ClientTimeout(total=None),
             read_bufsize=2**22,
@@ -124,14 +121,25 @@ class LoadGenerator:
     async def delete(self, path: str) -> None:
         await self._call("DELETE", path)
 
+    async def merge(self, path: str, body: Object) -> None:
+        """Merge a patch into an object."""
+        await self._call("PATCH", path, msgspec.json.encode(body), "application/merge-patch+json")
+
     async def text(self, path: str) -> str:
         return (await self._call("GET", path)).decode()
 
     async def _list(self, path: str) -> ItemList:
         return _item_list.decode(await self._call("GET", path))
 
-    async def _call(self, method: str, path: str, body: bytes | None = None) -> bytes:
-        async with self._session.request(method, path, data=body) as response:
+    async def _call(
+        self,
+        method: str,
+        path: str,
+        body: bytes | None = None,
+        content_type: str = "application/json",
+    ) -> bytes:
+        headers = {"Content-Type": content_type}
+        async with self._session.request(method, path, data=body, headers=headers) as response:
             answer = await response.read()
             if not response.ok:
                 text = answer.decode(errors="replace")[:300]

@@ -62,7 +62,7 @@ def pod(index: int, workload: str) -> Object:
     """The pod number ``index`` of a workload; its name starts with ``p-``."""
     if workload == "mixed":
         return pod(index, MIXED[index % len(MIXED)])
-    body = _plain_pod(index, workload)
+    body = plain_pod(index, workload)
     if workload != "basic":
         SHAPES[workload](body, index, {"matchLabels": {"app": workload}})
     return body
@@ -70,12 +70,13 @@ def pod(index: int, workload: str) -> Object:
 
 def stuck_pod(index: int) -> Object:
     """A pod that fits on no node."""
-    body = _plain_pod(index, "stuck")
+    body = plain_pod(index, "stuck")
     body["spec"]["containers"][0]["resources"]["requests"]["cpu"] = "1000"
     return body
 
 
-def _plain_pod(index: int, workload: str) -> Object:
+def plain_pod(index: int, workload: str) -> Object:
+    """A pod that requests little and nothing else."""
     requests = {"cpu": "100m", "memory": "500Mi"}
     return {
         "apiVersion": "v1",

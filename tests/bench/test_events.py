@@ -1,0 +1,36 @@
+"""What one pod or one event costs does not grow with the pods it does not concern."""
+
+from __future__ import annotations
+
+import pytest
+
+from bench.events import Work, measure
+from ksched.testing.virtual_time import run
+
+
+def per_pod(work: Work, pods: int) -> dict[str, float]:
+    names = ("attempts", "pre_enqueue_calls", "hint_calls", "rows")
+    return {name: getattr(work, name) / pods for name in names}
+
+
+def test_a_preemptor_costs_the_same_beside_many() -> None:
+    few, many = (per_pod(run(measure("preemption", size)), size) for size in (12, 48))
+    assert many["attempts"] <= few["attempts"] + 1
+    # In, after the attempt, at the first deletion, and when its victims are gone; by four plugins.
+    assert many["pre_enqueue_calls"] <= few["pre_enqueue_calls"] + 4
+    assert many["hint_calls"] <= few["hint_calls"] + 4
+    # Each node is tried once for all preemptors, and again after it changed.
+    assert many["rows"] <= 1.5 * few["rows"]
+
+
+def test_gated_pods_cost_nothing() -> None:
+    few, many = (per_pod(run(measure("gated", size)), size) for size in (10, 150))
+    assert many["pre_enqueue_calls"] == few["pre_enqueue_calls"]
+    assert many["hint_calls"] == few["hint_calls"] == 0
+    assert many["attempts"] == few["attempts"] == 1
+
+
+@pytest.mark.parametrize("size", [2, 8])
+def test_a_node_update_is_judged_once_for_all_pods_of_a_template(size: int) -> None:
+    work = run(measure("nodeupdates", size))
+    assert work.hint_calls <= 2 * size
