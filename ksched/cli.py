@@ -22,6 +22,7 @@ from ksched.commands import (
     groups,
     plugins,
     run,
+    shadow,
     what_if,
 )
 from ksched.errors import ConfigError, KschedError
@@ -32,6 +33,7 @@ COMMANDS = (
     run,
     explain,
     what_if,
+    shadow,
     groups,
     demo,
     check_config,

@@ -42,7 +42,17 @@ KSCHED = User(
     "ksched-token",
     ("system:serviceaccounts", "system:serviceaccounts:kube-system", "system:authenticated"),
 )
-USERS = {"admin": ADMIN, "kube-scheduler": KUBE_SCHEDULER, "ksched": KSCHED}
+READER = User(
+    "system:serviceaccount:kube-system:ksched-read-only",
+    "reader-token",
+    ("system:serviceaccounts", "system:serviceaccounts:kube-system", "system:authenticated"),
+)
+USERS = {
+    "admin": ADMIN,
+    "kube-scheduler": KUBE_SCHEDULER,
+    "ksched": KSCHED,
+    "reader": READER,
+}
 
 
 class Answer(NamedTuple):
@@ -55,8 +65,8 @@ class Answer(NamedTuple):
 class ControlPlane:
     """etcd and kube-apiserver, made by ``running`` and gone when its block ends.
 
-    ``folder`` holds a kubeconfig per user (``admin``, ``kube-scheduler``, ``ksched``) and the logs.
-    The ksched user may do nothing until the test applies a role for it.
+    ``folder`` holds a kubeconfig per user (``USERS``) and the logs. The users ``ksched`` and
+    ``reader`` may do nothing until the test applies a role for them.
     """
 
     def __init__(self, folder: Path, assets: Assets, apiserver_flags: Sequence[str]) -> None:

@@ -49,6 +49,7 @@ SLOW = (
     "tests/recorded/test_preemption.py",
     "tests/scheduling/test_plugin_answers.py",
     "tests/scheduling/test_tenants.py",
+    "tests/shadow/test_shadowing.py",
     "tests/simulation/",
     "tests/test_benchmark.py",
     "tests/test_examples.py",

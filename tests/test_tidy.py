@@ -43,7 +43,7 @@ LAYERS: list[set[str]] = [
     {"ksched.extenders"},
     {"ksched.scheduling"},
     {"ksched.explain"},
-    {"ksched.what_if"},
+    {"ksched.what_if", "ksched.shadow"},
     {"ksched"},  # the public names
     {"ksched.web"},
     {"ksched.daemon"},
@@ -122,6 +122,7 @@ THIRD_PARTY = {
     "ksched.extenders": {"msgspec", "numpy"},
     "ksched.scheduling": {"anyio", "msgspec", "numpy"},
     "ksched.explain": {"msgspec", "numpy", "yaml"},
+    "ksched.shadow": {"anyio", "msgspec", "numpy", "prometheus_client"},
     "ksched.what_if": {"msgspec"},
     "ksched.web": {
         *("aiohttp", "anyio", "cryptography"),

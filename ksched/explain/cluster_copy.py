@@ -184,6 +184,14 @@ class ClusterCopy:
             self.pending.put(pod)
             self.nominator.add(pod)
 
+    def remove_pod(self, uid: str) -> None:
+        """Remove a pod, wherever it is."""
+        if self.groups.is_on:
+            self.groups.gone(uid)
+        self.cache.remove_pod(uid)
+        self.pending.remove(uid)
+        self.nominator.delete(uid)
+
     def gates(self, profile: Profile, pod: PodInfo) -> list[str]:
         """What each PreEnqueue plugin that does not let the pod be tried yet says."""
         gates = []

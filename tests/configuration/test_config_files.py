@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import yaml
 
+from ksched.api.watched_kinds import WATCHED_KINDS
 from ksched.configuration import SchedulerConfiguration, dump_config, load_config, plugin_args
 from ksched.configuration.flags import add_run_flags
 from ksched.configuration.serving_flags import ALWAYS_ALLOW_PATHS
@@ -89,6 +90,23 @@ def test_the_roles_name_what_they_grant_and_grant_no_more() -> None:
     cluster = {resource for rule in rbac["ClusterRole"]["rules"] for resource in rule["resources"]}
     assert "leases" not in cluster
     assert not {"secrets", "configmaps"} & cluster
+
+
+def test_the_role_of_commands_that_read_may_only_read_what_is_watched() -> None:
+    rbac = objects("rbac-read-only.yaml")
+    rules = rbac["ClusterRole"]["rules"]
+    assert {verb for rule in rules for verb in rule["verbs"]} == {"get", "list", "watch"}
+    granted = {
+        (group, resource)
+        for rule in rules
+        for group in rule["apiGroups"]
+        for resource in rule["resources"]
+    }
+    watched = {(row.resource.group, row.resource.plural) for row in WATCHED_KINDS}
+    others = {("apps", "deployments"), ("scheduling.k8s.io", "priorityclasses")}
+    assert granted == watched | others
+    (subject,) = rbac["ClusterRoleBinding"]["subjects"]
+    assert subject["name"] == rbac["ServiceAccount"]["metadata"]["name"]
 
 
 def test_the_bindings_give_the_roles_to_the_service_account() -> None:
