@@ -110,12 +110,11 @@ async def _stream(http: web.BaseRequest, watch: Watch) -> web.StreamResponse:
         await response.prepare(http)
         async for batch in watch.batches():
             await response.write(b"\n".join([*batch, b""]))
+        await response.write_eof()
     except ConnectionError:
-        # The client has disconnected.
-        return response
+        pass  # The client has disconnected.
     finally:
         watch.close()
-    await response.write_eof()
     return response
 
 

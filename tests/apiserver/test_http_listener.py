@@ -11,7 +11,9 @@ import aiohttp
 import msgspec
 import pytest
 import yaml
+from aiohttp import web
 
+from ksched.apiserver import http_listener
 from ksched.apiserver.api_server import ApiServer
 from ksched.apiserver.http_listener import listening, write_kubeconfig
 from ksched.apiserver.serving import serve
@@ -104,6 +106,34 @@ async def test_shutting_down_ends_the_watches(server):
             watch = await session.get(f"{url}{PODS}?watch=true")
         async with asyncio.timeout(5):
             assert await watch.content.read() == b""
+
+
+async def test_a_reader_that_leaves_as_its_watch_ends_is_no_error():
+    class Left(web.StreamResponse):
+        async def prepare(self, request):
+            return None
+
+        async def write(self, data):
+            pass
+
+        async def write_eof(self, data=b""):
+            raise ConnectionResetError("Cannot write to closing transport")
+
+    class Ended:
+        is_closed = False
+
+        async def batches(self):
+            return
+            yield
+
+        def close(self):
+            self.is_closed = True
+
+    watch = Ended()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(web, "StreamResponse", Left)
+        await http_listener._stream(None, watch)
+    assert watch.is_closed
 
 
 async def test_a_taken_port_is_an_error(server):
