@@ -132,7 +132,7 @@ async def test_a_reader_that_leaves_as_its_watch_ends_is_no_error():
     watch = Ended()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(web, "StreamResponse", Left)
-        await http_listener._stream(None, watch)
+        await http_listener._stream(None, watch)  # type: ignore[arg-type]
     assert watch.is_closed
 
 
