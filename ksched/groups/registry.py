@@ -9,13 +9,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
+from heapq import nlargest
 from typing import Protocol
 
 from ksched.api.objects import Pod
 from ksched.cache.listers import Listers
 from ksched.cache.pod_info import PodInfo
-from ksched.groups.group import AVAILABLE, BOUND, Group, GroupKey, Mark, Member, Terms
+from ksched.groups.group import ASSUMED, AVAILABLE, BOUND, Group, GroupKey, Mark, Member, Terms
 from ksched.groups.report import Report
+
+WOKEN = 16
+"""How many members of a complete group are activated; some may be deleted before they are popped.
+If all are, the others wait for the flush of waiting pods."""
 
 
 class Dialect(Protocol):
@@ -230,8 +235,10 @@ class Groups:
 
     def _member(self, pod: PodInfo) -> Member | None:
         """Return the member of a pod, created if the pod or its group reference is new."""
-        mark = self._mark_of(pod.pod)
         group = self._group_of.get(pod.uid)
+        if group is not None and _is_same(group.members[pod.uid].pod, pod):
+            return group.members[pod.uid]
+        mark = self._mark_of(pod.pod)
         if group is not None:
             member = group.members[pod.uid]
             if mark is not None and member.mark.key == mark.key:
@@ -268,14 +275,21 @@ class Groups:
         is_bound: bool = False,
     ) -> None:
         group = self._group_of[pod.uid]
-        group.count(member, member.state, -1)
+        before, is_other = member.state, not _is_same(member.pod, pod)
+        group.count(member, before, -1)
         member.pod = pod
         member.is_pending, member.is_assumed, member.is_bound = is_pending, is_assumed, is_bound
-        mark = self._dialects[group.key.dialect].mark_of(pod.pod)
+        mark = self._dialects[group.key.dialect].mark_of(pod.pod) if is_other else None
         if mark is not None:
             member.mark = mark
-        group.count(member, member.state, 1)
-        self._changed(group)
+        after = member.state
+        group.count(member, after, 1)
+        if (before, after) == (AVAILABLE, ASSUMED) and not is_other:
+            # Thousands at once; as many exist as before, so nothing else changes.
+            self.generation += 1
+            self.changed(group.key)
+        else:
+            self._changed(group)
 
     def _changed(self, group: Group) -> None:
         """Activate the members when the group is no longer gated."""
@@ -316,7 +330,11 @@ class Groups:
             group.is_satisfied = False
 
     def _wake(self, group: Group) -> None:
-        self.wake([member.pod for member in group.available()])
+        pods = [member.pod for member in group.available()]
+        if group.is_ready and group.must_be_decided:
+            # The first that is popped brings all others.
+            pods = nlargest(WOKEN, pods, key=lambda pod: pod.priority)
+        self.wake(pods)
 
     # -- changes from listers -------------------------------------------------------------------
 
@@ -350,6 +368,11 @@ class Groups:
         if terms.was_admitted:
             group.is_admitted = True
         self._note_satisfied(group)
+
+
+def _is_same(before: PodInfo, now: PodInfo) -> bool:
+    """Whether two versions of a pod differ by their node only."""
+    return before.pod.metadata is now.pod.metadata and before.template is now.template
 
 
 def _is_easier(before: Terms | None, now: Terms | None) -> bool:

@@ -50,20 +50,17 @@ from ksched.queue.places import Observer
 from ksched.queue.scheduling_queue import SchedulingQueue
 from ksched.scheduling.event_handlers import ListerHandler, PodHandler
 from ksched.scheduling.failure_handler import SCHEDULER_ERROR
+from ksched.scheduling.gate_reports import GateReports
 from ksched.scheduling.group_cycle import GroupCycle
 from ksched.scheduling.group_preemption import GroupPreemption
 from ksched.scheduling.group_protection import GroupProtection
 from ksched.scheduling.group_status import GroupStatusUpdater
 from ksched.scheduling.pod_status import DesiredStatus, PodStatusUpdater
-from ksched.scheduling.preemption_executor import PreemptionExecutor
+from ksched.scheduling.preemption_executor import Evictions, PreemptionExecutor
 from ksched.scheduling.scheduling_cycle import SchedulingCycle
 from ksched.scheduling.watches import Watches
 from ksched.transport import Transport
 from ksched.unexpected_errors import UnexpectedErrors
-
-SCHEDULING_GATED = "SchedulingGated"
-"""Reason of the PodScheduled condition of a pod that is not to be tried yet. Not Unschedulable: an
-autoscaler would add nodes for it."""
 
 
 def make_recorder(
@@ -128,6 +125,7 @@ def make_queue(
     nominator: Nominator,
     activations: Activations,
     status: PodStatusUpdater,
+    gate_reports: GateReports,
     pod_max_in_unschedulable_seconds: float,
     observer: Observer | None,
     metrics: Metrics,
@@ -136,13 +134,14 @@ def make_queue(
     frameworks = {name: profile.framework for name, profile in profiles.items()}
     first = next(iter(frameworks.values()))
     required = frozenset(kind.event_resource for kind in listers.required()) - {"", *Resource}
+    gated = gate_reports.gated
     return SchedulingQueue(
         now=clock.now,
         sort_key=sort_key(first.queue_sort),
         rank=rank(first.queue_rank) if first.queue_rank else None,
         pre_enqueue={
             name: [
-                (hook.plugin, _pre_enqueue(hook, framework.plugins[hook.plugin], status))
+                (hook.plugin, _pre_enqueue(hook, framework.plugins[hook.plugin], status, gated))
                 for hook in framework.hooks[PRE_ENQUEUE]
             ]
             for name, framework in frameworks.items()
@@ -171,10 +170,12 @@ def _registrations(
     return registered + (registrations_without_hints(EXTENDER) if has_extenders else [])
 
 
-def _pre_enqueue(hook: Hook, plugin: Any, status: PodStatusUpdater) -> Callable[[PodInfo], Status]:
+def _pre_enqueue(
+    hook: Hook, plugin: Any, status: PodStatusUpdater, gated: Callable[[PodInfo], None]
+) -> Callable[[PodInfo], Status]:
     """Wrap a PreEnqueue method: a failure gates the pod and is reported in its condition.
 
-    So is the reason of a plugin with ``reports_gated_pods``.
+    So is the reason of a plugin with ``reports_gated_pods``, a while later.
     """
     is_reported = getattr(plugin, "reports_gated_pods", False)
 
@@ -182,7 +183,7 @@ def _pre_enqueue(hook: Hook, plugin: Any, status: PodStatusUpdater) -> Callable[
         try:
             answer = hook.status(hook.call(pod))
             if is_reported and not answer.is_success:
-                status.set(pod, DesiredStatus(SCHEDULING_GATED, answer.message))
+                gated(pod)
             return answer
         except PluginFailure as failed:
             status.set(pod, DesiredStatus(SCHEDULER_ERROR, failed.status.message))
@@ -199,7 +200,7 @@ def make_group_cycle(
     pending: PendingPods,
     nominator: Nominator,
     waiting: WaitingPods,
-    executor: PreemptionExecutor,
+    executor: Evictions,
     status: PodStatusUpdater,
     clock: Clock,
     unexpected_errors: UnexpectedErrors,

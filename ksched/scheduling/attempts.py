@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 
 from ksched.cache.cache import SchedulerCache
 from ksched.clock import Clock, stopwatch
 from ksched.framework.handle import EventRecorder
 from ksched.framework.queued_pod import QueuedPodInfo
 from ksched.framework.runtime.waiting_pods import WaitingPods
+from ksched.framework.time_slices import TimeSlice
 from ksched.groups.group import Group
 from ksched.groups.registry import Groups
 from ksched.metrics import Metrics
@@ -19,7 +21,13 @@ from ksched.scheduling.decisions import Decision, DecisionLog, Result
 from ksched.scheduling.event_handlers import REMOVED
 from ksched.scheduling.failure_handler import FailureHandler
 from ksched.scheduling.group_cycle import GroupCycle, GroupDecision
-from ksched.scheduling.scheduling_cycle import Placed, Rejected, SchedulingCycle
+from ksched.scheduling.scheduling_cycle import (
+    Placed,
+    Rejected,
+    SchedulingCycle,
+    unreserve_and_forget,
+)
+from ksched.tuning import PODS_PER_SLICE
 
 WAITING_ON_PREEMPTION = "waiting_on_preemption"
 """The result of a group's attempt, in metrics."""
@@ -88,12 +96,12 @@ class Attempts:
 
         kube-scheduler: schedulePodGroup.
         """
-        siblings = [member.pod.uid for member in group.available()]
-        members = [leader, *self._queue.take(leader, siblings)]
-        members = [queued for queued in members if not self._is_skipped(queued)]
-        self._warn_of_priorities(group, leader)
-        started, began = self._clock.now(), stopwatch()
+        members, began = [leader], stopwatch()
+        started = self._clock.now()
         try:
+            await self._take_siblings(group, members)
+            self._warn_of_priorities(group, leader)
+            began = stopwatch()
             decision = await self._group_cycle.run(group, members)
         except asyncio.CancelledError:
             for queued in members:
@@ -102,20 +110,56 @@ class Attempts:
         seconds = stopwatch() - began
         self._groups.decided(group)
         self._group_decided(decision, leader, started, seconds)
-        for rejected in decision.rejected:
-            self._decided(rejected, started, seconds)
-            self._failures.handle_scheduling_failure(rejected, is_news=decision.is_news)
-        for placed in decision.placed:
-            self._begin_binding(placed, started, seconds, bindings)
-        for queued in decision.untried:
-            self._queue.put_back(queued)
         known = {one.queued.uid for one in decision.rejected}
         known.update(one.queued.uid for one in decision.placed)
         known.update(queued.uid for queued in decision.untried)
+        for queued in decision.untried:
+            self._queue.put_back(queued)
         for queued in members:
             if queued.uid not in known:
                 # Deleted, or bound by another scheduler, while the group was decided.
                 self._queue.done(queued.uid)
+        await self._carry_out(decision, started, seconds, bindings)
+
+    async def _take_siblings(self, group: Group, members: list[QueuedPodInfo]) -> None:
+        """Add the other members of a popped one's group, a slice at a time."""
+        [leader] = members
+        uids = [member.pod.uid for member in group.available()]
+        for first in range(0, len(uids), PODS_PER_SLICE):
+            if first:
+                await asyncio.sleep(0)
+            for queued in self._queue.take(leader, uids[first : first + PODS_PER_SLICE]):
+                if not self._is_skipped(queued):
+                    members.append(queued)
+
+    async def _carry_out(
+        self,
+        decision: GroupDecision,
+        started: float,
+        seconds: float,
+        bindings: asyncio.TaskGroup,
+    ) -> None:
+        """Requeue rejected members and begin to bind placed ones, a slice at a time."""
+        turn = TimeSlice(self._clock.now)
+        rejected, placed = deque(decision.rejected), deque(decision.placed)
+        try:
+            while rejected:
+                one = rejected.popleft()
+                self._decided(one, started, seconds)
+                self._failures.handle_scheduling_failure(one, is_news=decision.is_news)
+                if turn.is_over:
+                    await turn.give_way()
+            while placed:
+                self._begin_binding(placed.popleft(), started, seconds, bindings)
+                if turn.is_over:
+                    await turn.give_way()
+        except asyncio.CancelledError:
+            for left in placed:
+                self._waiting.discard(left.pod.uid)
+                unreserve_and_forget(self._cache, left)
+            for queued in [one.queued for one in rejected] + [one.queued for one in placed]:
+                self._failures.put_back(queued)
+            raise
 
     def _warn_of_priorities(self, group: Group, leader: QueuedPodInfo) -> None:
         """Say once what a group with members of different priorities can expect."""

@@ -60,6 +60,10 @@ from ksched.unexpected_errors import UnexpectedErrors
 TRIES = 3
 """How often a cycle starts again because members or nodes disappeared meanwhile."""
 
+FEW_MEMBERS = 16
+"""To place so many takes about as long as to count the slots for them."""
+MEMBERS_PER_STEP = 64
+
 
 class GroupDecision(Struct, frozen=True):
     """The outcome of a group cycle for each member."""
@@ -157,7 +161,9 @@ class GroupCycle:
                 group, members, unschedulable(lack), frozenset({names.NODE_RESOURCES_FIT})
             )
         order = in_order(members, need)
-        if need.total > 1 and len(self._cache.snapshot):
+        # A few members are tried sooner than slots are counted, unless their likes have failed.
+        is_tried_first = need.total <= FEW_MEMBERS and not self._slots.has_counted(members[0])
+        if not is_tried_first:
             proof = await self._prove_impossible(members, need)
             if proof is not None:
                 return await self._preempt(group, order, need, proof)
@@ -171,7 +177,7 @@ class GroupCycle:
             try:
                 misfit = await self._try(trial, group, order, need, placement, turn)
                 if misfit is None:
-                    return self._commit(group, trial, order, need)
+                    return await self._commit(group, trial, order, need)
             except BaseException:
                 trial.undo()
                 raise
@@ -181,6 +187,8 @@ class GroupCycle:
             if shortage is None or misfit.places < shortage.places:
                 shortage = misfit
         assert shortage is not None
+        if is_tried_first:
+            shortage = await self._prove_impossible(members, need) or shortage
         return await self._preempt(group, order, need, shortage)
 
     async def _placements(
@@ -259,6 +267,8 @@ class GroupCycle:
         self, members: Sequence[QueuedPodInfo], need: Need
     ) -> Shortage | None:
         """Return why no order meets the need."""
+        if need.total < 2 or not len(self._cache.snapshot):
+            return None
         counted = await self._slots.of_kinds(members)
         fitting, rejectors, worst = 0, frozenset[str](), None
         for slots, alike in counted or ():
@@ -291,23 +301,19 @@ class GroupCycle:
 
     # -- committing -----------------------------------------------------------------------------
 
-    def _commit(
+    async def _commit(
         self, group: Group, trial: Trial, order: Sequence[QueuedPodInfo], need: Need
     ) -> GroupDecision | None:
-        """Assume all placed members; synchronous, so that nothing changes in between."""
-        full = overtaken(self._cache, trial.placed)
-        for one in trial.placed:
-            has_node = self._cache.get_node(one.node_name) is not None
-            if not (has_node and self._is_alive(one.queued)) or one.node_name in full:
-                trial.drop(one.pod.uid)
-        if not need.is_met_by(trial.placed):
+        """Assume all placed members, or none; ``None`` if too many have vanished."""
+        found = await self._assume(trial)
+        if not need.is_met_by(found):
+            for one in found:
+                self._cache.forget_pod(one.pod)
             trial.undo()
             return None
-        uids = [one.pod.uid for one in trial.placed]
+        uids = [one.pod.uid for one in found]
         gate = QuorumGate(need.total, uids, self._waiting, lambda: self._groups.satisfied(group))
-        placed = [replace(one, gate=gate) for one in trial.placed]
-        for one in placed:
-            self._cache.assume_pod(one.pod)
+        placed = [replace(one, gate=gate) for one in found]
         status = self._permit(placed)
         if not status.is_success:
             for one in reversed(placed):
@@ -324,6 +330,33 @@ class GroupCycle:
             rejected=trial.rejected,
             untried=[queued for queued in order if queued.uid not in tried],
         )
+
+    async def _assume(self, trial: Trial) -> list[Placed]:
+        """Assume the members of a trial, a slice at a time; those that vanish meanwhile drop out.
+
+        No other pod is decided meanwhile, so nobody sees a part of the group.
+        """
+        turn, assumed = TimeSlice(self._now), list[Placed]()
+        steps = trial.placed
+        try:
+            for first in range(0, len(steps), MEMBERS_PER_STEP):
+                if turn.is_over:
+                    await turn.give_way()
+                some = steps[first : first + MEMBERS_PER_STEP]
+                full = overtaken(self._cache, some)
+                for one in some:
+                    has_node = self._cache.get_node(one.node_name) is not None
+                    if has_node and self._is_alive(one.queued) and one.node_name not in full:
+                        self._cache.assume_pod(one.pod)
+                        assumed.append(one)
+                    else:
+                        trial.drop(one.pod.uid)
+        except BaseException:
+            for one in assumed:
+                if self._cache.is_assumed(one.pod.uid):
+                    self._cache.forget_pod(one.pod)
+            raise
+        return [one for one in assumed if self._cache.is_assumed(one.pod.uid)]
 
     def _permit(self, placed: Sequence[Placed]) -> Status:
         """Run Permit for every member; the first rejection is that of the group."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from ksched.cache.pod_info import PodTemplate
 from ksched.framework.queued_pod import QueuedPodInfo
 from ksched.scheduling.group_trial import Need
 from ksched.scheduling.scheduling_cycle import Rejected
@@ -23,12 +24,19 @@ def in_order(members: Sequence[QueuedPodInfo], need: Need) -> list[QueuedPodInfo
     Equal ones as in kube-scheduler: by priority, then by age.
     """
 
+    sizes: dict[PodTemplate, float] = {}
+
     def key(queued: QueuedPodInfo) -> tuple[object, ...]:
-        requests = queued.pod.template.requests
+        template = queued.pod.template
+        size = sizes.get(template)
+        if size is None:
+            requests = template.requests
+            size = requests.get("cpu", 0) + requests.get("memory", 0) / 2**32
+            sizes[template] = size
         first = queued.initial_attempt_timestamp
         return (
             need.role_of(queued.uid) not in need.by_role if need.by_role else False,
-            -requests.get("cpu", 0) - requests.get("memory", 0) / 2**32,
+            -size,
             -queued.pod.priority,
             queued.timestamp if first is None else first,
             queued.key,

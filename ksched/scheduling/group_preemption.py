@@ -36,7 +36,7 @@ from ksched.queue.nominator import Nominator
 from ksched.scheduling.group_survey import Survey, Surveyor, is_stuck
 from ksched.scheduling.group_trial import Trial, place
 from ksched.scheduling.pod_status import DesiredStatus, PodStatusUpdater
-from ksched.scheduling.preemption_executor import PreemptionExecutor, Preemptor
+from ksched.scheduling.preemption_executor import Evictions, Preemptor
 from ksched.scheduling.scheduling_cycle import SchedulingCycle
 
 NEVER = "preemption: not eligible due to preemptionPolicy=Never."
@@ -68,7 +68,7 @@ class GroupPreemption:
         cache: SchedulerCache,
         cycle: SchedulingCycle,
         nominator: Nominator,
-        executor: PreemptionExecutor,
+        executor: Evictions,
         status: PodStatusUpdater,
         now: Callable[[], float],
         wall: Callable[[], float],

@@ -4,11 +4,14 @@ A stream of small pods can keep a large group out for ever: whatever becomes fre
 there is enough of it. After a configured time the members of the group are nominated to nodes where
 they will fit once the pods there have ended; others of the same or a lower priority then leave that
 room alone. One group per priority is protected, and no more than a share of the cluster.
+
+Nodes are chosen by amounts. If the group does not fit although all its room there is free, other
+filters keep it out: those nodes are left to others, and are not chosen for it again.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import numpy as np
 from msgspec import Struct
@@ -60,9 +63,15 @@ class GroupProtection:
         self._wall = wall
         self._reserved: dict[int, Reservation] = {}
         """By priority."""
+        self._useless: dict[GroupKey, set[str]] = {}
+        """Nodes where a group does not fit though there is room for it."""
 
     def forget(self, group: Group) -> None:
-        """Room for a group is not kept any longer."""
+        """Room for a group is not kept any longer: it was placed, or lacks members."""
+        self._useless.pop(group.key, None)
+        self._end(group)
+
+    def _end(self, group: Group) -> None:
         for priority, one in list(self._reserved.items()):
             if one.key == group.key:
                 del self._reserved[priority]
@@ -75,12 +84,6 @@ class GroupProtection:
         holder = self._reserved.get(priority)
         if holder is not None and holder.key != group.key:
             return {}
-        standing = self._standing(members)
-        if holder is not None and standing:
-            return standing
-        self.forget(group)
-        for one in members:
-            self._nominator.delete(one.uid)
         surveyor = Surveyor(
             snapshot=self._cache.snapshot,
             cycle=self._cycle,
@@ -90,13 +93,22 @@ class GroupProtection:
             turn=TimeSlice(self._now),
         )
         described = await surveyor.kinds(members)
+        standing = self._standing(members) if holder is not None else {}
+        for one in members:
+            self._nominator.delete(one.uid)
         if described is None:
+            self._end(group)
             return {}
         lines, kinds, by_kind = described
+        if standing and not self._is_free(standing, lines, kinds, by_kind):
+            return standing
+        self._end(group)
+        useless = self._useless.setdefault(group.key, set())
+        useless.update(standing.values())
         amounts = _amounts(lines, kinds)
         if not self._is_within_share(amounts):
             return {}
-        nodes = await self._choose(priority, lines, kinds, by_kind)
+        nodes = await self._choose(priority, lines, _without(kinds, self._rows(useless)), by_kind)
         if nodes:
             self._reserved[priority] = Reservation(group.key, amounts)
         return nodes
@@ -117,6 +129,28 @@ class GroupProtection:
                 return {}
             nodes[one.uid] = name
         return nodes
+
+    def _is_free(
+        self,
+        nodes: Nodes,
+        lines: Lines,
+        kinds: Sequence[Kind],
+        by_kind: Sequence[Sequence[QueuedPodInfo]],
+    ) -> bool:
+        """Whether all the room that members need on their nodes is free; they are not nominated."""
+        rows = self._cache.snapshot.table.rows
+        free = lines.free(self._nominator, by_kind[0][0].pod)
+        chosen = set()
+        for kind, some in zip(kinds, by_kind, strict=True):
+            for queued in some:
+                row = rows[nodes[queued.uid]]
+                free[:, row] -= kind.amounts
+                chosen.add(row)
+        return bool((free[:, sorted(chosen)] >= 0).all())
+
+    def _rows(self, names: Iterable[str]) -> list[int]:
+        rows = self._cache.snapshot.table.rows
+        return [rows[name] for name in names if name in rows]
 
     def _is_within_share(self, amounts: Mapping[str, int]) -> bool:
         """Whether this and what is kept for others is no more than the share of the cluster."""
@@ -168,6 +202,16 @@ def _lacking(kind: Kind, free: Ints, at_best: Ints) -> NDArray[np.float64]:
             asked = np.maximum(wanted * amount, 1)
             np.maximum(lacking, (asked - np.maximum(free[line], 0)) / asked, out=lacking)
     return lacking
+
+
+def _without(kinds: Sequence[Kind], rows: Sequence[int]) -> list[Kind]:
+    """The same kinds, which may not go to some nodes."""
+    found = []
+    for kind in kinds:
+        is_open = kind.open_rows.copy()
+        is_open[rows] = False
+        found.append(kind._replace(open_rows=is_open))
+    return found
 
 
 def _amounts(lines: Lines, kinds: Sequence[Kind]) -> dict[str, int]:

@@ -35,14 +35,17 @@ class SlotCounter:
         self._cycle = cycle
         self._slots = CountedSlots(cache.snapshot.table)
 
+    def has_counted(self, queued: QueuedPodInfo) -> bool:
+        """Whether the slots of pods like this one are known for the table as it is."""
+        return self._slots.get(_kind(queued)) is not None
+
     async def of_kinds(
         self, members: Sequence[QueuedPodInfo]
     ) -> list[tuple[Slots, list[QueuedPodInfo]]] | None:
         """The slots of each kind of members, and those; ``None`` if they cannot be counted."""
         kinds: dict[object, list[QueuedPodInfo]] = {}
         for queued in members:
-            template = queued.pod.template
-            kinds.setdefault((template.spec.scheduler_name, template.signature), []).append(queued)
+            kinds.setdefault(_kind(queued), []).append(queued)
         counted = []
         for kind, alike in kinds.items():
             slots = self._slots.get(kind)
@@ -73,3 +76,8 @@ class SlotCounter:
         rejectors = frozenset(one.plugin for one in statuses if one.plugin)
         requests = checked(queued.pod.template)
         return count_slots(self._cache.snapshot.table, requests, open_rows, rejectors)
+
+
+def _kind(queued: QueuedPodInfo) -> tuple[str, object]:
+    template = queued.pod.template
+    return template.spec.scheduler_name, template.signature

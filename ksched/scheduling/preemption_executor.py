@@ -142,6 +142,20 @@ class Preemptors:
         return is_same and not (now.spec.node_name or now.metadata.deletion_timestamp)
 
 
+class Evictions(Protocol):
+    """What the group cycle uses of ``PreemptionExecutor``."""
+
+    def is_preempting(self, uid: str) -> bool: ...
+
+    def start(
+        self,
+        preemptor: Preemptor,
+        victims: Sequence[PodInfo],
+        profile_name: str,
+        recorder: EventRecorder,
+    ) -> None: ...
+
+
 class PreemptionExecutor:
     """Executes preemptions with at most ``parallelism`` concurrent calls.
 

@@ -7,17 +7,31 @@ before all are ready; if so many fail that the group's need is not met, all plac
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from collections.abc import Callable, Iterable
 
 from ksched.framework.runtime.waiting_pods import WaitingPods
 from ksched.framework.status import SUCCESS, Code, Status
 from ksched.groups.sentences import GROUP_UNSCHEDULABLE
+from ksched.tuning import PODS_PER_SLICE
 
 
 class QuorumGate:
-    """Opens when all members of a decision are ready; ``opened`` is called then."""
+    """Opens when all members of a decision are ready; ``opened`` is called then.
 
-    __slots__ = ("_decided", "_missing", "_need", "_opened", "_ready", "_status", "_waiting")
+    Members pass a slice at a time, so that thousands do not occupy the event loop at once.
+    """
+
+    __slots__ = (
+        "_is_decided",
+        "_missing",
+        "_need",
+        "_opened",
+        "_queue",
+        "_ready",
+        "_status",
+        "_waiting",
+    )
 
     def __init__(
         self, need: int, uids: Iterable[str], waiting: WaitingPods, opened: Callable[[], None]
@@ -27,26 +41,29 @@ class QuorumGate:
         self._need = need
         self._waiting = waiting
         self._opened = opened
-        self._decided = asyncio.Event()
+        self._is_decided = False
+        self._queue: deque[asyncio.Future[None]] = deque()
         self._status = SUCCESS
 
     @property
     def is_open(self) -> bool:
-        return self._decided.is_set() and self._status.is_success
+        return self._is_decided and self._status.is_success
 
     async def passed(self, uid: str) -> Status:
         """Wait for the others; returns a success, or why all placements are undone."""
-        if not self._decided.is_set():
+        if not self._is_decided:
             self._missing.discard(uid)
             self._ready.add(uid)
             if not self._missing:
                 self._open()
-            await self._decided.wait()
+            turn = asyncio.get_running_loop().create_future()
+            self._queue.append(turn)
+            await turn
         return self._status
 
     def leave(self, uid: str, status: Status) -> None:
         """Record that a member failed; before the gate opens, too few others may be left."""
-        if self._decided.is_set():
+        if self._is_decided:
             return
         self._missing.discard(uid)
         self._ready.discard(uid)
@@ -56,7 +73,7 @@ class QuorumGate:
             self._open()
 
     def _open(self) -> None:
-        self._decided.set()
+        self._decide()
         self._opened()
 
     def _close(self, status: Status) -> None:
@@ -64,8 +81,20 @@ class QuorumGate:
         code = status.code if status.is_rejected else Code.ERROR
         reasons = (f"{GROUP_UNSCHEDULABLE}, {status.message}",)
         self._status = Status(code, reasons, status.plugin)
-        self._decided.set()
+        self._decide()
         for uid in list(self._missing):
             held = self._waiting.get(uid)
             if held is not None:
                 held.settle(self._status)
+
+    def _decide(self) -> None:
+        self._is_decided = True
+        asyncio.get_running_loop().call_soon(self._let_pass)
+
+    def _let_pass(self) -> None:
+        for _ in range(min(len(self._queue), PODS_PER_SLICE)):
+            turn = self._queue.popleft()
+            if not turn.done():
+                turn.set_result(None)
+        if self._queue:
+            asyncio.get_running_loop().call_soon(self._let_pass)

@@ -70,6 +70,7 @@ from ksched.scheduling.event_handlers import NodeHandler, PodHandler
 from ksched.scheduling.failure_handler import FailureHandler
 from ksched.scheduling.finished_members import FinishedMembers
 from ksched.scheduling.flushing import Flusher
+from ksched.scheduling.gate_reports import GateReports
 from ksched.scheduling.group_admission import GroupAdmission
 from ksched.scheduling.group_status import GroupStatusUpdater
 from ksched.scheduling.pod_status import PodStatusUpdater
@@ -243,6 +244,7 @@ class Scheduler:
             nominator=self.nominator,
             activations=activations,
             status=self.pod_status,
+            gate_reports=self.gate_reports,
             pod_max_in_unschedulable_seconds=pod_max_in_unschedulable_seconds,
             observer=observer,
             metrics=metrics,
@@ -255,6 +257,7 @@ class Scheduler:
         self.group_status = GroupStatusUpdater(self.client, *shared)
         self.finished_members = FinishedMembers(self.client, *shared)
         self._group_admission = GroupAdmission(self.cache, *shared)
+        self.gate_reports = GateReports(self.pod_status, groups, self.pending, self.clock)
         groups.changed, groups.ends_unknown = self.group_status.changed, self.finished_members.need
         return groups
 
@@ -402,6 +405,7 @@ class Scheduler:
                 if self.groups.is_on:
                     tasks.start_soon(self.group_status.run, name="update group status")
                     tasks.start_soon(self.finished_members.run, name="count finished members")
+                    tasks.start_soon(self.gate_reports.run, name="report gates")
                 if self.groups.admits:
                     tasks.start_soon(self._group_admission.run, name="admit groups")
                 sweeper = Sweeper(

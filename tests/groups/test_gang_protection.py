@@ -13,6 +13,8 @@ import pytest
 from ksched.testing import Cluster, cluster, make_pod
 from lab.gangs import Gang, configured, priority_class
 
+HOSTNAME = "kubernetes.io/hostname"
+
 
 def protecting(seconds: int, percentage: int = 50) -> dict[str, Any]:
     config = configured("annotations")
@@ -147,3 +149,23 @@ async def test_a_protected_gang_that_is_deleted_frees_the_room() -> None:
         await c.create(make_pod("late").req(cpu="1"))
         await c.advance(5)
         assert c.bound("late")
+
+
+async def test_room_where_other_filters_keep_the_gang_out_is_given_up() -> None:
+    """Nodes are chosen by amounts, which do not show that a pod on n1 rejects the members."""
+    async with cluster(2, config=protecting(60, 100)) as c:
+        hermit = make_pod("hermit").req(cpu="1").pod_anti_affinity(HOSTNAME, {"app": "big"})
+        await c.create(hermit.node_selector({HOSTNAME: "n1"}))
+        await c.create(make_pod("large").req(cpu="4").node_selector({HOSTNAME: "n2"}))
+        await c.settle()
+        gang = Gang("annotations", "big", 2, cpu="3")
+        await c.create(*(pod.label(app="big") for pod in gang.pods()))
+        await c.advance(200)
+        assert c.scheduler.nominator.by_node().keys() == {"n1", "n2"}
+        await c.delete("large", grace_seconds=0)
+        await c.advance(200)
+        assert gang.bound(c) == 0
+        assert "reserved" not in c.message("big-0")
+        await c.create(make_pod("late").req(cpu="3").node_selector({HOSTNAME: "n2"}))
+        await c.settle()
+        assert c.bound("late") == "n2"

@@ -133,7 +133,7 @@ async def test_06_members_wait_for_their_group_object_and_say_so(dialect: str) -
     async with gang_cluster(dialect) as c:
         gang = Gang(dialect, "late", 3)
         await c.create(*gang.pods())
-        await c.settle()
+        await c.advance(5)
         assert c.message("late-1") == (
             'waiting for pods\'s pod group "late" to appear in scheduling queue'
         )
