@@ -7,7 +7,7 @@ WORKERS = $(shell $(PYTHON) -c 'import os; print((os.cpu_count() or 1) + 1)')
 # Tests start hundreds of processes; without compiled modules each of them takes 2 s instead of 0.5 s.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: test-slow test-contract load soak run test lint types unit again lock release image test-pythons explore fuzz fuzz-http bulky docs simulate assets assets-path test-real parity bench-real clean help
+.PHONY: test-slow test-contract load soak run test lint types unit again lock release image test-pythons explore fuzz fuzz-http bulky docs simulate assets assets-path test-real parity parity-gangs simulate-gangs bench-real bench-gangs clean help
 .DEFAULT_GOAL := help
 
 help: ## list the targets
@@ -47,6 +47,9 @@ again: $(VENV)/.installed-test ## only the tests that failed in the last run, on
 simulate: $(VENV)/.installed-test ## clusters under injected faults: make simulate SEEDS=100
 	KSCHED_SIMULATION_FIRST=$$(date +%s) KSCHED_SIMULATION_SEEDS=$(or $(SEEDS),20) $(BIN)/pytest -n auto tests/simulation
 
+simulate-gangs: $(VENV)/.installed-test ## random histories of gangs with faults and killed leaders: make simulate-gangs SEEDS=0-1999
+	$(BIN)/python -m lab.gang_histories --seeds $(or $(SEEDS),200)
+
 fuzz: $(VENV)/.installed-test ## objects at the limits of API validation, from a new seed: make fuzz OBJECTS=20000
 	$(BIN)/python -m lab.fuzz --keep-going --objects $(or $(OBJECTS),20000)
 
@@ -77,8 +80,14 @@ test-real: $(VENV)/.installed-test ## the tests against a real control plane (ma
 parity: assets $(VENV)/.installed-test ## compare decisions of kube-scheduler and ksched: make parity SEEDS=1000-1049
 	SEEDS="$(SEEDS)" $(BIN)/pytest -m real -s tests/parity
 
-bench-real: assets ## kube-scheduler and ksched in turns: make bench-real BENCH="--nodes 500"
+parity-gangs: assets $(VENV)/.installed-test ## gangs decided by kube-scheduler with its gates on and by ksched: make parity-gangs SEEDS=0-199
+	SEEDS="$(SEEDS)" $(BIN)/pytest -m real -s tests/parity/test_gang_parity.py
+
+bench-real: assets bench-gangs ## kube-scheduler and ksched in turns: make bench-real BENCH="--nodes 500"
 	$(BIN)/python -m bench $(BENCH)
+
+bench-gangs: assets ## the same for gangs: make bench-gangs GANGS="--cases empty-100x30 hopeless"
+	$(BIN)/python -m bench.gangs $(GANGS)
 
 soak: assets $(VENV)/.installed-test ## an hour with hostile tenants: make soak MINUTES=60; curves in build/soak
 	$(BIN)/python -m bench.soak --minutes $(or $(MINUTES),60) $(SOAK)

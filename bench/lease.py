@@ -15,15 +15,19 @@ from itertools import pairwise
 
 import uvloop
 
-from bench.workloads import WORKLOADS, node, pod
+from bench.workloads import WORKLOADS, Object, in_gang, node, pod
 from ksched.apiserver.in_process import InProcessTransport
 from ksched.client.rest import ApiClient
 from ksched.clock import LoopClock, stopwatch
 from ksched.configuration.model import LeaderElection
+from ksched.daemon.garbage_collection import freeze_existing_objects
 from ksched.election import Elector, make_lock
 from ksched.testing.harness import Cluster, cluster
+from lab.gangs import configured
 
 LEASE_USER = "lease"
+GANG = "gang"
+"""All pods in one group."""
 PROBE_SECONDS = 0.01
 RETRY_SECONDS = 0.25
 """Renewed more often than in a cluster, to have more renewals to look at."""
@@ -63,16 +67,23 @@ async def leading(c: Cluster) -> AsyncIterator[None]:
         task.cancel()
 
 
+def make_pod(index: int, workload: str, pods: int) -> Object:
+    return in_gang(pod(index, "basic"), GANG, pods) if workload == GANG else pod(index, workload)
+
+
 async def measure(workload: str, nodes: int, pods: int) -> str:
     loop_lags, renewals = Lags(), Lags()
     fleet = [node(index) for index in range(nodes)]
-    async with cluster(fleet, check_declarations=False) as c:
+    config = configured("annotations") if workload == GANG else None
+    async with cluster(fleet, config=config, check_declarations=False) as c:
         await c.settle()
+        # As in the daemon.
+        freeze_existing_objects()
         async with leading(c), asyncio.TaskGroup() as tasks:
             probing = tasks.create_task(probe(loop_lags))
             began = stopwatch()
             for index in range(pods):
-                await c.create(pod(index, workload))
+                await c.create(make_pod(index, workload, pods))
             await c.settle()
             seconds = stopwatch() - began
             probing.cancel()
@@ -89,7 +100,8 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m bench.lease", description=__doc__)
     parser.add_argument("--nodes", type=int, default=5000)
     parser.add_argument("--pods", type=int, default=3000)
-    parser.add_argument("--workloads", nargs="*", choices=WORKLOADS, default=list(WORKLOADS))
+    known = (*WORKLOADS, GANG)
+    parser.add_argument("--workloads", nargs="*", choices=known, default=list(known))
     options = parser.parse_args()
     titles = ("pods/s", "renewals", "late p99 / max", "loop lag p99 / max")
     print(f"{'workload':14} {titles[0]:>7} {titles[1]:>9} {titles[2]:>20} {titles[3]:>20}")

@@ -17,6 +17,7 @@ T = TypeVar("T")
 
 CONNECTIONS = 64
 CREATORS = 32
+NODES = "/api/v1/nodes"
 PODS = f"/api/v1/namespaces/{NAMESPACE}/pods"
 EVENTS = f"/apis/events.k8s.io/v1/namespaces/{NAMESPACE}/events"
 
@@ -76,9 +77,9 @@ class LoadGenerator:
         ) as session:
             yield cls(session)
 
-    async def create_nodes(self, count: int) -> None:
+    async def create_nodes(self, count: int, body: Callable[[int], Object] = node) -> None:
         async def make(index: int) -> None:
-            await self.post("/api/v1/nodes", node(index))
+            await self.post(NODES, body(index))
 
         await share_out(range(count), CREATORS, make)
 
@@ -88,12 +89,12 @@ class LoadGenerator:
     async def create_pods(self, pods: Iterable[Object]) -> None:
         await share_out(pods, CREATORS, self.create_pod)
 
-    async def clear_pods(self) -> None:
-        while (await self._list(f"{PODS}?limit=1")).items:
-            await self._call("DELETE", f"{PODS}?gracePeriodSeconds=0")
+    async def clear_pods(self, path: str = PODS) -> None:
+        while (await self._list(f"{path}?limit=1")).items:
+            await self._call("DELETE", f"{path}?gracePeriodSeconds=0")
 
     async def node_names(self) -> list[str]:
-        return [item.metadata.name for item in (await self._list("/api/v1/nodes")).items]
+        return [item.metadata.name for item in (await self._list(NODES)).items]
 
     async def pods(self) -> list[Metadata]:
         return [item.metadata for item in (await self._list(PODS)).items]

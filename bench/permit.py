@@ -25,7 +25,7 @@ from bench.latency import arrivals, quantile
 from bench.load_generator import PODS, LoadGenerator
 from bench.process_usage import usage
 from bench.schedulers import RBAC
-from bench.workloads import Object, pod
+from bench.workloads import Object, in_gang, pod
 from ksched.errors import KschedError
 from lab.assets import Assets
 from lab.child_process import ChildProcess
@@ -193,7 +193,11 @@ async def crowd(load: LoadGenerator, scheduler: ChildProcess, options: argparse.
     await load.clear_pods()
     memory = [usage(scheduler.pid).rss_bytes]
     for indices in (range(half), range(half, options.crowd)):
-        await load.create_pods(asked(indices, 590.0))
+        bodies = asked(indices, 590.0)
+        if options.gang:
+            for number, body in enumerate(bodies):
+                in_gang(body, f"held-{indices.start}-{number // options.gang}", options.gang)
+        await load.create_pods(bodies)
         await until_held(load, indices.stop)
         memory.append(usage(scheduler.pid).rss_bytes)
     per_pod = [(more - less) / half / 1024 for less, more in pairwise(memory)]
@@ -239,6 +243,7 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument("--nodes", type=int, default=500)
     parser.add_argument("--burst", type=int, default=1000, help="pods at once; 0: not")
     parser.add_argument("--crowd", type=int, default=10_000, help="pods held for good; 0: not")
+    parser.add_argument("--gang", type=int, default=0, help="held pods are in gangs so large")
     parser.add_argument("--seconds", type=float, default=2.0, help="what Permit takes")
     parser.add_argument("--rate", type=float, default=50.0, help="plain pods a second")
     parser.add_argument("--duration", type=float, default=20.0, help="seconds of arrivals; 0: not")
@@ -252,7 +257,10 @@ async def measure(plane: ControlPlane, options: argparse.Namespace) -> None:
     plane.kubectl("apply", "-f", str(RBAC))
     async with LoadGenerator.connected(plane) as load:
         await load.create_nodes(options.nodes)
-        with plane.ksched(config={"profiles": PROFILES}, program=options.program) as scheduler:
+        flags = ["--feature-gates=GenericWorkload=true,GangScheduling=true"] if options.gang else []
+        with plane.ksched(
+            config={"profiles": PROFILES}, flags=flags, program=options.program
+        ) as scheduler:
             scheduler.must_run(START_SECONDS)
             if options.duration:
                 await beside_calls(load, options)

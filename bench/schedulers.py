@@ -10,7 +10,8 @@ from lab.control_plane import ControlPlane
 
 KUBE_SCHEDULER = "kube-scheduler"
 KSCHED = "ksched"
-RBAC = Path(__file__).parent.parent / "config" / "rbac.yaml"
+CONFIG = Path(__file__).parent.parent / "config"
+RBAC = CONFIG / "rbac.yaml"
 
 Start = Callable[[], ChildProcess]
 

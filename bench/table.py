@@ -58,7 +58,7 @@ class BindLimit:
     with_events: float
 
 
-def render(results: Mapping[str, Mapping[str, Figures]], limit: BindLimit) -> str:
+def render(results: Mapping[str, Mapping[str, Figures]], limit: BindLimit | None = None) -> str:
     """The table: per workload a line for every scheduler, then how ksched compares."""
     lines: list[Sequence[str]] = [HEADINGS]
     for workload, by_scheduler in results.items():
@@ -66,16 +66,17 @@ def render(results: Mapping[str, Mapping[str, Figures]], limit: BindLimit) -> st
             lines.append(_line(workload, scheduler, figures, limit))
         if KUBE_SCHEDULER in by_scheduler and KSCHED in by_scheduler:
             lines.append(_ratio_line(by_scheduler[KSCHED], by_scheduler[KUBE_SCHEDULER]))
-    for name, value in (
-        ("API server: binds only", limit.binds_only),
-        ("API server: bind + Event", limit.with_events),
-    ):
-        lines.append((name, "no scheduler", "", _number(value), *[""] * (len(HEADINGS) - 4)))
+    if limit is not None:
+        for name, value in (
+            ("API server: binds only", limit.binds_only),
+            ("API server: bind + Event", limit.with_events),
+        ):
+            lines.append((name, "no scheduler", "", _number(value), *[""] * (len(HEADINGS) - 4)))
     return _aligned(lines)
 
 
-def _line(workload: str, scheduler: str, figures: Figures, limit: BindLimit) -> list[str]:
-    share = figures.pods_per_second / limit.binds_only
+def _line(workload: str, scheduler: str, figures: Figures, limit: BindLimit | None) -> list[str]:
+    share = math.nan if limit is None else figures.pods_per_second / limit.binds_only
     return [
         workload,
         scheduler,

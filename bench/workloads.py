@@ -75,6 +75,13 @@ def stuck_pod(index: int) -> Object:
     return body
 
 
+def in_gang(body: Object, name: str, minimum: int) -> Object:
+    """The same pod with the annotations of a gang."""
+    marks = {"ksched.dev/group": name, "ksched.dev/group-min": str(minimum)}
+    body["metadata"].setdefault("annotations", {}).update(marks)
+    return body
+
+
 def plain_pod(index: int, workload: str) -> Object:
     """A pod that requests little and nothing else."""
     requests = {"cpu": "100m", "memory": "500Mi"}

@@ -1,18 +1,20 @@
 """Scheduling throughput without a network: queue, cycle, assume and confirm in one process.
 
 The pods of a workload are queued; each is popped, scheduled and assumed, and the watch event that
-confirms it goes through the event handler, as in the daemon. Nothing is decoded, bound or recorded:
-this measures the core. Against a real control plane: ``python -m bench``.
+confirms it goes through the event handler, as in the daemon. A popped member of a gang brings the
+others along, and victims of preemption end at once. Nothing is decoded, bound or recorded: this
+measures the core. Against a real control plane: ``python -m bench`` and ``python -m bench.gangs``.
 """
 
 from __future__ import annotations
 
+import asyncio
 import gc
 import random
 import resource
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import Final, NoReturn
 
@@ -20,13 +22,30 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from ksched.api.objects import Node, Pod
+from ksched.cache.pod_info import PodInfo
 from ksched.clock import stopwatch
+from ksched.configuration.gated_plugins import (
+    GANG_SCHEDULING,
+    GENERIC_WORKLOAD,
+    enable_gated_plugins,
+)
+from ksched.configuration.model import SchedulerConfiguration
 from ksched.daemon.garbage_collection import freeze_existing_objects
+from ksched.framework.handle import EventRecorder
+from ksched.framework.queued_pod import QueuedPodInfo
+from ksched.groups.dialects.annotations import MINIMUM, NAME, TOPOLOGY
+from ksched.groups.group import Group
+from ksched.metrics import Metrics
+from ksched.scheduling.assembly import make_group_cycle
+from ksched.scheduling.group_cycle import GroupCycle
+from ksched.scheduling.preemption_executor import Preemptor
 from ksched.scheduling.scheduler import Scheduler
-from ksched.scheduling.scheduling_cycle import Placed, SchedulingCycle
+from ksched.scheduling.scheduling_cycle import Placed, Rejected, SchedulingCycle
 from ksched.testing.builders import PodBuilder, make_node, make_pod
 
 HOSTNAME: Final = "kubernetes.io/hostname"
+RACK: Final = "example.com/rack"
+NODES_PER_RACK: Final = 50
 ZONE: Final = "topology.kubernetes.io/zone"
 REGION: Final = "topology.kubernetes.io/region"
 ZONES: Final = 10
@@ -45,6 +64,8 @@ class Figures(Struct, frozen=True):
     workload: str
     nodes: int
     pods: int
+    wanted: int
+    """How many of them fit."""
     placed: int
     decisions_per_second: float
     cpu_micros_per_decision: float
@@ -54,6 +75,8 @@ class Figures(Struct, frozen=True):
     """CPU per decision in the first slice, which fills the caches, ..."""
     last_micros: float
     """... and in the last, which shows growth."""
+    longest_ms: float
+    """The longest time that a gang's decision did not yield to the event loop; 0 without gangs."""
     peak_rss_mb: float
 
 
@@ -80,7 +103,52 @@ SHAPES: Final[Mapping[str, Shape]] = MappingProxyType(
     }
 )
 MIXED: Final = ("basic", "spread", "affinity", "nodeaffinity", "prefaffinity")
-WORKLOADS: Final = (*SHAPES, "mixed")
+
+
+class Gangs(Struct, frozen=True):
+    """A workload of gangs."""
+
+    size: int = 0
+    """How many pods have to start together; 0: all."""
+    cpu: str = "100m"
+    fits: bool = True
+    in_rack: bool = False
+    cpu_in_use: tuple[int, ...] = ()
+    """On the nodes in turn, by one pod each, which is less important."""
+    priority: int = 0
+
+    def pod(self, number: int, pods: int) -> Pod:
+        size = min(self.size or pods, pods)
+        gang = number // size
+        # The last gang may be smaller.
+        marks = {NAME: f"g{gang}", MINIMUM: str(min(size, pods - gang * size))}
+        if self.in_rack:
+            marks[TOPOLOGY] = RACK
+        pod = make_pod(f"p-gang-{number:06d}").req(cpu=self.cpu, memory="500Mi")
+        return pod.annotation(marks).priority(self.priority).obj()
+
+    def running(self, nodes: int) -> Iterator[Pod]:
+        """What runs before the gangs come."""
+        for number in range(nodes if self.cpu_in_use else 0):
+            cpu = self.cpu_in_use[number % len(self.cpu_in_use)]
+            pod = make_pod(f"running-{number:05d}").req(cpu=cpu).node(f"node-{number:05d}")
+            yield pod.priority(-1).obj()
+
+
+GANGS: Final[Mapping[str, Gangs]] = MappingProxyType(
+    {
+        "gangs3": Gangs(3),
+        "gangs30": Gangs(30),
+        "gangs300": Gangs(300),
+        "gang": Gangs(),
+        # Nodes are full to 80 %, and on every fifth there is too little room for one pod.
+        "gangsfull": Gangs(30, cpu="3", cpu_in_use=(20, 24, 26, 28, 30), priority=-1),
+        "gangrack": Gangs(in_rack=True),
+        "gangsevict": Gangs(500, cpu="12", cpu_in_use=(30,)),
+        "gangshopeless": Gangs(10, cpu="1000", fits=False),
+    }
+)
+WORKLOADS: Final = (*SHAPES, "mixed", *GANGS)
 
 
 def make_workload_pod(number: int, workload: str) -> PodBuilder:
@@ -91,11 +159,12 @@ def make_workload_pod(number: int, workload: str) -> PodBuilder:
     return SHAPES[shape](pod, number, {"app": shape})
 
 
-def make_workload_node(number: int) -> Node:
+def make_workload_node(number: int, *, is_racked: bool = False) -> Node:
     """Build node ``number``: 32 cores; every second has an SSD, every third some images."""
     node = make_node(f"node-{number:05d}").capacity(cpu="32", memory="256Gi", pods="110")
     labels = {ZONE: f"zone-{number % ZONES}", REGION: "r0", "disk": ("hdd", "ssd")[number % 2]}
     node = node.label(labels)
+    node = node.label({RACK: f"rack-{number // NODES_PER_RACK}"}) if is_racked else node
     if number % 3 == 0:
         for image in range(3):
             node = node.image(f"bench.example/img-{image}:v1", 50_000_000 * (image + 1))
@@ -103,20 +172,24 @@ def make_workload_node(number: int) -> Node:
 
 
 async def measure(workload: str, nodes: int, pods: int, seed: int = 0) -> Figures:
-    """Schedule a workload on an empty cluster of its own."""
-    bench = _Bench(nodes, seed)
-    waiting = [make_workload_pod(number, workload).obj() for number in range(pods)]
-    for pod in waiting:
+    """Schedule a workload on a cluster of its own."""
+    gangs = GANGS.get(workload)
+    bench: _Bench = _Bench(nodes, seed) if gangs is None else _GangBench(nodes, seed, gangs)
+    for number in range(pods):
+        pod = (
+            make_workload_pod(number, workload).obj() if gangs is None else gangs.pod(number, pods)
+        )
         bench.scheduler.pods.added(pod)
     # As in the daemon: existing objects are frozen, so that collections skip them.
     before = gc.get_threshold()
     freeze_existing_objects()
     part = min(SLICE, max(1, pods // 2))
-    began, marks = stopwatch(), {0: time.process_time()}
-    for number in range(1, pods + 1):
-        await bench.schedule_one()
-        if number in (part, pods - part, pods):
-            marks[number] = time.process_time()
+    began, marks, done = stopwatch(), {0: time.process_time()}, 0
+    while done < pods:
+        before_it, done = done, done + await bench.schedule_one()
+        for mark in (part, pods - part, pods):
+            if before_it < mark <= done:
+                marks[mark] = time.process_time()
     seconds = stopwatch() - began
     gc.unfreeze()
     gc.set_threshold(*before)
@@ -124,12 +197,14 @@ async def measure(workload: str, nodes: int, pods: int, seed: int = 0) -> Figure
         workload=workload,
         nodes=nodes,
         pods=pods,
+        wanted=pods if gangs is None or gangs.fits else 0,
         placed=bench.placed,
         decisions_per_second=pods / seconds,
         cpu_micros_per_decision=(marks[pods] - marks[0]) / pods * 1e6,
         rows_per_decision=bench.rows_asked() / pods,
         first_micros=(marks[part] - marks[0]) / part * 1e6,
         last_micros=(marks[pods] - marks[pods - part]) / part * 1e6,
+        longest_ms=1000 * bench.longest_seconds,
         peak_rss_mb=_peak_rss_mb(),
     )
 
@@ -137,9 +212,17 @@ async def measure(workload: str, nodes: int, pods: int, seed: int = 0) -> Figure
 class _Bench:
     """A scheduler for which the benchmark itself plays the API server."""
 
-    def __init__(self, nodes: int, seed: int) -> None:
-        self.scheduler = Scheduler(_NoTransport(), seed=seed)
+    def __init__(
+        self,
+        nodes: int,
+        seed: int,
+        configuration: SchedulerConfiguration | None = None,
+        *,
+        is_racked: bool = False,
+    ) -> None:
+        self.scheduler = Scheduler(_NoTransport(), configuration, seed=seed)
         self.placed = 0
+        self.longest_seconds = 0.0
         self._cycle = SchedulingCycle(
             cache=self.scheduler.cache,
             profiles=self.scheduler.profiles,
@@ -150,14 +233,18 @@ class _Bench:
             unexpected_errors=self.scheduler.unexpected_errors,
         )
         for number in range(nodes):
-            self.scheduler.nodes.added(make_workload_node(number))
+            self.scheduler.nodes.added(make_workload_node(number, is_racked=is_racked))
         self.scheduler.cache.update_snapshot()
 
-    async def schedule_one(self) -> None:
-        queue = self.scheduler.queue
-        queued = await queue.pop()
+    async def schedule_one(self) -> int:
+        """Run one attempt; return for how many pods."""
+        queued = await self.scheduler.queue.pop()
         assert queued is not None
-        outcome = await self._cycle.run(queued)
+        self._end(await self._cycle.run(queued))
+        return 1
+
+    def _end(self, outcome: Placed | Rejected) -> None:
+        queue, queued = self.scheduler.queue, outcome.queued
         if isinstance(outcome, Placed):
             self.placed += 1
             queue.done(queued.uid)
@@ -169,6 +256,82 @@ class _Bench:
 
     def rows_asked(self) -> int:
         return sum(profile.pipeline.work.rows for profile in self.scheduler.profiles.values())
+
+
+class _GangBench(_Bench):
+    """The same for gangs; also plays whoever ends the victims."""
+
+    def __init__(self, nodes: int, seed: int, gangs: Gangs) -> None:
+        gates = {GENERIC_WORKLOAD: True, GANG_SCHEDULING: True}
+        configuration = enable_gated_plugins(SchedulerConfiguration(), gates)
+        super().__init__(nodes, seed, configuration, is_racked=gangs.in_rack)
+        self._victims: list[PodInfo] = []
+        scheduler = self.scheduler
+        for pod in gangs.running(nodes):
+            scheduler.pods.added(pod)
+        scheduler.cache.update_snapshot()
+        self._group_cycle: GroupCycle = make_group_cycle(
+            cache=scheduler.cache,
+            cycle=self._cycle,
+            groups=scheduler.groups,
+            pending=scheduler.pending,
+            nominator=scheduler.nominator,
+            waiting=scheduler.waiting,
+            executor=self,
+            status=scheduler.pod_status,
+            clock=scheduler.clock,
+            unexpected_errors=scheduler.unexpected_errors,
+            metrics=Metrics(),
+        )
+
+    async def schedule_one(self) -> int:
+        scheduler = self.scheduler
+        leader = await scheduler.queue.pop()
+        assert leader is not None
+        group = scheduler.groups.to_decide(leader.uid)
+        assert group is not None
+        async with asyncio.TaskGroup() as tasks:
+            probing = tasks.create_task(self._probe())
+            await asyncio.sleep(0)
+            decided = await self._decide(group, leader)
+            probing.cancel()
+        for victim in self._victims:
+            scheduler.pods.deleted(victim.pod)
+        is_repeated = bool(self._victims)
+        self._victims = []
+        return 0 if is_repeated else decided
+
+    async def _decide(self, group: Group, leader: QueuedPodInfo) -> int:
+        siblings = [member.pod.uid for member in group.available()]
+        members = [leader, *self.scheduler.queue.take(leader, siblings)]
+        decision = await self._group_cycle.run(group, members)
+        await asyncio.sleep(0)
+        for rejected in decision.rejected:
+            self.scheduler.nominator.add(rejected.queued.pod, rejected.nominated_node_name or "")
+            self._end(rejected)
+        for placed in decision.placed:
+            self._end(placed)
+        return len(members)
+
+    async def _probe(self) -> None:
+        while True:
+            began = stopwatch()
+            await asyncio.sleep(0)
+            self.longest_seconds = max(self.longest_seconds, stopwatch() - began)
+
+    # -- evictions --------------------------------------------------------------------------------
+
+    def is_preempting(self, uid: str) -> bool:
+        return False
+
+    def start(
+        self,
+        preemptor: Preemptor,
+        victims: Sequence[PodInfo],
+        profile_name: str,
+        recorder: EventRecorder,
+    ) -> None:
+        self._victims += victims
 
 
 class _NoTransport:

@@ -42,3 +42,19 @@ def test_pods_held_at_permit_are_bound_beside_each_other(assets: Assets) -> None
     # One after the other they would take a minute.
     assert ", 30 bound " in done.stdout
     assert "SIGTERM to exit with code 0" in done.stdout
+
+
+def test_gangs_that_evict_are_bound(assets: Assets) -> None:
+    options = "--schedulers ksched --cases evict-10x10 --timeout 60"
+    done = subprocess.run(
+        [sys.executable, "-m", "bench.gangs", *options.split()],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=200,
+    )
+
+    assert done.returncode == 0, done.stderr
+    lines = [line.split() for line in done.stdout.splitlines()]
+    [ours] = [line for line in lines if "ksched" in line]
+    assert ours[:4] == ["evict", "10x10", "ksched", "100/100"]
