@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import random
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
 from typing import Any, TypeVar
@@ -15,6 +15,7 @@ import msgspec
 from ksched.api.decoding import decode_pod
 from ksched.api.objects import Pod
 from ksched.api.resources import NODES, PODS, ApiResource
+from ksched.cache.pod_info import PodInfo
 from ksched.client.http_transport import HttpTransport
 from ksched.client.kubeconfig import load_client_config
 from ksched.client.reflector import Reflector
@@ -22,12 +23,14 @@ from ksched.client.rest import ApiClient
 from ksched.client.retry import REPEATABLE
 from ksched.clock import LoopClock
 from ksched.configuration import load_config
+from ksched.configuration.gated_plugins import enable_gated_plugins
 from ksched.errors import KschedError, NotFound
 from ksched.scheduling.scheduler import Scheduler
 from ksched.scheduling.scheduling_cycle import SchedulingCycle
 from ksched.transport import MERGE_PATCH
 from lab.control_plane import ControlPlane, scheduler_config
 from lab.decider import judge
+from lab.gangs import V1ALPHA2
 from lab.parity.influences import (
     FIELDS,
     PLUGINS,
@@ -37,20 +40,19 @@ from lab.parity.influences import (
 )
 from lab.parity.kube_scheduler_log import ScoreLog, Scores
 from lab.parity.manifests import Json
-from lab.parity.verdicts import Decision, Outcome
+from lab.parity.verdicts import Decision, GangDecision, Outcome
 
 KUBE_SCHEDULER, KSCHED = "arena-kube-scheduler", "arena-ksched"
 PROBE_NAMESPACE = "default"
 PATIENCE_SECONDS = 60.0
 
+POD_GROUPS = V1ALPHA2.resource
 _POLL_SECONDS = 0.001
 _FORGET_POLLS = 10_000
 _EPOCH = "parity.example/epoch"
 _LAST_NODE = "last"
-ONE_BY_ONE = (
-    # A pod like the last one would be placed by a hint, and nobody would see the scores.
-    "--feature-gates=OpportunisticBatching=false",
-)
+# A pod like the last one would be placed by a hint, and nobody would see the scores.
+ONE_BY_ONE = "--feature-gates=OpportunisticBatching=false"
 
 T = TypeVar("T")
 
@@ -116,8 +118,11 @@ class Arena:
 
     @classmethod
     @asynccontextmanager
-    async def running(cls, plane: ControlPlane) -> AsyncIterator[Arena]:
-        """Start both schedulers on a control plane whose ksched user may do its work."""
+    async def running(cls, plane: ControlPlane, gates: Sequence[str] = ()) -> AsyncIterator[Arena]:
+        """Start both schedulers on a control plane whose ksched user may do its work.
+
+        Both have these feature gates on.
+        """
         clock = LoopClock()
         admin, own = (
             HttpTransport(load_client_config(clock, kubeconfig=str(plane.kubeconfig(user))), clock)
@@ -127,9 +132,12 @@ class Arena:
         reflector = Reflector(client, PODS, decode_pod, pods, clock)
         settings = scheduler_config(plane.kubeconfig("ksched"), KSCHED)
         settings["profiles"] += profiles_to_compare(PLUGINS)
-        scheduler = Scheduler(own, load_config(json.dumps(settings)), clock=clock, seed=0)
+        is_on = dict.fromkeys(gates, True)
+        configuration = enable_gated_plugins(load_config(json.dumps(settings)), is_on)
+        scheduler = Scheduler(own, configuration, clock=clock, seed=0)
+        flags = [",".join([ONE_BY_ONE, *(f"{gate}=true" for gate in gates)])]
         theirs = plane.kube_scheduler(
-            KUBE_SCHEDULER, scheduler_name=KUBE_SCHEDULER, verbosity=10, flags=ONE_BY_ONE
+            KUBE_SCHEDULER, scheduler_name=KUBE_SCHEDULER, verbosity=10, flags=flags
         )
         try:
             with theirs as process:
@@ -231,6 +239,68 @@ class Arena:
             frozenset(influences | of_others(decided, influences)),
         )
 
+    async def decide_gang(self, group: Json, members: Sequence[Json]) -> GangDecision:
+        """Have both schedulers decide a gang, kube-scheduler first; it is gone afterwards."""
+        pods, theirs = await self._gang_decided_by(KUBE_SCHEDULER, group, members)
+        logged = [self._score_log.take(_key(one))[0] for one in pods]
+        theirs = [
+            msgspec.structs.replace(one, scores=scores)
+            for one, scores in zip(theirs, logged, strict=True)
+        ]
+        await self._remove_gang(group, pods)
+        pods, ours = await self._gang_decided_by(KSCHED, group, members)
+        await self._remove_gang(group, pods)
+        return GangDecision(theirs, ours)
+
+    async def _gang_decided_by(
+        self, scheduler_name: str, group: Json, members: Sequence[Json]
+    ) -> tuple[list[Json], list[Outcome]]:
+        await self.create(POD_GROUPS, group)
+        pods = [
+            await self.create(
+                PODS, {**one, "spec": {**one["spec"], "schedulerName": scheduler_name}}
+            )
+            for one in members
+        ]
+        what = f"{scheduler_name} decides {_key(group)}"
+        outcomes = [
+            await self._pods.until(what, partial(_outcome_in_gang, pod=pod)) for pod in pods
+        ]
+        return pods, outcomes
+
+    async def _remove_gang(self, group: Json, pods: Sequence[Json]) -> None:
+        for pod in pods:
+            await self._remove(pod)
+        for pod in pods:
+            await self._until_forgotten(pod)
+        await self.delete(POD_GROUPS, group["metadata"]["namespace"], group["metadata"]["name"])
+
+    async def scores_in_turn(self, pod: Json, nodes: Sequence[str]) -> list[Outcome]:
+        """What ksched thinks of the nodes for pods like this, each with those before on ``nodes``.
+
+        One more than there are nodes; without a node if there is none.
+        """
+        profile, cache = self._scheduler.profiles[KSCHED], self._scheduler.cache
+        listener, cache.listener = cache.listener, None
+        placed: list[PodInfo] = []
+        found = []
+        try:
+            for number in range(len(nodes) + 1):
+                metadata = {**pod["metadata"], "uid": f"turn-{number}", "name": f"turn-{number}"}
+                info = cache.pod_info(
+                    decode_pod(msgspec.json.encode({**pod, "metadata": metadata}))
+                )
+                verdict = await judge(self._cycle, cache, profile, info)
+                found.append(Outcome(min(verdict.feasible, default=""), scores=verdict.scores))
+                if number < len(nodes):
+                    placed.append(info.on_node(nodes[number]))
+                    cache.assume_pod(placed[-1])
+        finally:
+            for one in reversed(placed):
+                cache.forget_pod(one)
+            cache.listener = listener
+        return found
+
     async def _decided_by(self, scheduler_name: str, pod: Json) -> tuple[Json, Outcome]:
         spec = {**pod["spec"], "schedulerName": scheduler_name}
         created = await self.create(PODS, {**pod, "spec": spec})
@@ -284,6 +354,13 @@ def _outcome(pods: Mapping[str, Pod], pod: Json) -> Outcome | None:
         if condition.type == "PodScheduled" and condition.status == "False":
             return Outcome(message=condition.message)
     return None
+
+
+def _outcome_in_gang(pods: Mapping[str, Pod], pod: Json) -> Outcome | None:
+    """The same for a pod that may wait for others to be created."""
+    found = _current(pods, pod)
+    reasons = [one.reason for one in found.status.conditions] if found else []
+    return None if "SchedulingGated" in reasons else _outcome(pods, pod)
 
 
 _NOT_HERE: dict[str, Any] = {"key": "parity.example/last", "effect": "NoSchedule"}

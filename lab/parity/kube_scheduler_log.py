@@ -9,11 +9,12 @@ from typing import TypeAlias
 Scores: TypeAlias = dict[str, dict[str, int]]
 """Per node and plugin the normalised and weighted score."""
 
+_POD = rb'(?: podGroup="[^"]*")? pod="([^"]*)" '
 _SCORED = re.compile(
-    rb'"Plugin scored node for pod" pod="([^"]*)" plugin="([^"]*)" node="([^"]*)" score=(-?\d+)$'
+    rb'"Plugin scored node for pod"' + _POD + rb'plugin="([^"]*)" node="([^"]*)" score=(-?\d+)$'
 )
 _TOTAL = re.compile(
-    rb'"Calculated node\'s final score for pod" pod="([^"]*)" node="([^"]*)" score=(-?\d+)$'
+    rb'"Calculated node\'s final score for pod"' + _POD + rb'node="([^"]*)" score=(-?\d+)$'
 )
 
 

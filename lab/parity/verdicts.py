@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -45,6 +45,13 @@ class Decision(Struct, frozen=True):
     theirs: Outcome
     ours: Outcome
     influences: frozenset[str] = frozenset()
+
+
+class GangDecision(Struct, frozen=True):
+    """What both made of the members of one gang, in their order."""
+
+    theirs: Sequence[Outcome]
+    ours: Sequence[Outcome]
 
 
 def differences(theirs: Outcome, ours: Outcome) -> list[str]:

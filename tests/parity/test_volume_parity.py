@@ -300,7 +300,7 @@ async def test_decides_about_volumes_as_kube_scheduler_does(
     control_plane.request("POST", "/api/v1/namespaces", namespace)
     tally.expect(EVERYTHING)
     seeds, differing = asked_seeds(SEEDS), []
-    with control_plane.kube_scheduler(verbosity=10, flags=ONE_BY_ONE) as process:
+    with control_plane.kube_scheduler(verbosity=10, flags=[ONE_BY_ONE]) as process:
         score_log = ScoreLog(process.log_path)
         for seed in seeds:
             scene = Scene(control_plane, seed)

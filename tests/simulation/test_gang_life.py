@@ -16,19 +16,15 @@ from ksched.scheduling.group_preemption import _Search
 from ksched.scheduling.group_survey import Lines
 from ksched.testing import cluster
 from ksched.testing.virtual_time import run
-from lab.gang_simulation import GangSimulation, racked_node
-from lab.gangs import DIALECTS, PLUGIN, Gang, configured, install
+from lab.gang_histories import KINDS, PREEMPTION, PROTECTION, RACKS, History
+from lab.gang_simulation import GangSimulation
+from lab.gangs import DIALECTS, Gang, configured
 
 
 @pytest.mark.parametrize("dialect", DIALECTS)
 @pytest.mark.parametrize("seed", range(6))
 async def test_gangs_are_whole_at_every_instant(dialect: str, seed: int) -> None:
-    async with cluster(
-        3, config=configured(dialect), seed=seed, start=False, check_declarations=False
-    ) as c:
-        await install(c, dialect)
-        async with c.scheduler:
-            await GangSimulation(c, dialect, seed).run(steps=40)
+    await History(seed, dialect).live()
 
 
 @pytest.mark.parametrize("dialect", ["annotations", "in-tree"])
@@ -36,39 +32,23 @@ async def test_gangs_are_whole_at_every_instant(dialect: str, seed: int) -> None
 async def test_gangs_with_a_topology_are_in_one_rack_at_every_instant(
     dialect: str, seed: int
 ) -> None:
-    async with cluster(
-        [racked_node(number, 2) for number in (1, 2, 3, 4)],
-        config=configured(dialect),
-        seed=seed,
-        start=False,
-        check_declarations=False,
-    ) as c:
-        await install(c, dialect)
-        async with c.scheduler:
-            await GangSimulation(c, dialect, seed, racks=2).run(steps=40)
+    await History(seed, dialect, RACKS).live()
 
 
 @pytest.mark.parametrize("dialect", DIALECTS)
 @pytest.mark.parametrize("seed", range(3))
-@pytest.mark.parametrize("protect_after_seconds", [0, 20])
+@pytest.mark.parametrize("kind", [PREEMPTION, PROTECTION])
 async def test_gangs_that_preempt_evict_for_the_whole_gang_only(
-    dialect: str, seed: int, protect_after_seconds: int
+    dialect: str, seed: int, kind: str
 ) -> None:
-    config = configured(dialect)
-    args = {"protectAfterSeconds": protect_after_seconds, "maxProtectedPercentage": 60}
-    config["profiles"][0]["pluginConfig"] = [{"name": PLUGIN[dialect], "args": args}]
-    async with cluster(
-        3,
-        config=config,
-        seed=seed,
-        start=False,
-        check_declarations=False,
-        kubelet=True,
-    ) as c:
-        await install(c, dialect)
-        async with c.scheduler:
-            simulation = GangSimulation(c, dialect, seed, priorities=(1, 5, 50))
-            await simulation.run(steps=50)
+    await History(seed, dialect, kind).live()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("seed", range(4))
+async def test_no_gang_is_left_cut_by_a_leader_that_is_killed(seed: int, kind: str) -> None:
+    happened = await History(seed, DIALECTS[seed % 2], kind, take_overs=True).live()
+    assert happened["leader_is_killed"]
 
 
 async def live(seed: int) -> None:

@@ -1,0 +1,119 @@
+"""python -m lab.gang_histories: random histories of gangs from many seeds.
+
+    python -m lab.gang_histories --seeds 0-1999
+
+A seed determines the dialect, what the history is about, whether leaders are killed, and everything
+that happens. Prints every violation; the exit code is 1 if there is one.
+"""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import os
+import sys
+import traceback
+from collections import Counter
+from collections.abc import Mapping
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass
+from typing import Any
+
+from ksched.testing import cluster
+from ksched.testing.virtual_time import run
+from lab.gang_simulation import GangSimulation, racked_node
+from lab.gangs import DIALECTS, PLUGIN, configured, install
+from lab.replicas import Replicas
+from lab.seeds import asked_seeds
+
+PLAIN, RACKS, PREEMPTION, PROTECTION = "plain", "racks", "preemption", "protection"
+KINDS = (PLAIN, RACKS, PREEMPTION, PROTECTION)
+STEPS = 40
+PRIORITIES = (1, 5, 50)
+
+
+@dataclass(frozen=True)
+class History:
+    """What a seed is about."""
+
+    seed: int
+    dialect: str
+    kind: str = PLAIN
+    take_overs: bool = False
+
+    @classmethod
+    def of(cls, seed: int) -> History:
+        kind = KINDS[seed // 3 % len(KINDS)]
+        # The objects of scheduler-plugins have no topology.
+        dialects = DIALECTS[:2] if kind == RACKS else DIALECTS
+        return cls(seed, dialects[seed % len(dialects)], kind, seed // 12 % 3 < 2)
+
+    async def live(self) -> Counter[str]:
+        """Live through it; raises ``AssertionError`` with the seed."""
+        racks = 2 if self.kind == RACKS else 0
+        preempts = self.kind in (PREEMPTION, PROTECTION)
+        async with cluster(
+            [racked_node(number, racks) for number in range(1, 5 if racks else 4)],
+            config=self._configuration(),
+            seed=self.seed,
+            start=False,
+            check_declarations=False,
+            kubelet=preempts,
+        ) as c:
+            await install(c, self.dialect)
+            simulation = GangSimulation(
+                c,
+                self.dialect,
+                self.seed,
+                priorities=PRIORITIES if preempts else (),
+                racks=racks,
+            )
+            if self.take_overs:
+                async with Replicas.running(c) as replicas:
+                    simulation.add_take_overs(replicas)
+                    await simulation.run(STEPS)
+            else:
+                async with c.scheduler:
+                    await simulation.run(STEPS)
+            return simulation.happened
+
+    def _configuration(self) -> dict[str, Any]:
+        config = configured(self.dialect)
+        if self.kind == PROTECTION:
+            args: Mapping[str, int] = {"protectAfterSeconds": 20, "maxProtectedPercentage": 60}
+            config["profiles"][0]["pluginConfig"] = [{"name": PLUGIN[self.dialect], "args": args}]
+        return config
+
+
+def problem_of(seed: int) -> tuple[Counter[str], str]:
+    """What happened in a seed's history, and what was violated in it."""
+    history = History.of(seed)
+    logging.disable(logging.ERROR)
+    try:
+        return run(history.live()), ""
+    except Exception:  # noqa: BLE001 - shown
+        return Counter(), f"{history}\n{traceback.format_exc(limit=-3)}"
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m lab.gang_histories", description=__doc__)
+    parser.add_argument("--seeds", default="100", help="200, 17,40 or 1000-1049; default 100")
+    parser.add_argument("--processes", type=int, default=os.cpu_count())
+    options = parser.parse_args()
+    seeds = asked_seeds(0, {"SEEDS": options.seeds})
+    happened: Counter[str] = Counter()
+    problems = 0
+    with ProcessPoolExecutor(options.processes) as pool:
+        for number, (events, problem) in enumerate(pool.map(problem_of, seeds, chunksize=4), 1):
+            happened += events
+            if problem:
+                problems += 1
+                print(problem, flush=True)
+            if number % 100 == 0:
+                print(f"{number} histories, {problems} with a violation", flush=True)
+    print(f"{len(seeds)} histories, {problems} with a violation; {dict(happened)}")
+    return 1 if problems else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
