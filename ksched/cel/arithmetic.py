@@ -19,8 +19,9 @@ from ksched.cel.values import (
     surely_equal,
 )
 
-LONGEST_LIST = 1_000_000
-"""Building a longer one would exceed the largest cost limit."""
+LONGEST_LIST = 250_000
+LONGEST_STRING = 1_000_000
+"""Limits of values: copying or freeing longer ones would keep other threads waiting."""
 MIN_TIME = -62135596800 * 10**9
 MAX_TIME = 253402300799 * 10**9 + 999_999_999
 _RECEIVERS = frozenset({str, Timestamp, Duration})
@@ -57,6 +58,12 @@ def checked_timestamp(nanos: int) -> Timestamp:
     return Timestamp(nanos)
 
 
+def bounded(length: int) -> None:
+    """Reject a string that would be too long before it is built."""
+    if length > LONGEST_STRING:
+        raise CostExceeded
+
+
 _ADDERS = frozenset({int, Uint, float, str, bytes, list, Duration, Timestamp})
 
 
@@ -69,7 +76,10 @@ def add(left: Value, right: Value) -> Value:
             return checked_uint(int(left) + int(right))
         if kind is list and len(left) + len(right) > LONGEST_LIST:
             raise CostExceeded
-        if kind is str or kind is float or kind is bytes or kind is list:
+        if kind is str or kind is bytes:
+            bounded(len(left) + len(right))
+            return left + right
+        if kind is float or kind is list:
             return left + right
         if kind is Duration:
             return checked_duration(left.nanos + right.nanos)

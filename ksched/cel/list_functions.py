@@ -11,6 +11,7 @@ from ksched.cel import static_types as types
 from ksched.cel.arithmetic import LONGEST_LIST
 from ksched.cel.declarations import LIST_A, MAP_AB, A, B, Library
 from ksched.cel.errors import CostExceeded, EvaluationError
+from ksched.cel.in_pieces import integers
 from ksched.cel.values import (
     NONE,
     Duration,
@@ -27,6 +28,7 @@ from ksched.cel.values import (
 )
 
 LIBRARY = Library()
+LARGEST_COST = 1_000_000
 _SUMMABLE: dict[str, tuple[types.Type, Value]] = {
     "int": (types.INT, 0),
     "uint": (types.UINT, Uint(0)),
@@ -144,17 +146,10 @@ def _flatten(elements: list[Value], depth: int = 1) -> list[Value]:
     return found
 
 
-_PIECE = 16384
-
-
-def _range(count: int) -> list[Value]:
+def _range(count: int) -> list[int]:
     if count > LONGEST_LIST:
         raise CostExceeded
-    # In pieces: in a thread a long call of a built-in function would keep all others waiting.
-    found: list[Value] = []
-    for start in range(0, count, _PIECE):
-        found.extend(range(start, min(start + _PIECE, count)))
-    return found
+    return integers(count)
 
 
 def _distinct(elements: list[Value]) -> list[Value]:
@@ -168,7 +163,7 @@ def _distinct(elements: list[Value]) -> list[Value]:
 
 def _bounded_square(elements: list[Value]) -> None:
     """Reject quadratic work that exceeds the largest cost limit."""
-    if 2 * len(elements) ** 2 > LONGEST_LIST:
+    if 2 * len(elements) ** 2 > LARGEST_COST:
         raise CostExceeded
 
 

@@ -18,8 +18,23 @@ from ksched.cel.values import Value, no_such_overload
 
 MOST_STEPS: Final = 500_000
 """Limit of the steps of a match; far above any pattern on the 64 characters of an attribute."""
+_PARTS: Final = 64
 _REMEMBERED = 256
 _WORD = frozenset("0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZ_abcdefghijklmnopqrstuvwxyz")
+
+
+class _Visited:
+    """The states of one search, in parts: a large set grows and is freed in one long call."""
+
+    __slots__ = ("parts", "steps")
+
+    def __init__(self) -> None:
+        self.parts: list[set[int]] = [set() for _ in range(_PARTS)]
+        self.steps = 0
+
+    def clear(self) -> None:
+        while self.parts:
+            self.parts.pop()
 
 
 class Regex:
@@ -43,24 +58,28 @@ class Regex:
 
     def search(self, text: str, start: int) -> tuple[int, int] | None:
         """Return begin and end of the leftmost match from a position on."""
-        visited: set[int] = set()
+        visited = _Visited()
         width = len(self._program)
-        for begin in range(start, len(text) + 1):
-            end = self._run(text, begin, visited, width)
-            self.steps = len(visited)
-            if end is not None:
-                return begin, end
-        return None
+        try:
+            for begin in range(start, len(text) + 1):
+                end = self._run(text, begin, visited, width)
+                if end is not None:
+                    return begin, end
+            return None
+        finally:
+            self.steps = visited.steps
+            visited.clear()
 
-    def _run(self, text: str, begin: int, visited: set[int], width: int) -> int | None:
+    def _run(self, text: str, begin: int, visited: _Visited, width: int) -> int | None:
         """Return the end of the preferred match from ``begin``."""
-        code = self._program
+        code, parts = self._program, visited.parts
         pending = [begin * width]
         while pending:
             state = pending.pop()
-            while state not in visited:
-                visited.add(state)
-                if len(visited) > MOST_STEPS:
+            while state not in (part := parts[state % _PARTS]):
+                part.add(state)
+                visited.steps += 1
+                if visited.steps > MOST_STEPS:
                     raise CostExceeded
                 position, counter = divmod(state, width)
                 instruction = code[counter]

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from math import ceil
 
+from ksched.cel import in_pieces
 from ksched.cel import static_types as types
+from ksched.cel.arithmetic import LONGEST_LIST, bounded
 from ksched.cel.declarations import Library
 from ksched.cel.errors import CostExceeded, EvaluationError
 from ksched.cel.regex_program import RegexError
@@ -13,31 +15,24 @@ from ksched.cel.standard_functions import first_traversal, regex_cost
 from ksched.cel.values import Value, describe, size_of
 
 LIBRARY = Library()
-LONGEST_RESULT = 10_000_000
-"""Limit of a string; reading a longer one exceeds a cost of a million."""
-
 _SPACES = "\t\n\v\f\r \x85\xa0\u1680\u2028\u2029\u202f\u205f\u3000" + "".join(
     map(chr, range(0x2000, 0x200B))
 )
 _LOWER = {code: code + 32 for code in range(65, 91)}
 _UPPER = {code: code - 32 for code in range(97, 123)}
-_QUOTED = {
-    "\a": "\\a",
-    "\b": "\\b",
-    "\f": "\\f",
-    "\n": "\\n",
-    "\r": "\\r",
-    "\t": "\\t",
-    "\v": "\\v",
-    "\\": "\\\\",
-    '"': '\\"',
-}
-
-
-def bounded(length: int) -> None:
-    """Reject a result that would be too large before it is built."""
-    if length > LONGEST_RESULT:
-        raise CostExceeded
+_QUOTED = str.maketrans(
+    {
+        "\a": "\\a",
+        "\b": "\\b",
+        "\f": "\\f",
+        "\n": "\\n",
+        "\r": "\\r",
+        "\t": "\\t",
+        "\v": "\\v",
+        "\\": "\\\\",
+        '"': '\\"',
+    }
+)
 
 
 def _out_of_range(index: int) -> EvaluationError:
@@ -90,9 +85,12 @@ def _split(text: str, separator: str, count: int = -1) -> list[str]:
         if not text:
             return []
         if count < 0 or count > len(text):
-            return list(text)
-        return [*text[: count - 1], text[count - 1 :]]
-    return text.split(separator, count - 1 if count > 0 else -1)
+            return in_pieces.characters(text)
+        return [*in_pieces.characters(text[: count - 1]), text[count - 1 :]]
+    parts = in_pieces.split(text, separator, count - 1 if count > 0 else -1)
+    if len(parts) > LONGEST_LIST:
+        raise CostExceeded
+    return parts
 
 
 def _substring(text: str, start: int, end: int | None = None) -> str:
@@ -113,12 +111,16 @@ def _join(parts: list[Value], separator: str = "") -> str:
     for part in parts:
         if type(part) is not str:
             raise EvaluationError(f"join: invalid input: {describe(part)}")
-    bounded(sum(map(len, parts)) + len(parts) * len(separator))
-    return separator.join(parts)
+    bounded(in_pieces.total_length(parts) + len(parts) * len(separator))
+    return in_pieces.join(parts, separator)
+
+
+def _trim(text: str) -> str:
+    return in_pieces.strip(text, _SPACES)
 
 
 def _quote(text: str) -> str:
-    return f'"{"".join(_QUOTED.get(char, char) for char in text)}"'
+    return f'"{in_pieces.translate(text, _QUOTED)}"'
 
 
 def _regex(pattern: str) -> Regex:
@@ -163,11 +165,11 @@ def _declare() -> None:
         ),
         (
             *("lowerAscii", "string_lower_ascii", (text,), text),
-            *(lambda operand: operand.translate(_LOWER), once),
+            *(lambda operand: in_pieces.translate(operand, _LOWER), once),
         ),
         (
             *("upperAscii", "string_upper_ascii", (text,), text),
-            *(lambda operand: operand.translate(_UPPER), once),
+            *(lambda operand: in_pieces.translate(operand, _UPPER), once),
         ),
         ("replace", "string_replace_string_string", (text, text, text), text, _replace, twice),
         (
@@ -178,7 +180,7 @@ def _declare() -> None:
         ("split", "string_split_string_int", (text, text, number), texts, _split, twice),
         ("substring", "string_substring_int", (text, number), text, _substring, once),
         ("substring", "string_substring_int_int", (text, number, number), text, _substring, once),
-        ("trim", "string_trim", (text,), text, lambda operand: operand.strip(_SPACES), once),
+        ("trim", "string_trim", (text,), text, _trim, once),
         ("join", "list_join", (texts,), text, _join, _result_traversal),
         ("join", "list_join_string", (texts, text), text, _join, _result_traversal),
         ("find", "string_find_string", (text, text), text, _find, regex_cost),

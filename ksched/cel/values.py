@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from ksched.cel.errors import NO_SUCH_OVERLOAD, CostExceeded, EvaluationError
+from ksched.cel.in_pieces import join, total_length
 
 MAX_INT: Final = 2**63 - 1
 MAX_UINT: Final = 2**64 - 1
@@ -328,9 +329,9 @@ def _describe_members(value: Value, known: dict[int, str]) -> str:
             f"{_describe(key_value(key), known)}: {_describe(item, known)}"
             for key, item in value.items()
         ]
-    if sum(map(len, parts)) > LONGEST_DESCRIPTION:
+    if total_length(parts) > LONGEST_DESCRIPTION:
         raise CostExceeded
-    return f"{opening}{', '.join(parts)}{closing}"
+    return f"{opening}{join(parts, ', ')}{closing}"
 
 
 def size_of(value: Value) -> int:
