@@ -36,10 +36,10 @@ class SharedDevice:
 class PoolUse:
     """The devices of one pool that are in use."""
 
-    __slots__ = ("dedicated", "shared", "version")
+    __slots__ = ("_signature", "dedicated", "shared")
 
     def __init__(self) -> None:
-        self.version = 0
+        self._signature: tuple[dict[str, int], Hashable] | None = None
         self.dedicated: dict[str, int] = {}
         """By device, how many claims have it undivided."""
         self.shared: dict[str, SharedDevice] = {}
@@ -60,6 +60,18 @@ class PoolUse:
 
     def signature(self, positions: dict[str, int]) -> Hashable:
         """Equal for pools of one layout with the same devices in use."""
+        if not self.dedicated and not self.shared:
+            return 0
+        known = self._signature
+        if known is None or known[0] is not positions:
+            known = self._signature = (positions, self._signed(positions))
+        return known[1]
+
+    def changed(self) -> None:
+        """Call after every change."""
+        self._signature = None
+
+    def _signed(self, positions: dict[str, int]) -> Hashable:
         mask = 0
         for name in self.dedicated:
             position = positions.get(name)
@@ -107,7 +119,7 @@ class AllocatedDevices:
                     del self._pools[key]
 
     def _note(self, result: DeviceRequestAllocationResult, use: PoolUse) -> None:
-        use.version += 1
+        use.changed()
         self.changed_pools.append((result.driver, result.pool))
 
 

@@ -8,11 +8,16 @@ omitted:
 * While the first acceptable device of each request leads to a solution, nothing is undone.
 * A device of the same shape and pool as one that failed in the same place fails too: exchanging the
   two in a solution would give a solution with the first.
+* A pool without a device that a request could have while none of the pool is chosen has none later:
+  choices only use up devices, capacity and counters. It is skipped until its use changes, as is a
+  pool of which no device has the value that a constraint wants. Only pools that a request has seen
+  whole are skipped: selectors that fail must fail again.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from bisect import bisect_right
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from enum import Enum
 from typing import NamedTuple
 
@@ -68,13 +73,20 @@ PoolsInUse = Callable[[PoolKey], PoolUse]
 
 
 def allocate(
-    view: NodeView, in_use: PoolsInUse, claims: Sequence[WantedClaim], effort: Effort
+    view: NodeView,
+    in_use: PoolsInUse,
+    claims: Sequence[WantedClaim],
+    effort: Effort,
+    among: Iterable[int] | None = None,
 ) -> Chosen | None:
     """Choose devices for all claims; ``None`` if there is no solution.
 
+    ``among`` limits requests for a number of devices to candidates at these positions: with those
+    of a solution, that solution is found at once.
+
     Raises ``AllocationFailed``, ``InvalidPools``, or what ``effort`` raises when it is exhausted.
     """
-    search = _Search(view, in_use, claims, effort)
+    search = _Search(view, in_use, claims, effort, among)
     if search.depth <= _EVERYDAY_DEPTH:
         outcome = search.step(0, 0, 0, 0, False, 0)
     else:
@@ -98,8 +110,10 @@ class _Search:
         in_use: PoolsInUse,
         claims: Sequence[WantedClaim],
         effort: Effort,
+        among: Iterable[int] | None,
     ) -> None:
         self._view = view
+        self._among = None if among is None else frozenset(among)
         self._claims = claims
         self._effort = effort
         self._use: dict[PoolKey, PoolUse] = {pool.key: in_use(pool.key) for pool in view.pools}
@@ -114,6 +128,10 @@ class _Search:
         self._consumed: dict[PoolKey, CounterAmounts] = {}
         self._available: dict[PoolKey, CounterAmounts] = {}
         self._sharers: dict[PoolDevice, int] = {}
+        self._touched: dict[PoolKey, int] = {}
+        """By pool, how many of its devices are chosen."""
+        self._is_constrained = False
+        """Whether a constraint rejected the last device."""
         self._paid: list[bool] = []
         """By device in the order of choice, whether it consumes counters."""
         # A distinctAttribute depends on the order of devices: no two are exchangeable.
@@ -214,35 +232,66 @@ class _Search:
         return outcome
 
     def _take_exactly(self, c: int, r: int, s: int, k: int, in_sub: bool, start: int) -> _Outcome:
-        request, key = self._claims[c].plan.requests[r].ways[s], self._claims[c].key
-        candidates = self._view.candidates
+        request = self._claims[c].plan.requests[r].ways[s]
+        spans = self._view.spans
         failed: set[object] = set()
-        for position in range(start, len(candidates)):
-            device, pool, is_on_node = candidates[position]
+        for number in range(bisect_right(self._view.ends, start), len(spans)):
+            pool, first, last = spans[number]
             self._effort.spend(1)
-            if self._is_taken(c, request, device, pool):
-                continue
-            if not request.selects(device.shape, key, self._effort) or not is_on_node:
-                continue
-            twin = self._twin(device, pool)
-            if twin in failed:
-                continue
-            if self._consumption(request, device) is None:
-                continue
-            if not self._take(c, request, position):
-                continue
-            outcome = self.step(c, r, s, k + 1, in_sub, position + 1)
-            if outcome is _DONE:
-                return _DONE
-            self._give_back(c, request, position)
-            if outcome is _TOO_MANY:
-                return outcome
-            if twin is not None:
-                failed.add(twin)
+            use = None
+            if start <= first and self._among is None and pool.key not in self._touched:
+                use = self._use[pool.key].signature(pool.positions)
+                known = pool.layout.scanned(request, use)
+                if known is False or (known and self._constrain_away(c, request, pool)):
+                    continue
+            is_fruitful = False
+            for position in range(max(first, start), last):
+                acceptable = self._take_if_acceptable(c, request, position, failed)
+                if acceptable is None:
+                    continue
+                is_fruitful = True
+                if not acceptable:
+                    continue
+                outcome = self.step(c, r, s, k + 1, in_sub, position + 1)
+                if outcome is _DONE:
+                    return _DONE
+                self._give_back(c, request, position)
+                if outcome is _TOO_MANY:
+                    return outcome
+                failed.add(self._twin(position))
+            if use is not None:
+                pool.layout.note_scan(request, use, is_fruitful)
         return _NO
 
-    def _twin(self, device: PoolDevice, pool: Pool) -> object:
+    def _constrain_away(self, c: int, request: Request, pool: Pool) -> bool:
+        return any(one.rejects_all(request, pool) for one in self._constraints[c])
+
+    def _take_if_acceptable(
+        self, c: int, request: Request, position: int, failed: set[object]
+    ) -> bool | None:
+        """Take a candidate; False if another state of the search might accept it, else ``None``."""
+        if self._among is not None and position not in self._among:
+            return None
+        device, pool, is_on_node = self._view.candidates[position]
+        self._effort.spend(1)
+        if self._is_taken(c, request, device, pool):
+            return None
+        selected = request.selects(device.shape, self._claims[c].key, self._effort)
+        if not selected or not is_on_node:
+            return None
+        twin = self._twin(position)
+        if twin is not None and twin in failed:
+            return False
+        if self._consumption(request, device) is None:
+            return None
+        self._is_constrained = False
+        if self._take(c, request, position):
+            return True
+        return False if self._is_constrained else None
+
+    def _twin(self, position: int) -> object:
         """Equal for devices that lead to the same outcome; ``None`` if there is no other."""
+        device, pool, _ = self._view.candidates[position]
         use = self._use[pool.key]
         if not self._has_twins or device in self._shared or device.name in use.shared:
             return None
@@ -298,6 +347,7 @@ class _Search:
         else:
             self._taken.setdefault(device, set()).add(c)
         self._paid.append(is_paying)
+        self._touched[pool.key] = self._touched.get(pool.key, 0) + 1
         share = consumed if shape.is_shareable else None
         self.chosen[c].append(ChosenDevice(request, device, share, position))
         return True
@@ -305,6 +355,9 @@ class _Search:
     def _give_back(self, c: int, request: Request, position: int) -> None:
         device, pool, _ = self._view.candidates[position]
         taken = self.chosen[c].pop()
+        self._touched[pool.key] -= 1
+        if not self._touched[pool.key]:
+            del self._touched[pool.key]
         if self._paid.pop():
             self._release_counters(pool, device.shape.consumes)
         self._leave_constraints(c, request)
@@ -322,6 +375,7 @@ class _Search:
         self._effort.spend(len(constraints))
         for position, constraint in enumerate(constraints):
             if not constraint.add(request, device.shape):
+                self._is_constrained = True
                 for earlier in constraints[:position]:
                     earlier.remove(request)
                 if must_fit:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Protocol, TypeAlias
 
 from ksched.api.devices import DeviceConstraint, DeviceTaint, DeviceToleration
+from ksched.devices.pools import Pool
 from ksched.devices.requests import AllocationFailed, Request
 from ksched.devices.slices import DeviceShape
 
@@ -22,6 +23,10 @@ class Constraint(Protocol):
 
     def remove(self, request: Request) -> None:
         """Remove the device that was added last."""
+        ...
+
+    def rejects_all(self, request: Request, pool: Pool) -> bool:
+        """Whether no device of a pool can be added now."""
         ...
 
 
@@ -47,6 +52,15 @@ class MatchAttribute:
     def remove(self, request: Request) -> None:
         if _concerns(self._requests, request):
             self._count -= 1
+
+    def rejects_all(self, request: Request, pool: Pool) -> bool:
+        if not self._count or not _concerns(self._requests, request):
+            return False
+        values = pool.layout.values.get(self._attribute)
+        if values is None:
+            values = frozenset(attribute_value(one.shape, self._attribute) for one in pool.devices)
+            pool.layout.values[self._attribute] = values
+        return self._value not in values
 
 
 class DistinctAttribute:
@@ -75,6 +89,9 @@ class DistinctAttribute:
     def remove(self, request: Request) -> None:
         if _concerns(self._requests, request):
             self._values.pop(request.full_name, None)
+
+    def rejects_all(self, request: Request, pool: Pool) -> bool:
+        return False
 
 
 def make_constraints(declared: Sequence[DeviceConstraint], claim_key: str) -> list[Constraint]:

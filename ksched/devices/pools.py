@@ -8,17 +8,35 @@ a *layout*.
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from itertools import accumulate
 from weakref import WeakValueDictionary
 
 from ksched.api.devices import ResourceSlice
 from ksched.cache.change_log import ChangeLog
 from ksched.devices.slices import CounterAmounts, PoolDevice, PoolKey, PublishedSlice
 
+SCANS_CACHED = 64
+"""Of each layout."""
+
 
 class Layout:
     """Shared by pools from which the same requests get devices at the same positions."""
 
-    __slots__ = ("__weakref__",)
+    __slots__ = ("__weakref__", "_scanned", "values")
+
+    def __init__(self) -> None:
+        self._scanned: dict[Hashable, bool] = {}
+        self.values: dict[str, frozenset[Hashable]] = {}
+        """By name of an attribute, its values in the pool."""
+
+    def scanned(self, request: Hashable, in_use: Hashable) -> bool | None:
+        """Whether a request may find a device; ``None`` if none has looked at all of them."""
+        return self._scanned.get((request, in_use))
+
+    def note_scan(self, request: Hashable, in_use: Hashable, is_fruitful: bool) -> None:
+        if len(self._scanned) >= SCANS_CACHED:
+            self._scanned.clear()
+        self._scanned[request, in_use] = is_fruitful
 
 
 _layouts: WeakValueDictionary[Hashable, Layout] = WeakValueDictionary()
@@ -110,7 +128,7 @@ class Pool:
 class NodeView:
     """The pools of a node, in the order in which they are tried."""
 
-    __slots__ = ("__weakref__", "candidates", "has_invalid_pools", "pools")
+    __slots__ = ("__weakref__", "candidates", "ends", "has_invalid_pools", "pools", "spans")
 
     def __init__(self, pools: tuple[Pool, ...]) -> None:
         self.pools = pools
@@ -121,6 +139,13 @@ class NodeView:
             if pool.is_usable
             for device, is_on_node in zip(pool.devices, pool.on_node, strict=True)
         )
+        usable = [pool for pool in pools if pool.is_usable and pool.devices]
+        ends = [*accumulate(len(pool.devices) for pool in usable)]
+        self.spans: tuple[tuple[Pool, int, int], ...] = tuple(
+            (pool, end - len(pool.devices), end) for pool, end in zip(usable, ends, strict=True)
+        )
+        """The pools of the candidates, and where those of each begin and end."""
+        self.ends = ends
 
 
 class _Published:

@@ -254,3 +254,69 @@ def test_devices_taken_during_a_pause_are_looked_up_before_the_filter(
 
     asyncio.run(attempt())
     assert set(in_filter) == {0}
+
+
+LONG_FOR_EVERY_DEVICE = "device.attributes.exists(d, lists.range(30000).all(x, d != ''))"
+"""Reads everything, so a device that is published with other attributes is looked at again."""
+
+
+def restless(version: int, node: str = "n0", kind: str = "a") -> Any:
+    made = make_slice(node)
+    for number in range(16):
+        made = made.device(f"d{number}", index=number, version=version, kind=kind)
+    return made.obj()
+
+
+async def outcome_beside_driver(
+    made: Decider, kind: str, attempts: int
+) -> tuple[Placed | Rejected, int]:
+    """The outcome of a pod while a driver publishes other devices before every attempt."""
+    pod = with_claim(make_pod("web"), "c").obj()
+    for number in range(1, attempts + 1):
+        for version in (2 * number, 2 * number + 1):
+            one = restless(version, kind=kind)
+            made.listers.require(type(one)).put(one)
+            await asyncio.sleep(0.1)
+        found = await made.cycle.run(QueuedPodInfo(made.cache.pod_info(pod), 0.0))
+        if isinstance(found, Placed):
+            break
+        assert "cut short" in found.message
+    made.profiles["default-scheduler"].framework.plugins["DynamicResources"].stop()
+    return found, number
+
+
+def test_a_driver_that_publishes_faster_than_devices_are_found_starves_no_pod() -> None:
+    claim = make_resource_claim("c").request(count=16, cel=LONG_FOR_EVERY_DEVICE)
+    made = decider([make_device_class().obj(), restless(1), claim.obj()])
+    found, attempts = asyncio.run(outcome_beside_driver(made, "a", 100))
+    assert isinstance(found, Placed)
+    assert found.node_name == "n0"
+    assert attempts > 1, "the first attempt ends before the search"
+
+
+def test_devices_taken_since_the_search_are_not_given_again() -> None:
+    claim = make_resource_claim("c").request(count=16, cel=LONG_FOR_EVERY_DEVICE)
+    taken = (
+        make_resource_claim("other")
+        .request()
+        .allocated({"request": "r", "pool": "n0", "device": "d7"}, node="n0")
+    )
+
+    async def attempts() -> Placed | Rejected:
+        made = decider([make_device_class().obj(), restless(1), claim.obj()])
+        pod = with_claim(make_pod("web"), "c").obj()
+        await made.cycle.run(QueuedPodInfo(made.cache.pod_info(pod), 0.0))
+        made.listers.require(ResourceClaim).put(taken.obj())
+        return (await outcome_beside_driver(made, "a", 20))[0]
+
+    assert isinstance(asyncio.run(attempts()), Rejected)
+
+
+def test_restless_devices_that_do_not_fit_hold_up_no_other_node() -> None:
+    is_a = f"device.attributes['{DRIVER}'].kind == 'a'"
+    claim = make_resource_claim("c").request(count=16, cel=f"{LONG_FOR_EVERY_DEVICE} && {is_a}")
+    quiet = restless(1, node="n1")
+    made = decider([make_device_class().obj(), restless(1, kind="b"), quiet, claim.obj()])
+    found, _ = asyncio.run(outcome_beside_driver(made, "b", 100))
+    assert isinstance(found, Placed)
+    assert found.node_name == "n1"

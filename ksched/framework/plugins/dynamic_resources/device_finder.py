@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Hashable, Iterator
 from typing import NamedTuple
 
 import numpy as np
@@ -33,6 +33,7 @@ from ksched.framework.plugins.dynamic_resources.verdicts_by_view import (
     MOMENT_SECONDS,
     SEARCH_IS_LONG,
     TIMED_OUT,
+    UNSURE,
     KnownVerdicts,
     NodeFailed,
     Question,
@@ -114,7 +115,8 @@ class DeviceFinder:
         for requests, wanted in self._parts(attempt, template, nodes, found):
             verdicts, keys = self._verdicts(attempt, requests)
             ids, name_of = self._views.ids(nodes.index)[wanted], self._names(nodes, wanted)
-            yield from _learning(verdicts, ids, name_of, keys, questions)
+            verdicts.begin()
+            questions += yield from _learning(verdicts, ids, name_of, keys)
             if len(questions) >= MOST_QUESTIONS:
                 break
         return questions
@@ -141,6 +143,11 @@ class DeviceFinder:
         except SearchIsLong:
             # Something changed since the searches of PreFilter, or they had no more time.
             raise TookTooLong(MOMENT_SECONDS, SEARCH_IS_LONG) from None
+        unsure = found.codes == UNSURE
+        if unsure.any():
+            if not (found.codes == PASSES).any():
+                raise TookTooLong(MOMENT_SECONDS, SEARCH_IS_LONG)
+            found.codes[unsure] = CANNOT_ALLOCATE
         if attempt.special is None or not attempt.special.is_stored:
             self._check_allocated(attempt, nodes, found)
         return found
@@ -309,28 +316,31 @@ def _learning(
     ids: NDArray[np.int32],
     name_of: Callable[[int], str],
     keys: tuple[str, ...],
-    questions: list[Question],
-) -> Steps[None]:
+) -> Steps[Collection[Question]]:
     """Search on the nodes without a cached result; long searches become questions.
 
     Devices may be allocated during a pause, so what is unknown is looked up again in the end.
     """
+    asked: dict[Hashable, Question] = {}
     for _ in range(PASSES_OVER_NODES):
         unknown = verdicts.unknown(ids)
         seconds = MOMENT_SECONDS
         for number, place in unknown:
             name = name_of(place)
             try:
-                verdicts.learn(number, name, keys, Effort(seconds))
+                is_open = verdicts.learn(number, name, keys, Effort(seconds)).code == UNSURE
             except SearchIsLong:
-                questions.append(verdicts.question(number, name, keys))
-                if len(questions) >= MOST_QUESTIONS:
-                    return
+                is_open = True
                 # The others will hardly be shorter.
                 seconds = 0.0
+            if is_open:
+                verdicts.ask(number, name, keys, asked)
+                if len(asked) >= MOST_QUESTIONS:
+                    return asked.values()
             yield
-        if questions or not unknown:
-            return
+        if asked or not unknown:
+            break
+    return asked.values()
 
 
 def _random_uid(getrandbits: Callable[[int], int]) -> str:

@@ -43,7 +43,7 @@ class LongSearches:
         self._seconds = filter_timeout_seconds or LONGEST_SEARCH_SECONDS
         self._executor: ThreadPoolExecutor | None = None
         self._jobs: dict[object, asyncio.Future[None]] = {}
-        """By the first question of each: its claims and what its node sees."""
+        """By the first question of each: its claims, and the pools of its node."""
         self._effort = Effort(self._seconds, is_in_thread=True)
 
     async def answer(self, questions: Sequence[Question]) -> None:
@@ -52,7 +52,7 @@ class LongSearches:
         Questions may stay open: whether their answers matter is known when the nodes are filtered.
         """
         first = questions[0]
-        key = (id(first.verdicts), first.keys, first.key)
+        key = (id(first.verdicts), first.keys, first.pools[0])
         if key in self._jobs or len(self._jobs) >= MOST_WAITING:
             return
         job = self._start(key, questions)

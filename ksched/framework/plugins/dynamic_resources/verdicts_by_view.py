@@ -7,15 +7,23 @@ view of a node and its devices in use.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from ksched.clock import stopwatch
 from ksched.devices.allocated import PoolUse
-from ksched.devices.allocator import Chosen, InvalidPools, PoolsInUse, WantedClaim, allocate
-from ksched.devices.effort import Effort, SearchTimedOut
+from ksched.devices.allocator import (
+    Chosen,
+    ChosenDevice,
+    InvalidPools,
+    PoolsInUse,
+    WantedClaim,
+    allocate,
+)
+from ksched.devices.effort import Effort, SearchIsLong, SearchTimedOut
 from ksched.devices.node_views import NodeViews, PublishedDevices
 from ksched.devices.pools import NodeView
 from ksched.devices.requests import AllocationFailed, ClaimPlan
@@ -23,11 +31,15 @@ from ksched.devices.results import node_selector, subrequest_score
 from ksched.devices.slices import PoolKey
 from ksched.framework.freshness import RecentlyUsed
 
-PASSES, CANNOT_ALLOCATE, INVALID_POOLS, TIMED_OUT, FAILED = range(5)
+UNSURE, PASSES, CANNOT_ALLOCATE, INVALID_POOLS, TIMED_OUT, FAILED = range(-1, 5)
+"""``UNSURE``: rejected as its devices were recently, and the search takes too long to repeat."""
+
+PoolKeys = tuple[PoolKey, ...]
 
 ANSWERS_CACHED = 65536
 """By layout and use of the devices."""
-
+RECENT_SECONDS = 30.0
+"""How long the result of a search in the thread is used although devices have changed since."""
 
 MOMENT_SECONDS = 0.005
 """How long searches may block the event loop."""
@@ -42,6 +54,17 @@ class Answer(NamedTuple):
     chosen: Chosen | None = None
     problem: str = ""
     """Why there is no answer (``FAILED``); names the claims of one pod."""
+
+
+class Recent(NamedTuple):
+    """The result of a search in the thread for certain pools."""
+
+    answer: Answer
+    keys: tuple[str, ...]
+    """Of the claims."""
+    view: NodeView
+    """As it was."""
+    until: float
 
 
 class NodeFailed(Exception):
@@ -63,9 +86,14 @@ class VerdictsByView:
         self._scores = np.zeros(0, np.int64)
         self._is_known = np.zeros(0, np.bool_)
         self._answers: RecentlyUsed[Hashable, Answer] = RecentlyUsed()
+        self._recent: dict[PoolKeys, Recent] = {}
+        self._provisional: dict[Hashable, Answer] = {}
+        """From recent results, for the current attempt only."""
 
     def sweep(self) -> None:
         """Drop answers about devices as they were; a driver may publish new ones every moment."""
+        now = stopwatch()
+        self._recent = {key: one for key, one in self._recent.items() if one.until > now}
         before = len(self._answers)
         self._answers.sweep()
         if len(self._answers) < before:
@@ -120,19 +148,73 @@ class VerdictsByView:
     def learn(self, number: int, name: str, keys: tuple[str, ...], effort: Effort) -> Answer:
         """Find out about a view that ``unknown`` returned, seen by the named node."""
         view, key = self._views.views[number], self._views.key(number)
-        answer = self._known(key, keys) or self._search(view, name, keys, key, effort)
+        known = self._known(key, keys)
+        answer = known or self._find_out(view, name, keys, key, effort)
         if answer.code < TIMED_OUT:
             self._codes[number], self._scores[number] = answer.code, answer.score
-            self._is_known[number] = True
+            self._is_known[number] = key not in self._provisional
         return answer
 
     def answer(self, view: NodeView, name: str, keys: tuple[str, ...], effort: Effort) -> Answer:
         """Search on any node."""
         key = self._views.key_of(view.pools)
-        return self._known(key, keys) or self._search(view, name, keys, key, effort)
+        return self._known(key, keys) or self._find_out(view, name, keys, key, effort)
 
     def _known(self, key: Hashable, keys: tuple[str, ...]) -> Answer | None:
-        return self._answers.get(key) or self._answers.get((key, keys))
+        known = self._answers.get(key) or self._answers.get((key, keys))
+        return known or self._provisional.get(key)
+
+    def _find_out(
+        self, view: NodeView, name: str, keys: tuple[str, ...], key: Hashable, effort: Effort
+    ) -> Answer:
+        try:
+            return self._search(view, name, keys, key, effort)
+        except SearchIsLong:
+            answer = self._as_recently(view, name, keys)
+            if answer is None:
+                raise
+            self._provisional[key] = answer
+            return answer
+
+    def _as_recently(self, view: NodeView, name: str, keys: tuple[str, ...]) -> Answer | None:
+        """The result for the same pools as they were, if it is still possible.
+
+        A driver that publishes faster than devices are found would else keep a pod waiting for
+        ever. kube-scheduler decides by the devices as they were when the attempt began, too.
+        """
+        recent = self._recent.get(_pool_keys(view))
+        if recent is None or recent.until < stopwatch():
+            return None
+        if recent.answer.code == TIMED_OUT or (
+            recent.answer.code == FAILED and recent.keys == keys
+        ):
+            return recent.answer
+        if recent.answer.code != PASSES:
+            return Answer(UNSURE)
+        position_of = {
+            (pool.key, device.name): position
+            for position, (device, pool, _) in enumerate(view.candidates)
+        }
+        devices = [one for each in recent.answer.chosen or () for one in each]
+        if any(_identity(one) not in position_of for one in devices):
+            return None
+        among = {one.position for one in devices}
+        in_use, effort = self._devices.claims.devices.of, Effort(MOMENT_SECONDS)
+        try:
+            found = search(recent.view, in_use, self.plans, name, keys, effort, among)
+        except SearchIsLong:
+            return None
+        if found.chosen is None:
+            return None
+        moved = [
+            [one._replace(position=position_of[_identity(one)]) for one in each]
+            for each in found.chosen
+        ]
+        return found._replace(chosen=moved)
+
+    def begin(self) -> None:
+        """Call at the beginning of an attempt."""
+        self._provisional.clear()
 
     def _search(
         self, view: NodeView, name: str, keys: tuple[str, ...], key: Hashable, effort: Effort
@@ -146,11 +228,23 @@ class VerdictsByView:
         by = (key, keys) if answer.code == FAILED else key
         self._answers.put(by, answer, ANSWERS_CACHED)
 
-    def question(self, number: int, name: str, keys: tuple[str, ...]) -> Question:
-        """What to find out in a thread about a view that ``learn`` has no time for."""
-        view = self._views.views[number]
-        in_use = {pool.key: self._devices.claims.devices.of(pool.key).copy() for pool in view.pools}
-        return Question(self, view, name, keys, self._views.key(number), in_use)
+    def keep_recent(self, question: Question, answer: Answer) -> None:
+        """Remember the result of a search in the thread even if devices change."""
+        recent = Recent(answer, question.keys, question.view, stopwatch() + RECENT_SECONDS)
+        for pools in question.pools:
+            self._recent[pools] = recent
+
+    def ask(
+        self, number: int, name: str, keys: tuple[str, ...], asked: dict[Hashable, Question]
+    ) -> None:
+        """Add what to find out in a thread about a view that ``learn`` has no time for."""
+        view, key = self._views.views[number], self._views.key(number)
+        question = asked.get(key)
+        if question is None:
+            devices = self._devices.claims.devices
+            in_use = {pool.key: devices.of(pool.key).copy() for pool in view.pools}
+            question = asked[key] = Question(self, view, name, keys, key, in_use, [])
+        question.pools.append(_pool_keys(view))
 
     def choose(self, view: NodeView, name: str, keys: tuple[str, ...]) -> Chosen | None:
         """The devices of the claims on a node; raises ``NodeFailed`` or ``SearchIsLong``."""
@@ -163,6 +257,14 @@ class VerdictsByView:
             [one._replace(device=view.candidates[one.position][0]) for one in devices]
             for devices in answer.chosen
         ]
+
+
+def _identity(one: ChosenDevice) -> tuple[PoolKey, str]:
+    return one.device.published_by.pool, one.device.name
+
+
+def _pool_keys(view: NodeView) -> PoolKeys:
+    return tuple(pool.key for pool in view.pools)
 
 
 def problem(answer: Answer, node_name: str) -> str:
@@ -178,11 +280,12 @@ def search(
     node_name: str,
     keys: Sequence[str],
     effort: Effort,
+    among: Iterable[int] | None = None,
 ) -> Answer:
     """Search for devices; raises ``SearchIsLong``. Reads nothing that changes but ``in_use``."""
     claims = [WantedClaim(*pair) for pair in zip(keys, plans, strict=True)]
     try:
-        chosen = allocate(view, in_use, claims, effort)
+        chosen = allocate(view, in_use, claims, effort, among)
         if chosen is None:
             return Answer(CANNOT_ALLOCATE)
         score = 0
@@ -208,6 +311,8 @@ class Question(NamedTuple):
     keys: tuple[str, ...]
     key: Hashable
     in_use: Mapping[PoolKey, PoolUse]
+    pools: list[PoolKeys]
+    """Of this view, and of others for which the answer is the same."""
 
     def search(self, effort: Effort) -> Answer:
         plans, in_use = self.verdicts.plans, self.in_use.__getitem__
@@ -215,6 +320,7 @@ class Question(NamedTuple):
 
     def keep(self, answer: Answer) -> None:
         self.verdicts.keep(self.key, self.keys, answer)
+        self.verdicts.keep_recent(self, answer)
 
 
 class KnownVerdicts:
