@@ -102,7 +102,8 @@ class ClaimController:
         meta = pod["metadata"]
         for claim in self._claims.objects.values():
             annotations = claim["metadata"].get("annotations") or {}
-            if annotations.get(POD_CLAIM_NAME) == entry and meta["uid"] in _owners(claim):
+            owners = (one["uid"] for one in _owners(claim))
+            if annotations.get(POD_CLAIM_NAME) == entry and meta["uid"] in owners:
                 return claim
         template = self._templates.objects.get(f"{meta['namespace']}/{template_name}")
         if template is None:
@@ -131,12 +132,13 @@ class ClaimController:
         if claim is None:
             return
         path, status = _path(claim, "resourceclaims"), claim.get("status") or {}
-        alive = {
-            pod["metadata"]["uid"] for pod in self._pods.objects.values() if not _has_ended(pod)
-        }
+        namespace = claim["metadata"]["namespace"]
         reserved = status.get("reservedFor") or []
-        kept = [one for one in reserved if one["uid"] in alive]
-        is_orphan = bool(_owners(claim)) and not alive.intersection(_owners(claim))
+        kept = [one for one in reserved if await self._is_alive(namespace, one)]
+        owners = _owners(claim)
+        is_orphan = bool(owners)
+        for one in owners:
+            is_orphan = is_orphan and not await self._is_alive(namespace, one)
         is_unused = not kept and (bool(reserved) or "deletionTimestamp" in claim["metadata"])
         if is_unused and status.get("allocation"):
             empty = {"reservedFor": None, "allocation": None, "devices": None}
@@ -148,6 +150,19 @@ class ClaimController:
             await self._patch(path, {"metadata": {"finalizers": rest}}, self._claims)
         elif is_orphan and not kept and "deletionTimestamp" not in claim["metadata"]:
             await send(self._transport, "DELETE", path)
+
+    async def _is_alive(self, namespace: str, reference: JsonObject) -> bool:
+        """Whether a pod exists and has not ended.
+
+        The watch of pods may be behind that of claims, so a pod that it has not shown is read.
+        """
+        pod = self._pods.objects.get(f"{namespace}/{reference['name']}")
+        if pod is None or pod["metadata"]["uid"] != reference["uid"]:
+            path = f"/api/v1/namespaces/{namespace}/pods/{reference['name']}"
+            pod = await send(self._transport, "GET", path)
+        return (
+            pod is not None and pod["metadata"]["uid"] == reference["uid"] and not _has_ended(pod)
+        )
 
     # -- writes ------------------------------------------------------------------------------------
 
@@ -172,12 +187,12 @@ def _has_ended(pod: JsonObject) -> bool:
 
 def _users(claim: JsonObject) -> Iterator[str]:
     yield from (one["uid"] for one in (claim.get("status") or {}).get("reservedFor") or ())
-    yield from _owners(claim)
+    yield from (one["uid"] for one in _owners(claim))
 
 
-def _owners(claim: JsonObject) -> list[str]:
+def _owners(claim: JsonObject) -> list[JsonObject]:
     owners = claim["metadata"].get("ownerReferences") or ()
-    return [one["uid"] for one in owners if one.get("controller")]
+    return [one for one in owners if one.get("controller")]
 
 
 def _path(obj: JsonObject, plural: str) -> str:

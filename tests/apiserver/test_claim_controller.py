@@ -13,10 +13,18 @@ import pytest
 
 from ksched.api.resources import RESOURCE_CLAIMS, RESOURCE_SLICES
 from ksched.apiserver.api_server import ApiServer
-from ksched.apiserver.claim_controller import generated_prefix
+from ksched.apiserver.claim_controller import ClaimController, generated_prefix
+from ksched.apiserver.faults import Fault, Faults, Rule
+from ksched.apiserver.in_process import InProcessTransport
 from ksched.apiserver.serving import create_nodes, running_cluster
 from ksched.testing import Cluster, PodBuilder, cluster, make_node, make_pod
-from ksched.testing.device_builders import DRIVER, make_device_class
+from ksched.testing.device_builders import (
+    DRIVER,
+    make_device_class,
+    make_resource_claim,
+    with_claim,
+)
+from ksched.testing.harness import beside
 from ksched.testing.virtual_time import VirtualClock
 
 DEVICES = [{"name": "d0"}, {"name": "d1"}]
@@ -90,6 +98,25 @@ async def test_a_pod_that_ended_releases_its_claim() -> None:
         await c.patch("job", {"status": {"phase": "Succeeded"}}, subresource="status")
         await c.advance(30)
         assert c.bound("next") == "n1"
+
+
+async def test_a_pod_that_the_watch_has_not_shown_keeps_its_devices() -> None:
+    slow = Rule(Fault(event_delay_seconds=60), verb="watch", resource="pods", times=None)
+    async with cluster(nodes=1) as c, c.device_driver(DRIVER, DEVICES[:1]):
+        claim = make_resource_claim("shared").request()
+        await c.create(make_device_class(), claim, make_pod("another"))
+        transport = InProcessTransport(c.server, "claim-controller", Faults([slow]))
+        async with beside(ClaimController(transport, c.clock).run):
+            await c.advance(1)
+            await c.create(with_claim(make_pod("web"), "shared"))
+            await c.advance(5)
+            assert c.bound("web") == "n1"
+            (stored,) = await listed(c, RESOURCE_CLAIMS)
+            assert [one["name"] for one in stored["status"]["reservedFor"]] == ["web"]
+            await c.delete("web", grace_seconds=0)
+            await c.advance(900)
+            (stored,) = await listed(c, RESOURCE_CLAIMS)
+            assert not stored.get("status", {}).get("allocation")
 
 
 async def test_a_driver_publishes_for_nodes_with_its_label_and_attaches_devices() -> None:
