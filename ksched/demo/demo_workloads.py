@@ -40,6 +40,34 @@ def runs_for(builder: PodBuilder, seconds: float) -> PodBuilder:
     return builder.annotation({RUN_SECONDS_ANNOTATION: f"{seconds:g}"})
 
 
+def with_device(builder: PodBuilder, template: str) -> PodBuilder:
+    """A pod with a claim of its own, made from a template."""
+    claim = {"name": "device", "resourceClaimTemplateName": template}
+    return builder.merge({"spec": {"resourceClaims": [claim]}})
+
+
+def claim_template(name: str, space: str, device_class: str) -> Manifest:
+    """A template of claims for one device of a class."""
+    request = {"name": "device", "exactly": {"deviceClassName": device_class}}
+    return {
+        "apiVersion": "resource.k8s.io/v1",
+        "kind": "ResourceClaimTemplate",
+        "metadata": {"name": name, "namespace": space},
+        "spec": {"spec": {"devices": {"requests": [request]}}},
+    }
+
+
+def device_class(driver: str) -> Manifest:
+    """All devices of a driver."""
+    selector = {"cel": {"expression": f'device.driver == "{driver}"'}}
+    return {
+        "apiVersion": "resource.k8s.io/v1",
+        "kind": "DeviceClass",
+        "metadata": {"name": driver},
+        "spec": {"selectors": [selector]},
+    }
+
+
 def in_group(builder: PodBuilder, name: str) -> PodBuilder:
     """A member of a PodGroup."""
     return builder.merge({"spec": {"schedulingGroup": {"podGroupName": name}}})

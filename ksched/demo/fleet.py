@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from ksched.testing.builders import NodeBuilder, make_node
 
@@ -10,6 +10,8 @@ ZONE: Final = "topology.kubernetes.io/zone"
 ZONES: Final = ("a", "b", "c")
 POOL: Final = "pool"
 GPU: Final = "nvidia.com/gpu"
+ACCELERATOR: Final = "accelerator.example.com"
+"""A driver of devices, and the label of nodes that have them."""
 SPOT: Final = "spot"
 
 FEWEST_NODES: Final = 6
@@ -24,11 +26,12 @@ class Machine(NamedTuple):
     disk: str = "hdd"
     gpus: int = 0
     taint: str = ""
+    accelerators: int = 0
 
 
 MACHINES: Final = {
     "general": Machine(8, 32),
-    "large": Machine(16, 96, disk="ssd"),
+    "large": Machine(16, 96, disk="ssd", accelerators=2),
     "gpu": Machine(16, 64, disk="ssd", gpus=4, taint=GPU),
     "spot": Machine(8, 16, taint=SPOT),
     "giant": Machine(64, 256, disk="ssd"),
@@ -60,6 +63,8 @@ def make(number: int, pool: str = "") -> NodeBuilder:
         ephemeral_storage="100Gi",
     )
     node = node.merge({"status": {"nodeInfo": {"kubeletVersion": "v1.36.0"}}})
+    if machine.accelerators:
+        node = node.label({ACCELERATOR: str(machine.accelerators)})
     if machine.gpus:
         node = node.capacity({GPU: str(machine.gpus)})
     if machine.taint:
@@ -75,6 +80,19 @@ def pools(count: int) -> list[str]:
 def open_cpus(count: int) -> int:
     """Cores of the first ``count`` nodes on which every pod may go."""
     return sum(MACHINES[pool].cpu for pool in pools(count) if not MACHINES[pool].taint)
+
+
+def devices() -> list[dict[str, Any]]:
+    """The accelerators of a node that has some, as its driver publishes them."""
+    return [
+        {"name": f"accelerator-{number}", "capacity": {"memory": {"value": "16Gi"}}}
+        for number in range(max(machine.accelerators for machine in MACHINES.values()))
+    ]
+
+
+def accelerators(count: int) -> int:
+    """Accelerators of the first ``count`` nodes."""
+    return sum(MACHINES[pool].accelerators for pool in pools(count))
 
 
 def gpus(count: int) -> int:

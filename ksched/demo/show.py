@@ -22,6 +22,7 @@ from ksched.apiserver.http_listener import listening, write_kubeconfig
 from ksched.apiserver.in_process import InProcessTransport
 from ksched.apiserver.kubelet import RUN_SECONDS_ANNOTATION
 from ksched.clock import LoopClock
+from ksched.demo import fleet
 from ksched.demo.gang_permit import GangPermit
 from ksched.demo.keyboard import keys
 from ksched.demo.plain_lines import PlainLines
@@ -117,9 +118,13 @@ class _Show:
 
     async def run(self, console: Console | None, hint: str) -> None:
         running = self._cluster
-        controllers = Controllers(InProcessTransport(running.server, "controllers"), running.clock)
-        async with anyio.create_task_group() as tasks:
-            tasks.start_soon(controllers.run, name="controllers")
+        manager = InProcessTransport(running.server, "controllers")
+        async with (
+            running.claim_controller(),
+            running.device_driver(fleet.ACCELERATOR, fleet.devices(), label=fleet.ACCELERATOR),
+            anyio.create_task_group() as tasks,
+        ):
+            tasks.start_soon(Controllers(manager, running.clock).run, name="controllers")
             tasks.start_soon(self._tell, name="story")
             if not isinstance(asyncio.get_running_loop(), VirtualLoop):
                 tasks.start_soon(self._obey_signals, name="signals")

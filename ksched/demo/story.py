@@ -24,7 +24,9 @@ from ksched.demo.demo_workloads import (
     PRIORITIES,
     Manifest,
     asks_for,
+    claim_template,
     deployment,
+    device_class,
     in_group,
     job,
     namespace,
@@ -32,6 +34,7 @@ from ksched.demo.demo_workloads import (
     pod_group,
     priority_class,
     runs_for,
+    with_device,
     with_priority,
 )
 from ksched.demo.gang_permit import FABRIC_SECONDS, GANG, SIZE
@@ -91,6 +94,7 @@ class Story:
             self._affinities,
             self._taints,
             self._extended_resources,
+            self._devices,
             self._gates,
             self._gang,
             self._pod_group,
@@ -212,6 +216,20 @@ class Story:
         inference = inference.toleration(fleet.GPU)
         await self._roll_in(deployment(inference, replicas), 2)
         await self._rest(4)
+
+    async def _devices(self) -> None:
+        pods = fleet.accelerators(self._nodes) + 2
+        self._say(
+            f"{pods} encoder pods claim an accelerator each: a driver has published "
+            f"{pods - 2} of them, two pods wait for one that is given back."
+        )
+        encoder = with_device(pod("encoder", "ml", 200), "accelerator")
+        await self._cluster.create(
+            device_class(fleet.ACCELERATOR),
+            claim_template("accelerator", "ml", fleet.ACCELERATOR),
+        )
+        await self._roll_in(job(runs_for(encoder, 6 / self._speed), pods), 2)
+        await self._rest(6)
 
     async def _gates(self) -> None:
         self._say("payroll waits behind a scheduling gate, however much room there is.")

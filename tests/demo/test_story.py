@@ -46,6 +46,7 @@ def test_the_story_is_told_in_order(small: tuple[Outcome, list[str]]) -> None:
         "SSD",
         "Spot",
         "nvidia.com/gpu",
+        "accelerator",
         "gate",
         "gang",
         "flood",
@@ -96,6 +97,21 @@ def test_taints_and_extended_resources_are_respected(small: tuple[Outcome, list[
             pool = pools[pod.node].metadata.labels[fleet.POOL]
             assert (pool == "gpu") == pod.name.startswith("inference"), pod
             assert (pool == "spot") == pod.name.startswith("batch"), pod
+
+
+def test_claims_get_the_devices_of_large_nodes(small: tuple[Outcome, list[str]]) -> None:
+    ended, lines = small
+    encoders = [pod for pod in ended.pods if pod.name.startswith("encoder")]
+    assert len(encoders) == fleet.accelerators(SMALL.nodes) + 2
+    assert {pod.phase for pod in encoders} == {"Succeeded"}
+    large = {
+        node.obj().metadata.name
+        for node in fleet.fleet(SMALL.nodes)
+        if node.obj().metadata.labels[fleet.POOL] == "large"
+    }
+    assert {pod.node for pod in encoders} == large
+    waiting = [line for line in lines if "ml/encoder" in line and "unschedulable" in line]
+    assert any("cannot allocate all claims" in line for line in waiting)
 
 
 def test_the_same_seed_ends_the_same_way(small: tuple[Outcome, list[str]]) -> None:
