@@ -256,7 +256,7 @@ def test_devices_taken_during_a_pause_are_looked_up_before_the_filter(
     assert set(in_filter) == {0}
 
 
-LONG_FOR_EVERY_DEVICE = "device.attributes.exists(d, lists.range(30000).all(x, d != ''))"
+LONG_FOR_EVERY_DEVICE = "device.attributes.exists(d, lists.range(20000).all(x, d != ''))"
 """Reads everything, so a device that is published with other attributes is looked at again."""
 
 
@@ -287,8 +287,8 @@ async def outcome_beside_driver(
 
 def test_a_driver_that_publishes_faster_than_devices_are_found_starves_no_pod() -> None:
     claim = make_resource_claim("c").request(count=16, cel=LONG_FOR_EVERY_DEVICE)
-    made = decider([make_device_class().obj(), restless(1), claim.obj()])
-    found, attempts = asyncio.run(outcome_beside_driver(made, "a", 100))
+    made = decider([make_device_class().obj(), restless(1), claim.obj()], "10m")
+    found, attempts = asyncio.run(outcome_beside_driver(made, "a", 1000))
     assert isinstance(found, Placed)
     assert found.node_name == "n0"
     assert attempts > 1, "the first attempt ends before the search"
@@ -303,7 +303,7 @@ def test_devices_taken_since_the_search_are_not_given_again() -> None:
     )
 
     async def attempts() -> Placed | Rejected:
-        made = decider([make_device_class().obj(), restless(1), claim.obj()])
+        made = decider([make_device_class().obj(), restless(1), claim.obj()], "10m")
         pod = with_claim(make_pod("web"), "c").obj()
         await made.cycle.run(QueuedPodInfo(made.cache.pod_info(pod), 0.0))
         made.listers.require(ResourceClaim).put(taken.obj())
@@ -316,7 +316,7 @@ def test_restless_devices_that_do_not_fit_hold_up_no_other_node() -> None:
     is_a = f"device.attributes['{DRIVER}'].kind == 'a'"
     claim = make_resource_claim("c").request(count=16, cel=f"{LONG_FOR_EVERY_DEVICE} && {is_a}")
     quiet = restless(1, node="n1")
-    made = decider([make_device_class().obj(), restless(1, kind="b"), quiet, claim.obj()])
-    found, _ = asyncio.run(outcome_beside_driver(made, "b", 100))
+    made = decider([make_device_class().obj(), restless(1, kind="b"), quiet, claim.obj()], "10m")
+    found, _ = asyncio.run(outcome_beside_driver(made, "b", 1000))
     assert isinstance(found, Placed)
     assert found.node_name == "n1"
