@@ -8,17 +8,14 @@ from __future__ import annotations
 
 import json
 import re
-import sys
-import time
-import urllib.request
 from pathlib import Path
 
 import pytest
 import yaml
 
 from ksched.cli import execute
-from lab.child_process import ChildProcess
 from lab.documented_commands import check_page
+from lab.embedded_process import embedded_server
 
 PAGE = Path(__file__).parent.parent.parent / "docs" / "explain.md"
 
@@ -26,27 +23,11 @@ PAGE = Path(__file__).parent.parent.parent / "docs" / "explain.md"
 @pytest.fixture(scope="module")
 def kubeconfig(tmp_path_factory):
     """An API server of its own process with the pods of the page."""
-    folder = tmp_path_factory.mktemp("explain")
-    path, log = folder / "kubeconfig", folder / "log"
-    command = [sys.executable, "-m", "ksched", "apiserver", "--port=0", "--nodes=4"]
-    with ChildProcess("apiserver", [*command, f"--kubeconfig-out={path}"], log):
-        deadline = time.monotonic() + 60
-        while "serving" not in log.read_text():
-            assert time.monotonic() < deadline, log.read_text()
-            time.sleep(0.05)
-        server = re.search(r"http://\S+", log.read_text())
-        assert server is not None
+    with embedded_server(tmp_path_factory.mktemp("explain"), 4) as server:
         (manifests,) = re.findall(r"^```yaml\n(.*?)^```$", PAGE.read_text(), re.M | re.DOTALL)
         for manifest in yaml.safe_load_all(manifests):
-            urllib.request.urlopen(
-                urllib.request.Request(
-                    f"{server[0]}/api/v1/namespaces/default/pods",
-                    json.dumps(manifest).encode(),
-                    {"Content-Type": "application/json"},
-                ),
-                timeout=10,
-            ).close()
-        yield str(path)
+            server.post("/api/v1/namespaces/default/pods", manifest)
+        yield server.kubeconfig
 
 
 def run(kubeconfig, capsys, *arguments):

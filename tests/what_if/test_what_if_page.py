@@ -10,7 +10,6 @@ import json
 import re
 import subprocess
 import sys
-import time
 import urllib.request
 from pathlib import Path
 
@@ -18,8 +17,8 @@ import pytest
 import yaml
 
 from ksched.cli import execute
-from lab.child_process import ChildProcess
 from lab.documented_commands import check_page
+from lab.embedded_process import embedded_server, wait_until
 
 PAGE = Path(__file__).parent.parent.parent / "docs" / "what_if.md"
 PATHS = {"Pod": "/api/v1", "Deployment": "/apis/apps/v1"}
@@ -28,30 +27,14 @@ PATHS = {"Pod": "/api/v1", "Deployment": "/apis/apps/v1"}
 @pytest.fixture(scope="module")
 def kubeconfig(tmp_path_factory):
     """An API server of its own process with the objects of the page."""
-    folder = tmp_path_factory.mktemp("what-if")
-    path, log = folder / "kubeconfig", folder / "log"
-    command = [sys.executable, "-m", "ksched", "apiserver", "--port=0", "--nodes=4"]
-    with ChildProcess("apiserver", [*command, f"--kubeconfig-out={path}"], log):
-        wait_until(lambda: "serving" in log.read_text())
-        server = re.search(r"http://\S+", log.read_text())
-        assert server is not None
+    with embedded_server(tmp_path_factory.mktemp("what-if"), 4) as server:
         (manifests,) = re.findall(r"^```yaml\n(.*?)^```$", PAGE.read_text(), re.M | re.DOTALL)
         for manifest in yaml.safe_load_all(manifests):
             kind = manifest["kind"]
-            address = f"{server[0]}{PATHS[kind]}/namespaces/default/{kind.lower()}s"
-            body, headers = json.dumps(manifest).encode(), {"Content-Type": "application/json"}
-            request = urllib.request.Request(address, body, headers)
-            urllib.request.urlopen(request, timeout=10).close()
-        sets = f"{server[0]}/apis/apps/v1/namespaces/default/replicasets"
+            server.post(f"{PATHS[kind]}/namespaces/default/{kind.lower()}s", manifest)
+        sets = f"{server.url}/apis/apps/v1/namespaces/default/replicasets"
         wait_until(lambda: json.load(urllib.request.urlopen(sets, timeout=10))["items"])
-        yield str(path)
-
-
-def wait_until(is_so):
-    deadline = time.monotonic() + 60
-    while not is_so():
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
+        yield server.kubeconfig
 
 
 def run(kubeconfig, capsys, *arguments):
