@@ -210,7 +210,7 @@ def test_deep_books_and_a_null_in_one_object() -> None:
 
 
 def test_what_is_nested_too_deep_elsewhere_is_left_out() -> None:
-    data = b'{"metadata":{"name":"n"},"spec":' + b'{"x":' * 5000 + b"1" + b"}" * 5000 + b"}"
+    data = b'{"metadata":{"name":"n"},"spec":' + b'{"x":' * 50_000 + b"1" + b"}" * 50_000 + b"}"
     with pytest.raises(InvalidObject, match="recursion"):
         decode_pod(data)
 
