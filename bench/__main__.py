@@ -8,11 +8,11 @@ import sys
 import tempfile
 from collections import defaultdict
 from pathlib import Path
-from statistics import median
 
 import uvloop
 
 from bench.bind_limit import bind_limit
+from bench.claim_limit import claim_limit
 from bench.drain import drain
 from bench.latency import latency
 from bench.load_generator import LoadGenerator
@@ -20,8 +20,12 @@ from bench.schedulers import KSCHED, KUBE_SCHEDULER, Start, starters
 from bench.table import BindLimit, Figures, render
 from bench.workloads import WORKLOADS
 from ksched.errors import KschedError
+from ksched.testing.device_workloads import DEVICE_WORKLOADS
 from lab.assets import KUBERNETES_VERSION, Assets
 from lab.control_plane import ControlPlane
+
+# Those with devices are made for few nodes: some take kube-scheduler minutes on 5000.
+EVERYDAY = [name for name in WORKLOADS if name == "claims" or name not in DEVICE_WORKLOADS]
 
 Results = dict[str, dict[str, list[Figures]]]
 
@@ -31,7 +35,7 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument("--nodes", type=int, default=5000)
     parser.add_argument("--pods", type=int, default=3000, help="pods of one drain")
     parser.add_argument("--rounds", type=int, default=1, help="the table shows medians")
-    parser.add_argument("--workloads", nargs="*", choices=WORKLOADS, default=list(WORKLOADS))
+    parser.add_argument("--workloads", nargs="*", choices=WORKLOADS, default=EVERYDAY)
     parser.add_argument(
         "--schedulers",
         nargs="+",
@@ -58,21 +62,25 @@ async def measure(plane: ControlPlane, options: argparse.Namespace) -> str:
             # Whoever goes second may find a warmer or a fuller server; they take turns at that too.
             turns = list(start_by_name.items())
             await one_round(load, options, turns[:: -1 if number % 2 else 1], results)
-            say("the API server's own limit")
-            limits.append(
-                BindLimit(
-                    binds_only=await bind_limit(load, options.pods, with_events=False),
-                    with_events=await bind_limit(load, options.pods, with_events=True),
-                )
-            )
+            limits.append(await limit_of_the_server(load, options))
     medians = {
         case: {name: Figures.median_of(by_name[name]) for name in options.schedulers}
         for case, by_name in results.items()
     }
-    limit = BindLimit(
-        median(each.binds_only for each in limits), median(each.with_events for each in limits)
+    return render(medians, BindLimit.median_of(limits))
+
+
+async def limit_of_the_server(load: LoadGenerator, options: argparse.Namespace) -> BindLimit:
+    say("the API server's own limit")
+    return BindLimit(
+        binds_only=await bind_limit(load, options.pods, with_events=False),
+        with_events=await bind_limit(load, options.pods, with_events=True),
+        with_claims={
+            workload: await claim_limit(load, workload, options.pods)
+            for workload in options.workloads
+            if workload in DEVICE_WORKLOADS
+        },
     )
-    return render(medians, limit)
 
 
 async def one_round(

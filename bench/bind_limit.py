@@ -20,7 +20,7 @@ async def bind_limit(load: LoadGenerator, pods: int, *, with_events: bool) -> fl
     async def bind(numbered: tuple[int, Metadata]) -> None:
         index, metadata = numbered
         node_name = nodes[index % len(nodes)]
-        await load.post(f"{PODS}/{metadata.name}/binding", _binding(metadata, node_name))
+        await load.post(f"{PODS}/{metadata.name}/binding", binding(metadata, node_name))
         if with_events:
             await load.post(EVENTS, _event(metadata, node_name, LoopClock().wall()))
 
@@ -29,7 +29,7 @@ async def bind_limit(load: LoadGenerator, pods: int, *, with_events: bool) -> fl
     return len(pending) / (monotonic() - started)
 
 
-def _binding(metadata: Metadata, node_name: str) -> Object:
+def binding(metadata: Metadata, node_name: str) -> Object:
     return {
         "apiVersion": "v1",
         "kind": "Binding",

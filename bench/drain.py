@@ -6,10 +6,10 @@ import asyncio
 from dataclasses import dataclass, field
 from time import monotonic
 
+from bench.devices import clear_devices, create_devices, create_pods
 from bench.load_generator import LoadGenerator
 from bench.process_usage import usage
 from bench.schedulers import Start
-from bench.workloads import pod
 from lab.child_process import ChildProcess
 
 SAMPLE_SECONDS = 0.1
@@ -48,7 +48,9 @@ async def drain(
 ) -> Drain:
     """Create the pods, start the scheduler, and wait until all are bound or time is up."""
     await load.clear_pods()
-    await load.create_pods(pod(index, workload) for index in range(pods))
+    await clear_devices(load)
+    await create_devices(load, workload, pods)
+    await create_pods(load, workload, pods)
     version = await load.resource_version()
     progress = _Progress()
 

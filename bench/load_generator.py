@@ -15,6 +15,7 @@ from lab.control_plane import ADMIN, ControlPlane
 
 T = TypeVar("T")
 
+JSON = "application/json"
 CONNECTIONS = 64
 CREATORS = 32
 NODES = "/api/v1/nodes"
@@ -44,6 +45,7 @@ class WatchEvent(msgspec.Struct):
 
 _item_list = msgspec.json.Decoder(ItemList)
 _watch_event = msgspec.json.Decoder(WatchEvent)
+_object = msgspec.json.Decoder(Object)
 
 
 async def share_out(work: Iterable[T], workers: int, do: Callable[[T], Awaitable[None]]) -> None:
@@ -90,11 +92,17 @@ class LoadGenerator:
         await share_out(pods, CREATORS, self.create_pod)
 
     async def clear_pods(self, path: str = PODS) -> None:
-        while (await self._list(f"{path}?limit=1")).items:
-            await self._call("DELETE", f"{path}?gracePeriodSeconds=0")
+        await self.clear(path)
+
+    async def clear(self, collection: str) -> None:
+        while (await self._list(f"{collection}?limit=1")).items:
+            await self._call("DELETE", f"{collection}?gracePeriodSeconds=0")
 
     async def node_names(self) -> list[str]:
-        return [item.metadata.name for item in (await self._list(NODES)).items]
+        return await self.names(NODES)
+
+    async def names(self, collection: str) -> list[str]:
+        return [item.metadata.name for item in (await self._list(collection)).items]
 
     async def pods(self) -> list[Metadata]:
         return [item.metadata for item in (await self._list(PODS)).items]
@@ -116,8 +124,16 @@ class LoadGenerator:
                     resource_version = event.object.metadata.resource_version
                     yield event.object.metadata.name
 
-    async def post(self, path: str, body: Object) -> None:
-        await self._call("POST", path, msgspec.json.encode(body))
+    async def post(self, path: str, body: Object) -> Object:
+        """Create an object; returns it as it is stored."""
+        return _object.decode(await self._call("POST", path, msgspec.json.encode(body)))
+
+    async def get(self, path: str) -> Object:
+        return _object.decode(await self._call("GET", path))
+
+    async def put(self, path: str, body: Object) -> Object:
+        """Replace an object; returns it as it is stored."""
+        return _object.decode(await self._call("PUT", path, msgspec.json.encode(body)))
 
     async def delete(self, path: str) -> None:
         await self._call("DELETE", path)
@@ -133,11 +149,7 @@ class LoadGenerator:
         return _item_list.decode(await self._call("GET", path))
 
     async def _call(
-        self,
-        method: str,
-        path: str,
-        body: bytes | None = None,
-        content_type: str = "application/json",
+        self, method: str, path: str, body: bytes | None = None, content_type: str = JSON
     ) -> bytes:
         headers = {"Content-Type": content_type}
         async with self._session.request(method, path, data=body, headers=headers) as response:

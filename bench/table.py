@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from statistics import median
 
 from bench.drain import Drain
@@ -56,6 +56,22 @@ class BindLimit:
 
     binds_only: float
     with_events: float
+    with_claims: Mapping[str, float] = field(default_factory=dict)
+    """By workload with devices."""
+
+    def of(self, workload: str) -> float:
+        return self.with_claims.get(workload, self.binds_only)
+
+    @classmethod
+    def median_of(cls, rounds: Sequence[BindLimit]) -> BindLimit:
+        workloads = rounds[0].with_claims
+        return cls(
+            binds_only=median(one.binds_only for one in rounds),
+            with_events=median(one.with_events for one in rounds),
+            with_claims={
+                name: median(one.with_claims[name] for one in rounds) for name in workloads
+            },
+        )
 
 
 def render(results: Mapping[str, Mapping[str, Figures]], limit: BindLimit | None = None) -> str:
@@ -70,13 +86,14 @@ def render(results: Mapping[str, Mapping[str, Figures]], limit: BindLimit | None
         for name, value in (
             ("API server: binds only", limit.binds_only),
             ("API server: bind + Event", limit.with_events),
+            *((f"API server: {name}", value) for name, value in limit.with_claims.items()),
         ):
             lines.append((name, "no scheduler", "", _number(value), *[""] * (len(HEADINGS) - 4)))
     return _aligned(lines)
 
 
 def _line(workload: str, scheduler: str, figures: Figures, limit: BindLimit | None) -> list[str]:
-    share = math.nan if limit is None else figures.pods_per_second / limit.binds_only
+    share = math.nan if limit is None else figures.pods_per_second / limit.of(workload)
     return [
         workload,
         scheduler,

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from ksched.testing.device_workloads import DEVICE_WORKLOADS
+
 Object = dict[str, Any]
 
 NAMESPACE = "default"
@@ -63,7 +65,9 @@ def pod(index: int, workload: str) -> Object:
     if workload == "mixed":
         return pod(index, MIXED[index % len(MIXED)])
     body = plain_pod(index, workload)
-    if workload != "basic":
+    if workload in DEVICE_WORKLOADS:
+        DEVICE_WORKLOADS[workload].add_to_pod(body, index)
+    elif workload != "basic":
         SHAPES[workload](body, index, {"matchLabels": {"app": workload}})
     return body
 
@@ -162,4 +166,4 @@ SHAPES: dict[str, Callable[[Object, int, Object], None]] = {
     "nodeaffinity": _node_affinity,
 }
 MIXED = ("basic", "spread", "affinity", "nodeaffinity", "prefaffinity")
-WORKLOADS = ("basic", *SHAPES, "mixed")
+WORKLOADS = ("basic", *SHAPES, "mixed", *DEVICE_WORKLOADS)

@@ -2,8 +2,9 @@
 
 The pods of a workload are queued; each is popped, scheduled and assumed, and the watch event that
 confirms it goes through the event handler, as in the daemon. A popped member of a gang brings the
-others along, and victims of preemption end at once. Nothing is decoded, bound or recorded: this
-measures the core. Against a real control plane: ``python -m bench`` and ``python -m bench.gangs``.
+others along, and victims of preemption end at once; resource claims are confirmed like pods.
+Nothing is decoded, bound or recorded: this measures the core. Against a real control plane:
+``python -m bench`` and ``python -m bench.gangs``.
 """
 
 from __future__ import annotations
@@ -21,6 +22,12 @@ from typing import Final, NoReturn
 from msgspec import Struct
 from msgspec.structs import replace
 
+from ksched.api.devices import (
+    DeviceClass,
+    ResourceClaim,
+    ResourceClaimConsumerReference,
+    ResourceSlice,
+)
 from ksched.api.objects import Node, Pod
 from ksched.cache.pod_info import PodInfo
 from ksched.clock import stopwatch
@@ -31,17 +38,24 @@ from ksched.configuration.gated_plugins import (
 )
 from ksched.configuration.model import SchedulerConfiguration
 from ksched.daemon.garbage_collection import freeze_existing_objects
+from ksched.devices.claim_store import ClaimStore
+from ksched.framework import Resource
 from ksched.framework.handle import EventRecorder
+from ksched.framework.plugins import names
+from ksched.framework.plugins.dynamic_resources.attempt import Attempt
 from ksched.framework.queued_pod import QueuedPodInfo
 from ksched.groups.dialects.annotations import MINIMUM, NAME, TOPOLOGY
 from ksched.groups.group import Group
 from ksched.metrics import Metrics
 from ksched.scheduling.assembly import make_group_cycle
+from ksched.scheduling.event_handlers import ListerHandler
 from ksched.scheduling.group_cycle import GroupCycle
 from ksched.scheduling.preemption_executor import Preemptor
 from ksched.scheduling.scheduler import Scheduler
 from ksched.scheduling.scheduling_cycle import Placed, Rejected, SchedulingCycle
 from ksched.testing.builders import PodBuilder, make_node, make_pod
+from ksched.testing.device_builders import ResourceClaimBuilder
+from ksched.testing.device_workloads import DEVICE_WORKLOADS
 
 HOSTNAME: Final = "kubernetes.io/hostname"
 RACK: Final = "example.com/rack"
@@ -148,7 +162,7 @@ GANGS: Final[Mapping[str, Gangs]] = MappingProxyType(
         "gangshopeless": Gangs(10, cpu="1000", fits=False),
     }
 )
-WORKLOADS: Final = (*SHAPES, "mixed", *GANGS)
+WORKLOADS: Final = (*SHAPES, "mixed", *GANGS, *DEVICE_WORKLOADS)
 
 
 def make_workload_pod(number: int, workload: str) -> PodBuilder:
@@ -156,6 +170,10 @@ def make_workload_pod(number: int, workload: str) -> PodBuilder:
     shape = MIXED[number % len(MIXED)] if workload == "mixed" else workload
     pod = make_pod(f"p-{shape}-{number:06d}").req(cpu="100m", memory="500Mi")
     pod = pod.label(app=shape, color=f"c{number % 5}")
+    if shape in DEVICE_WORKLOADS:
+        body = pod.to_dict()
+        DEVICE_WORKLOADS[shape].add_to_pod(body, number)
+        return PodBuilder({**body, "status": DEVICE_WORKLOADS[shape].pod_status(body)})
     return SHAPES[shape](pod, number, {"app": shape})
 
 
@@ -174,7 +192,7 @@ def make_workload_node(number: int, *, is_racked: bool = False) -> Node:
 async def measure(workload: str, nodes: int, pods: int, seed: int = 0) -> Figures:
     """Schedule a workload on a cluster of its own."""
     gangs = GANGS.get(workload)
-    bench: _Bench = _Bench(nodes, seed) if gangs is None else _GangBench(nodes, seed, gangs)
+    bench = _bench(workload, nodes, pods, seed)
     for number in range(pods):
         pod = (
             make_workload_pod(number, workload).obj() if gangs is None else gangs.pod(number, pods)
@@ -256,6 +274,58 @@ class _Bench:
 
     def rows_asked(self) -> int:
         return sum(profile.pipeline.work.rows for profile in self.scheduler.profiles.values())
+
+
+def _bench(workload: str, nodes: int, pods: int, seed: int) -> _Bench:
+    if workload in GANGS:
+        return _GangBench(nodes, seed, GANGS[workload])
+    if workload in DEVICE_WORKLOADS:
+        return _DeviceBench(nodes, seed, workload, pods)
+    return _Bench(nodes, seed)
+
+
+class _DeviceBench(_Bench):
+    """The same for pods with devices; also plays who writes their claims."""
+
+    def __init__(self, nodes: int, seed: int, workload: str, pods: int) -> None:
+        super().__init__(nodes, seed)
+        listers, shape = self.scheduler.listers, DEVICE_WORKLOADS[workload]
+        for one in shape.classes:
+            listers.require(DeviceClass).put(one.obj())
+        for each in shape.slices([f"node-{number:05d}" for number in range(nodes)], pods):
+            listers.require(ResourceSlice).put(each.obj())
+        claims = listers.require(ResourceClaim)
+        for claim in shape.claims(pods):
+            claims.put(claim.obj())
+        for number in range(pods):
+            own = shape.own_claim(make_workload_pod(number, workload).to_dict())
+            if own is not None:
+                claims.put(ResourceClaimBuilder(own).obj())
+        self._claims = listers.view(ClaimStore)
+        self._claim_events = ListerHandler(
+            lister=claims, queue=self.scheduler.queue, resource=Resource.RESOURCE_CLAIM
+        )
+
+    def _end(self, outcome: Placed | Rejected) -> None:
+        if isinstance(outcome, Placed):
+            self._confirm_claims(outcome)
+        super()._end(outcome)
+
+    def _confirm_claims(self, placed: Placed) -> None:
+        """Deliver the claims as PreBind would have written them."""
+        attempt, pod = placed.state.read(names.DYNAMIC_RESOURCES, Attempt), placed.pod
+        consumer = ResourceClaimConsumerReference(resource="pods", name=pod.name, uid=pod.uid)
+        for position, claim in enumerate(attempt.claims):
+            status, meta = claim.status, claim.metadata
+            allocation = attempt.allocations.get(position, status.allocation)
+            users = [*status.reserved_for, consumer]
+            status = replace(status, allocation=allocation, reserved_for=users)
+            if self._claims.get(meta.name, meta.namespace) is claim:
+                self._claim_events.modified(claim, replace(claim, status=status))
+            else:
+                named = replace(meta, name=f"{pod.name}-extended-resources")
+                self._claim_events.added(replace(claim, metadata=named, status=status))
+            self._claims.remove_in_flight(meta.uid)
 
 
 class _GangBench(_Bench):

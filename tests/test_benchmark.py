@@ -25,11 +25,18 @@ def test_workloads_are_those_of_the_benchmark_on_a_real_control_plane(
 ) -> None:
     ours = benchmark.make_workload_pod(number, workload).to_dict()
     theirs = real.pod(number, workload)
-    for field in ("affinity", "topologySpreadConstraints"):
+    for field in ("affinity", "topologySpreadConstraints", "resourceClaims"):
         assert ours["spec"].get(field) == theirs["spec"].get(field)
     assert ours["metadata"]["labels"] == theirs["metadata"]["labels"]
     [our_container], [their_container] = ours["spec"]["containers"], theirs["spec"]["containers"]
     assert our_container["resources"] == their_container["resources"]
+
+
+async def test_devices_are_used_up() -> None:
+    """Ten of each node for claims, two for shared claims of five pods."""
+    assert (await benchmark.measure("claims", nodes=2, pods=25)).placed == 20
+    assert (await benchmark.measure("extended", nodes=2, pods=25)).placed == 20
+    assert (await benchmark.measure("sharedclaims", nodes=2, pods=25)).placed == 20
 
 
 @pytest.mark.parametrize("number", [0, 1, 2, 3, 11])

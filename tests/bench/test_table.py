@@ -39,6 +39,17 @@ def test_limits_of_the_api_server_close_the_table() -> None:
     assert events.split()[-1] == "600"
 
 
+def test_a_workload_with_devices_has_a_limit_of_its_own() -> None:
+    limit = BindLimit(1000.0, 600.0, {"claims": 400.0})
+    table = render({"claims": {"ksched": Figures(1, 1, pods_per_second=100.0)}}, limit)
+
+    assert cells(table, "ksched") == ["1/1", "100", "25%"]
+    assert table.splitlines()[-1].split()[-1] == "400"
+    medians = BindLimit.median_of([BindLimit(1, 1, {"claims": each}) for each in (1, 5, 3)])
+    assert medians.of("claims") == 3
+    assert medians.of("basic") == 1
+
+
 def test_nothing_bound_leaves_cells_empty() -> None:
     idle = Figures.of(Drain(0, 10, nan, nan, nan, 50.0))
     table = render({"basic": {"kube-scheduler": idle, "ksched": OURS}}, LIMIT)
