@@ -6,7 +6,7 @@ use changed; when ``epoch`` changes, all numbers are new.
 
 from __future__ import annotations
 
-from collections.abc import Generator, Hashable, Sequence
+from collections.abc import Generator, Hashable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,7 +17,7 @@ from ksched.cache.listers import Listers
 from ksched.cache.node_info import NodeInfo
 from ksched.cache.node_table import NodeTable
 from ksched.devices.claim_store import ClaimStore
-from ksched.devices.pools import NodeView, Pool, Slices
+from ksched.devices.pools import NodeView, Slices
 from ksched.devices.slices import PoolKey
 
 Ids = NDArray[np.int32]
@@ -124,7 +124,7 @@ class NodeViews:
         self._todo = set(range(count))
 
     def _number(self, info: NodeInfo) -> int:
-        view = self.view(info)
+        view = self._devices.slices.view(info.name, info.labels)
         number = self._numbers.get(view)
         if number is None:
             number = self._numbers[view] = len(self.views)
@@ -134,7 +134,16 @@ class NodeViews:
         return number
 
     def view(self, info: NodeInfo) -> NodeView:
-        """Return the view of a node, also of another table."""
+        """Return the view of a node as it is now, also of another table."""
+        row = self.table.rows.get(info.name, len(self._ids))
+        if (
+            row < len(self._ids)
+            and self.table.infos[row] is info
+            and not self._todo
+            and self._changed_rows.is_current
+            and self._changed_nodes.is_current
+        ):
+            return self.views[self._ids[row]]
         return self._devices.slices.view(info.name, info.labels)
 
     def ids(self, index: NDArray[np.intp] | slice) -> Ids:
@@ -146,11 +155,16 @@ class NodeViews:
         self.catch_up_use()
         key = self._keys.get(number)
         if key is None:
-            key = self._keys[number] = self.key_of(self.views[number].pools)
+            key = self._keys[number] = self._key_of(self.views[number])
         return key
 
-    def key_of(self, pools: Sequence[Pool]) -> Hashable:
+    def key_of(self, view: NodeView) -> Hashable:
+        """The same for any view."""
+        number = self._numbers.get(view)
+        return self._key_of(view) if number is None else self.key(number)
+
+    def _key_of(self, view: NodeView) -> Hashable:
         devices = self._devices.claims.devices
         return tuple(
-            (pool.layout, devices.of(pool.key).signature(pool.positions)) for pool in pools
+            (pool.layout, devices.of(pool.key).signature(pool.positions)) for pool in view.pools
         )

@@ -157,7 +157,7 @@ class VerdictsByView:
 
     def answer(self, view: NodeView, name: str, keys: tuple[str, ...], effort: Effort) -> Answer:
         """Search on any node."""
-        key = self._views.key_of(view.pools)
+        key = self._views.key_of(view)
         return self._known(key, keys) or self._find_out(view, name, keys, key, effort)
 
     def _known(self, key: Hashable, keys: tuple[str, ...]) -> Answer | None:
