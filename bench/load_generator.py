@@ -48,7 +48,7 @@ _watch_event = msgspec.json.Decoder(WatchEvent)
 _object = msgspec.json.Decoder(Object)
 
 
-async def share_out(work: Iterable[T], workers: int, do: Callable[[T], Awaitable[None]]) -> None:
+async def share_out(work: Iterable[T], workers: int, do: Callable[[T], Awaitable[object]]) -> None:
     """Do every piece of work, at most ``workers`` at a time."""
     remaining = iter(work)
 

@@ -143,7 +143,7 @@ class NodeViews:
             and self._changed_rows.is_current
             and self._changed_nodes.is_current
         ):
-            return self.views[self._ids[row]]
+            return self.views[int(self._ids[row])]
         return self._devices.slices.view(info.name, info.labels)
 
     def ids(self, index: NDArray[np.intp] | slice) -> Ids:
