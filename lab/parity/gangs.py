@@ -23,7 +23,7 @@ from lab.parity.manifests import (
     with_pod_affinity,
 )
 from lab.parity.scenario import Scenario
-from lab.parity.verdicts import GangDecision, Outcome, describe
+from lab.parity.verdicts import GangDecision, Outcome, comparable, describe
 
 GANGS = 4
 SIZES = (2, 6)
@@ -120,7 +120,8 @@ async def _first(arena: Arena, pod: Json) -> Outcome:
 
 
 def _is_same(member: Outcome, computed: Outcome) -> bool:
-    return member.scores == computed.scores and _is_best(member, computed)
+    theirs, ours = comparable(member, computed)
+    return theirs.scores == ours.scores and _is_best(member, computed)
 
 
 def _is_best(member: Outcome, computed: Outcome) -> bool:

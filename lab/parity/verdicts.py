@@ -56,7 +56,7 @@ class GangDecision(Struct, frozen=True):
 
 def differences(theirs: Outcome, ours: Outcome) -> list[str]:
     """What is not the same in kube-scheduler's outcome and in ours, a line each; mostly nothing."""
-    theirs, ours = _comparable(theirs, ours)
+    theirs, ours = comparable(theirs, ours)
     if bool(theirs.node) != bool(ours.node):
         return ["only one of the two found a node"]
     if not theirs.node:
@@ -96,7 +96,7 @@ def describe(outcome: Outcome) -> list[str]:
     return lines
 
 
-def _comparable(theirs: Outcome, ours: Outcome) -> tuple[Outcome, Outcome]:
+def comparable(theirs: Outcome, ours: Outcome) -> tuple[Outcome, Outcome]:
     """Set aside what only kube-scheduler's DynamicResources adds (docs/deviations.md)."""
     # Its PostFilter fails after a rejection at PreFilter, and preemption is not tried.
     if theirs.message.endswith(_FAILED_POST_FILTER):
