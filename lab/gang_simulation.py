@@ -11,7 +11,7 @@ from the scheduler's cache; the group registry is only compared with them.
 With priorities there are single pods too, and gangs preempt. Checked when an eviction begins:
 
 - I3: with the victims gone all members that the gang needs fit on the nodes they are nominated to.
-- I4: a gang evicts again only after all its earlier victims have ended.
+- I4: a gang evicts again only after all its earlier victims have ended; under one leader.
 - No gang is left with a part of its minimum by an eviction.
 - Every victim is less important than every member.
 
@@ -336,14 +336,11 @@ class EvictionChecks:
     def follow(self) -> None:
         """Look at the evictions of the scheduler that leads now.
 
-        A wave that was cut is not finished by its successor, who plans anew.
+        Whom its predecessor evicted for whom it cannot know. It counts pods that terminate as gone,
+        and plans anew: another wave, if more important pods have taken the room meanwhile.
         """
         scheduler = self._cluster.scheduler
-        pods = {
-            uid: scheduler.cache.get_pod(uid) for some in self._victims.values() for uid in some
-        }
-        running = {uid for uid, pod in pods.items() if pod is not None and not pod.is_terminating}
-        self._victims = {who: some for who, some in self._victims.items() if not some & running}
+        self._victims = {}
         self._start = scheduler.preemption.start
         scheduler.preemption.start = self.start  # type: ignore[method-assign, assignment]
 

@@ -51,6 +51,10 @@ async def test_no_gang_is_left_cut_by_a_leader_that_is_killed(seed: int, kind: s
     assert happened["leader_is_killed"]
 
 
+async def test_a_successor_may_evict_for_a_gang_whose_room_others_have_taken() -> None:
+    await History.of(117).live()
+
+
 async def live(seed: int) -> None:
     config = configured("annotations")
     async with cluster(3, config=config, seed=seed, check_declarations=False, kubelet=True) as c:
