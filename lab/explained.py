@@ -43,7 +43,7 @@ from ksched.client.rest import ApiClient
 from ksched.client.retry import REPEATABLE
 from ksched.clock import LoopClock
 from ksched.configuration.model import SchedulerConfiguration
-from ksched.errors import Conflict, NotFound
+from ksched.errors import ApiError, Conflict, NotFound
 from ksched.explain.cluster_copy import ClusterCopy
 from ksched.explain.explaining import explain
 from ksched.explain.explanation import Explanation
@@ -65,6 +65,7 @@ SEEN_SECONDS: Final = 0.25
 STILL_PENDING_SECONDS: Final = 0.3
 MAX_SMALLER: Final = 40
 _REQUIRED: Final = "requiredDuringSchedulingIgnoredDuringExecution"
+_INVALID: Final = 422
 _RESOURCES: Final = {
     "Namespace": NAMESPACES,
     "Service": SERVICES,
@@ -166,9 +167,14 @@ class Bench:
     async def would_place(self, original: Json, case: Case, before: Case, *, fits: bool) -> str:
         """Make a change, have a pod like the original decided, undo it; the node or nothing."""
         async with self._changed(case, before):
-            created, pod = await self.decided(
-                _manifest(original, before.pod, case.pod), is_to_fit=fits
-            )
+            manifest = _manifest(original, before.pod, case.pod)
+            try:
+                created, pod = await self.decided(manifest, is_to_fit=fits)
+            except ApiError as refused:
+                # Half a huge page, for instance: no change that could be made.
+                if refused.code != _INVALID:
+                    raise
+                return ""
             if not fits and not pod.spec.node_name:
                 await asyncio.sleep(STILL_PENDING_SECONDS)
                 pod = self.pods.by_key[pod.metadata.key]
