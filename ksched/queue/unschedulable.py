@@ -90,6 +90,10 @@ class UnschedulablePods:
             found.update(self._by_waker.get(waker, ()))
         return list(found.values())
 
+    def are_woken_by(self, waker: Waker) -> bool:
+        """Whether a plugin's events wake any of these pods."""
+        return waker in self._by_waker
+
     def woken_among(
         self, waker: Waker, uids: Iterable[str]
     ) -> list[tuple[WaitingGroup, list[QueuedPodInfo]]]:

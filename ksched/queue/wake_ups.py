@@ -166,6 +166,8 @@ class WakeUps:
     def _gated_targets(self, gated: UnschedulablePods, interest: Interest) -> Iterator[_Target]:
         """Gated pods wait for their plugin alone, and that may know which of them can pass."""
         for waker, registered in interest.items():
+            if not gated.are_woken_by(waker):
+                continue
             released = self._hints.released(waker, registered)
             if released is None:
                 yield from ((group, None) for group in gated.groups_woken_by((waker,)))
