@@ -32,7 +32,7 @@ def test_without_a_terminal_there_is_a_line_per_decision(
     assert lines[0] == "    0.0s  == 6 nodes in three zones register with the API server."
     assert any(" -> node-" in line and "nodes fit" in line for line in lines)
     assert "\x1b" not in "".join(lines)
-    assert any(line.startswith("45 pods on ") and line.endswith(" waiting") for line in lines)
+    assert any(line.startswith("49 pods on ") and line.endswith(" waiting") for line in lines)
 
 
 def test_every_problem_of_the_flags_is_listed(capsys: pytest.CaptureFixture[str]) -> None:
