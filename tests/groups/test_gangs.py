@@ -340,11 +340,12 @@ async def test_36_a_driver_starts_only_when_its_executors_would_fit() -> None:
         assert app.bound(c) == 5
 
 
-async def test_38_hopeless_gangs_of_one_kind_cost_one_pass_and_hold_up_no_single_pod() -> None:
+async def hopeless_cycles(count: int) -> int:
+    """Pods that are filtered when room appears beside gangs that are too large for it."""
     dialect = "annotations"
     async with gang_cluster(dialect, nodes=4, check_declarations=False) as c:
         await c.create(make_pod("first").req(cpu="1"))
-        gangs = [Gang(dialect, f"g{number}", 5, cpu="4") for number in range(40)]
+        gangs = [Gang(dialect, f"g{number}", 5, cpu="4") for number in range(count)]
         for gang in gangs:
             await gang.create(c)
         await c.advance(60)
@@ -354,8 +355,14 @@ async def test_38_hopeless_gangs_of_one_kind_cost_one_pass_and_hold_up_no_single
         await c.create(make_pod("single").req(cpu="1"))
         await c.advance(0.5)
         assert c.bound("single") is not None
-        assert work.cycles - before <= 10, "200 pods that wait were filtered again one by one"
         assert all(gang.bound(c) == 0 for gang in gangs)
+        return work.cycles - before
+
+
+async def test_38_hopeless_gangs_of_one_kind_cost_one_pass_and_hold_up_no_single_pod() -> None:
+    # The members of one gang are tried, those of its likes are not.
+    few, many = await hopeless_cycles(20), await hopeless_cycles(60)
+    assert few == many <= 15
 
 
 async def test_40_a_large_gang_is_decided_in_one_pass() -> None:

@@ -24,6 +24,7 @@ def test_locked_versions_are_those_that_the_project_allows() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(600)
 def test_a_release_installs_and_schedules(tmp_path: Path, capsys) -> None:
     assert main(["--to", str(tmp_path / "dist")]) == 0, capsys.readouterr().err
     sdist, wheel = sorted((tmp_path / "dist").iterdir(), key=lambda path: path.suffix)
