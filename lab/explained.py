@@ -110,7 +110,7 @@ class Bench:
         ):
             client = ApiClient(admin, clock)
             reflector = Reflector(client, PODS, decode_pod, pods, clock)
-            with plane.kube_scheduler(flags=ONE_BY_ONE):
+            with plane.kube_scheduler(flags=[ONE_BY_ONE]):
                 async with asyncio.TaskGroup() as tasks:
                     watching = tasks.create_task(reflector.run())
                     await reflector.wait_synced()
