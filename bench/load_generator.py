@@ -96,7 +96,8 @@ class LoadGenerator:
 
     async def clear(self, collection: str) -> None:
         while (await self._list(f"{collection}?limit=1")).items:
-            await self._call("DELETE", f"{collection}?gracePeriodSeconds=0")
+            # In parts: the server gives up a request after a minute.
+            await self._call("DELETE", f"{collection}?gracePeriodSeconds=0&limit=1000")
 
     async def node_names(self) -> list[str]:
         return await self.names(NODES)
