@@ -60,6 +60,8 @@ PROFILES = [
 START_SECONDS = 5.0
 HELD_TIMEOUT_SECONDS = 300.0
 EVENTS_SECONDS = 12.0
+DELETED_SECONDS = 5.0
+"""The API server is still busy with pods that were just deleted."""
 
 
 def say(text: str) -> None:
@@ -104,6 +106,7 @@ async def p99_of_plain(
 ) -> float:
     """The p99 in ms of plain pods that arrive in turn with others."""
     await load.clear_pods()
+    await asyncio.sleep(DELETED_SECONDS)
     count = int(rate * seconds)
     own = plain(range(count))
     bodies = [body for pair in zip(own, beside, strict=True) for body in pair] if beside else own

@@ -5,7 +5,8 @@
 
 Attacks are the bulky pods of ``lab.bulky`` and the tenants of ``lab.hostile``. For each attack:
 the longest response time of ``/livez`` (nothing else in the process responds either while the event
-loop is busy) and the time from creation to binding of ordinary pods that are created at a steady
+loop is busy), the most CPU time that the event loop's thread used during one such request (the
+other processes of the control plane share the cores, the loop also waits for them), and the time from creation to binding of ordinary pods that are created at a steady
 pace, without the attack and with it.
 
 An attack also loads the API server, which shares the cores. So every other pod is one of the
@@ -30,7 +31,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import NamedTuple
 
-from bench.process_usage import usage
+from bench.process_usage import main_thread_seconds, usage
 from bench.workloads import node, pod
 from ksched.testing.builders import Json
 from lab.assets import Assets
@@ -41,6 +42,8 @@ from lab.hostile import ATTACKS
 PODS = "/api/v1/namespaces/default/pods"
 ATTACKED_NODE = "node-00000"
 SETTLE_SECONDS = 60.0
+DELETED_SECONDS = 3.0
+"""API server and scheduler are still busy with pods that were just deleted."""
 MEASURED, ORDINARY, CONTROL = "measured", "ordinary", "control"
 """A label of the pods that are measured, and its values."""
 CONTROL_NODE = "node-00001"
@@ -53,6 +56,7 @@ class Outcome(NamedTuple):
     """Seconds; of the pods, from creation to binding."""
 
     longest_stall: float
+    busiest_stall: float
     ordinary: list[float]
     control: list[float]
 
@@ -125,24 +129,25 @@ class ControlScheduler(threading.Thread):
 
 
 class Pinger(threading.Thread):
-    """Requests ``/livez`` in a loop and records the longest response time."""
+    """Requests ``/livez`` in a loop; records the longest response time and the most CPU time."""
 
-    def __init__(self, port: int) -> None:
+    def __init__(self, port: int, pid: int) -> None:
         super().__init__(daemon=True)
-        self._port = port
+        self._port, self._pid = port, pid
         self._ended = threading.Event()
-        self.longest = 0.0
+        self.longest = self.busiest = 0.0
 
     def run(self) -> None:
         wire = http.client.HTTPConnection(HOST, self._port, timeout=PATIENCE_SECONDS)
         while not self._ended.wait(PING_SECONDS):
-            began = time.monotonic()
+            began, used = time.monotonic(), main_thread_seconds(self._pid)
             try:
                 wire.request("GET", "/livez")
                 wire.getresponse().read()
             except (OSError, http.client.HTTPException):
                 wire.close()
             self.longest = max(self.longest, time.monotonic() - began)
+            self.busiest = max(self.busiest, main_thread_seconds(self._pid) - used)
 
     def end(self) -> None:
         self._ended.set()
@@ -162,9 +167,9 @@ def create_nodes(plane: ControlPlane, count: int) -> None:
 class Meter:
     """Creates pods at a steady pace and measures how long each takes to be bound."""
 
-    def __init__(self, plane: ControlPlane, port: int, per_second: float) -> None:
+    def __init__(self, plane: ControlPlane, port: int, pid: int, per_second: float) -> None:
         self.plane = plane
-        self._port, self._per_second = port, per_second
+        self._port, self._pid, self._per_second = port, pid, per_second
         self._bound = BoundPods(plane)
         self._bound.start()
         ControlScheduler(plane).start()
@@ -172,7 +177,8 @@ class Meter:
 
     def measure(self, pods: int, bulky: Sequence[bytes] = ()) -> Outcome:
         """Create pods of both groups, and bulky ones spread evenly among them."""
-        wire, bulk_wire, pinger = Wire(self.plane), Wire(self.plane), Pinger(self._port)
+        wire, bulk_wire = Wire(self.plane), Wire(self.plane)
+        pinger = Pinger(self._port, self._pid)
         pinger.start()
         self._runs += 1
         created: dict[str, dict[str, float]] = {ORDINARY: {}, CONTROL: {}}
@@ -193,7 +199,7 @@ class Meter:
             group: [self._bound.at.get(name, late) - began for name, began in pods_of.items()]
             for group, pods_of in created.items()
         }
-        return Outcome(pinger.longest, waits[ORDINARY], waits[CONTROL])
+        return Outcome(pinger.longest, pinger.busiest, waits[ORDINARY], waits[CONTROL])
 
     def _wait_for(self, names: Set[str]) -> None:
         deadline = time.monotonic() + PATIENCE_SECONDS
@@ -243,6 +249,7 @@ def crowd() -> bytes:
 def clear(plane: ControlPlane) -> None:
     wire = Wire(plane)
     wire.request("DELETE", f"{PODS}?gracePeriodSeconds=0")
+    time.sleep(DELETED_SECONDS)
 
 
 def compare(meter: Meter, attack: str, options: argparse.Namespace) -> list[Outcome]:
@@ -265,6 +272,7 @@ def line(attack: str, outcomes: Sequence[Outcome]) -> str:
         " ".join(
             (
                 ms(one.longest_stall),
+                ms(one.busiest_stall),
                 ms(quantile(one.ordinary, 0.5)),
                 ms(quantile(one.ordinary, 0.99)),
                 ms(quantile(one.control, 0.99)),
@@ -279,7 +287,7 @@ def line(attack: str, outcomes: Sequence[Outcome]) -> str:
 
 
 def latencies(meter: Meter, options: argparse.Namespace) -> None:
-    print("longest stall, p50 and p99, and p99 of the control group, in ms:")
+    print("longest stall, its most CPU time, p50 and p99, and p99 of the control group, in ms:")
     print(
         "without the attack | with it | p99 with / without, the same of the control group, ", end=""
     )
@@ -344,7 +352,7 @@ def main(arguments: Sequence[str]) -> int:
         flags = [f"--secure-port={port}", *([] if options.program else ["--insecure-loopback"])]
         with plane.ksched(flags=flags, program=options.program) as scheduler:
             # The first pods wait for the start; they are not counted.
-            meter = Meter(plane, port, options.per_second)
+            meter = Meter(plane, port, scheduler.pid, options.per_second)
             meter.measure(40)
             if options.memory:
                 memory(meter, scheduler.pid, options)
