@@ -6,8 +6,9 @@
 Attacks are the bulky pods of ``lab.bulky`` and the tenants of ``lab.hostile``. For each attack:
 the longest response time of ``/livez`` (nothing else in the process responds either while the event
 loop is busy), the most CPU time that the event loop's thread used during one such request (the
-other processes of the control plane share the cores, the loop also waits for them), and the time from creation to binding of ordinary pods that are created at a steady
-pace, without the attack and with it.
+other processes of the control plane share the cores, the loop also waits for them), and the time
+from creation to binding of ordinary pods that are created at a steady pace, without the attack and
+with it.
 
 An attack also loads the API server, which shares the cores. So every other pod is one of the
 control group: this program binds it at once when a watch reports it, to the same node each time. No
@@ -26,7 +27,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Sequence, Set
+from collections.abc import Iterator, Sequence, Set
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import NamedTuple
@@ -88,19 +89,28 @@ class Wire:
         return self._connection.getresponse()
 
 
+def watched_pods(plane: ControlPlane, selector: str) -> Iterator[Json]:
+    """Events of a watch, opened again whenever the API server ends it."""
+    while True:
+        try:
+            for line in Wire(plane, None).send("GET", f"{PODS}?watch=1&labelSelector={selector}"):
+                yield json.loads(line)
+        except (OSError, http.client.HTTPException):
+            time.sleep(PING_SECONDS)
+
+
 class BoundPods(threading.Thread):
     """Watches pods and records when each was bound."""
 
     def __init__(self, plane: ControlPlane) -> None:
         super().__init__(daemon=True)
-        self._wire = Wire(plane, None)
+        self._plane = plane
         self.at: dict[str, float] = {}
 
     def run(self) -> None:
         # Not the bulky ones: reading them would keep this process from measuring.
-        stream = self._wire.send("GET", f"{PODS}?watch=1&labelSelector={MEASURED}")
-        for line in stream:
-            pod = json.loads(line)["object"]
+        for event in watched_pods(self._plane, MEASURED):
+            pod = event["object"]
             if pod.get("spec", {}).get("nodeName"):
                 self.at.setdefault(pod["metadata"]["name"], time.monotonic())
 
@@ -110,22 +120,28 @@ class ControlScheduler(threading.Thread):
 
     def __init__(self, plane: ControlPlane) -> None:
         super().__init__(daemon=True)
-        self._watching, self._binding = Wire(plane, None), Wire(plane)
+        self._plane = plane
 
     def run(self) -> None:
-        stream = self._watching.send("GET", f"{PODS}?watch=1&labelSelector={MEASURED}={CONTROL}")
-        for line in stream:
-            event = json.loads(line)
-            if event["type"] == "ADDED" and not event["object"]["spec"].get("nodeName"):
-                name = event["object"]["metadata"]["name"]
-                target = {"apiVersion": "v1", "kind": "Node", "name": CONTROL_NODE}
-                binding = {
-                    "apiVersion": "v1",
-                    "kind": "Binding",
-                    "metadata": {"name": name},
-                    "target": target,
-                }
-                self._binding.request("POST", f"{PODS}/{name}/binding", binding)
+        wire = Wire(self._plane)
+        for event in watched_pods(self._plane, f"{MEASURED}={CONTROL}"):
+            pod = event["object"]
+            if event["type"] == "ADDED" and not pod["spec"].get("nodeName"):
+                try:
+                    self._bind(wire, pod["metadata"]["name"])
+                except (OSError, http.client.HTTPException):
+                    # The API server ended the connection.
+                    wire = Wire(self._plane)
+                    self._bind(wire, pod["metadata"]["name"])
+
+    def _bind(self, wire: Wire, name: str) -> None:
+        binding = {
+            "apiVersion": "v1",
+            "kind": "Binding",
+            "metadata": {"name": name},
+            "target": {"apiVersion": "v1", "kind": "Node", "name": CONTROL_NODE},
+        }
+        wire.request("POST", f"{PODS}/{name}/binding", binding)
 
 
 class Pinger(threading.Thread):
