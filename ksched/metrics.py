@@ -1,8 +1,8 @@
 """Metrics under kube-scheduler's names, labels and buckets.
 
 Counting happens on the hot path and uses plain dictionaries and lists; prometheus_client only
-formats them on a scrape. ``Metrics`` is a collector, so that a program that embeds a scheduler can
-register it with its own registry.
+formats them on a scrape, and is not loaded before the first. ``Metrics`` is a collector, so that a
+program that embeds a scheduler can register it with its own registry.
 
 Does not belong here: when something is counted.
 """
@@ -12,10 +12,13 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import accumulate
+from typing import TYPE_CHECKING
 
-from prometheus_client.core import CounterMetricFamily, HistogramMetricFamily
-from prometheus_client.metrics_core import Metric
-from prometheus_client.registry import Collector
+if TYPE_CHECKING:
+    from prometheus_client.metrics_core import Metric
+    from prometheus_client.registry import Collector
+else:
+    Collector = object
 
 
 def exponential_buckets(start: float, factor: float, count: int) -> tuple[float, ...]:
@@ -41,6 +44,8 @@ class Counter:
         return self._values.get(labels, 0)
 
     def family(self) -> Metric:
+        from prometheus_client.core import CounterMetricFamily
+
         family = CounterMetricFamily(self.name, self._text, labels=self.labels)
         for labels, value in self._values.items():
             family.add_metric(labels, value)
@@ -95,6 +100,8 @@ class Histogram:
         return series
 
     def family(self) -> Metric:
+        from prometheus_client.core import HistogramMetricFamily
+
         family = HistogramMetricFamily(self.name, self._text, labels=self.labels)
         for labels, series in self._series.items():
             family.add_metric(labels, series.buckets(), series.sum)

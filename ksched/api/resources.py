@@ -44,6 +44,15 @@ class ApiResource:
         return f"{self.plural}.{self.group}" if self.group else self.plural
 
 
+def is_path_of_object(path: str) -> bool:
+    """Whether a path is that of one object, not of a collection or a subresource."""
+    parts = path.partition("?")[0].split("/")
+    parts = parts[3:] if parts[1:2] == ["api"] else parts[4:]
+    if len(parts) > 2 and parts[0] == "namespaces":
+        parts = parts[2:]
+    return len(parts) == 2
+
+
 PODS = ApiResource("", "v1", "pods", "Pod")
 NODES = ApiResource("", "v1", "nodes", "Node", namespaced=False)
 NAMESPACES = ApiResource("", "v1", "namespaces", "Namespace", namespaced=False)

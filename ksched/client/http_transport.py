@@ -1,8 +1,8 @@
 """The transport over real sockets.
 
-Reads (lists, watches) use aiohttp, which handles large bodies and compression well; writes are
-small and many and use ``connection``, at a fifth of the cost. Behind a proxy everything uses
-aiohttp.
+Lists and watches use aiohttp, which handles large bodies and compression well; writes and reads of
+one object are small and many and use ``connection``, at a fifth of the cost. Behind a proxy
+everything uses aiohttp.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ import aiohttp
 from multidict import CIMultiDict
 from yarl import URL
 
+from ksched.api.resources import is_path_of_object
 from ksched.client.authentication import FixedSecret, Secret, SecretSource
 from ksched.client.connection import MAX_ANSWER, MAX_HEADERS, ConnectionPool
 from ksched.client.tls import TlsContexts, TlsSettings
@@ -31,7 +32,7 @@ MAX_LINE = 64 << 20
 """Maximum length of a watch line; the API server's own limit for one object is far below."""
 
 MAX_LIST = 2 << 30
-"""Maximum length of a read response: a list may have to be fetched in one piece."""
+"""Maximum length of a list: it may have to be fetched in one piece."""
 
 _READ_BUFFER = 2 << 20
 _CONNECT_SECONDS = 10.0
@@ -127,9 +128,8 @@ class HttpTransport:
         timeout: float = 30.0,
     ) -> Response:
         deadline = self._clock.now() + timeout
-        send = self._send_hot
-        if method == "GET" or self._config.proxy:
-            send = self._send_aiohttp
+        is_large = method == "GET" and not is_path_of_object(path)
+        send = self._send_aiohttp if is_large or self._config.proxy else self._send_hot
         try:
             identity = await self._current_identity()
             answer = await send(identity, method, path, body, content_type, deadline)

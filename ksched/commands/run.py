@@ -41,6 +41,16 @@ def add_parser(commands: Subparsers) -> None:
 
 
 def execute(arguments: argparse.Namespace) -> int:
+    # What is loaded now stays, so collections among it would only take time. Enabled again by
+    # ``daemon.garbage_collection``.
+    gc.disable()
+    try:
+        return _run(arguments)
+    finally:
+        gc.enable()
+
+
+def _run(arguments: argparse.Namespace) -> int:
     from ksched.framework.runtime.registry import available
 
     options = run_options(arguments, available())

@@ -18,20 +18,27 @@ async def spare_first_objects(first_sync: Callable[[], Awaitable[None]]) -> None
     """Do not scan objects while the first sync creates them, nor ever after it.
 
     During the first sync every object is live, and collections among them double the time.
-    Afterwards they are frozen; those of an earlier scheduler are garbage by then.
+    Afterwards they are frozen without a collection: the little garbage of the start does not
+    justify the time to find it just when the first pods can be scheduled. The objects of an earlier
+    scheduler are garbage by then.
     """
-    gc.unfreeze()
-    gc.collect()
+    if gc.get_freeze_count():
+        gc.unfreeze()
+        gc.collect()
     gc.disable()
     try:
         with anyio.move_on_after(FIRST_SYNC_SECONDS):
             await first_sync()
     finally:
         gc.enable()
-    freeze_existing_objects()
+    _freeze()
 
 
 def freeze_existing_objects() -> None:
     gc.collect()
+    _freeze()
+
+
+def _freeze() -> None:
     gc.freeze()
     gc.set_threshold(*GC_THRESHOLDS)

@@ -9,10 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Iterator, Mapping
-from typing import Any, Final
-
-from prometheus_client.core import GaugeMetricFamily
-from prometheus_client.metrics_core import Metric
+from typing import TYPE_CHECKING, Any, Final
 
 from ksched.clock import Clock, stopwatch
 from ksched.election import Elector
@@ -21,6 +18,10 @@ from ksched.metrics import Metrics
 from ksched.queue.places import ABSENT, ACTIVE, BACKOFF, IN_FLIGHT, Place
 from ksched.scheduling.decisions import Decision, Result
 from ksched.scheduling.scheduler import Scheduler
+
+if TYPE_CHECKING:
+    from prometheus_client.core import GaugeMetricFamily
+    from prometheus_client.metrics_core import Metric
 
 log = logging.getLogger(__name__)
 
@@ -234,6 +235,8 @@ def _groups(scheduler: Scheduler) -> Iterator[Metric]:
 def _gauge(
     name: str, text: str, labels: tuple[str, ...], values: Mapping[Any, float]
 ) -> GaugeMetricFamily:
+    from prometheus_client.core import GaugeMetricFamily
+
     family = GaugeMetricFamily(name, text, labels=labels)
     for label_values, value in values.items():
         family.add_metric(label_values, value)

@@ -18,7 +18,7 @@ import signal
 import socket
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import anyio
 from anyio.abc import TaskGroup
@@ -44,7 +44,9 @@ from ksched.web.access_reviews import MAX_REVIEWS
 from ksched.web.health import Check
 from ksched.web.listener import raise_descriptor_limit
 from ksched.web.secure_serving import SecureServing
-from ksched.web.web_server import WebServer
+
+if TYPE_CHECKING:
+    from ksched.web.web_server import WebServer
 
 log = logging.getLogger(__name__)
 
@@ -148,16 +150,7 @@ class Daemon:
         self._fence = WriteFence(self._elector.remaining) if self._elector else WriteFence()
         self._watchdog = self._make_watchdog(config) if config else None
         self.scheduler = self._make_scheduler()
-        self._web = WebServer(
-            self.scheduler,
-            metrics,
-            live={"leaderElection": self._elector.problem if self._elector else _healthy},
-            ready=self._readiness(),
-            access=serving.access if serving else None,
-            flags=options.flags if is_enabled(options.feature_gates, COMPONENT_FLAGZ) else None,
-            has_statusz=is_enabled(options.feature_gates, COMPONENT_STATUSZ),
-            is_leading=lambda: self._is_scheduling,
-        )
+        self._web = self._make_web() if options.serving.secure_port else None
         self._waiting = anyio.CancelScope()
         self._is_scheduling = False
         self._stop = anyio.Event()
@@ -216,6 +209,22 @@ class Daemon:
         self._observation.attach(scheduler)
         return scheduler
 
+    def _make_web(self) -> WebServer:
+        # A scheduler without a port need not load an HTTP server.
+        from ksched.web.web_server import WebServer
+
+        gates, serving = self._options.feature_gates, self._serving
+        return WebServer(
+            self.scheduler,
+            self._observation.metrics,
+            live={"leaderElection": self._elector.problem if self._elector else _healthy},
+            ready=self._readiness(),
+            access=serving.access if serving else None,
+            flags=self._options.flags if is_enabled(gates, COMPONENT_FLAGZ) else None,
+            has_statusz=is_enabled(gates, COMPONENT_STATUSZ),
+            is_leading=lambda: self._is_scheduling,
+        )
+
     async def run(self) -> None:
         """Watch, lead and serve until ``stop``; raises ``LeaseLost`` if that ends the process."""
         async with self._web_server(), anyio.create_task_group() as tasks:
@@ -230,7 +239,9 @@ class Daemon:
                 if self._options.on_lease_lost == "exit":
                     break
                 # The old one's state and plans may be outdated; a new one starts clean.
-                self.scheduler = self._web.scheduler = self._make_scheduler()
+                self.scheduler = self._make_scheduler()
+                if self._web is not None:
+                    self._web.scheduler = self.scheduler
             tasks.cancel_scope.cancel()
         if lost is not None and not self._stop.is_set():
             raise lost
@@ -336,7 +347,7 @@ class Daemon:
     @asynccontextmanager
     async def _web_server(self) -> AsyncIterator[None]:
         options, serving = self._options.serving, self._serving
-        if not options.secure_port:
+        if self._web is None:
             yield
             return
         if serving is None and not options.insecure_loopback:

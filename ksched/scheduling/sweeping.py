@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-import ctypes.util
 from collections.abc import Callable, Iterable
 
 from ksched.cache.cache import SchedulerCache
@@ -58,7 +57,7 @@ class Sweeper:
 def _malloc_trim() -> Callable[[], object]:
     """Return the C library's function that releases free pages, or a no-op."""
     try:
-        trim = ctypes.CDLL(ctypes.util.find_library("c")).malloc_trim
-    except (AttributeError, OSError):
+        trim = ctypes.CDLL(None).malloc_trim
+    except AttributeError:
         return lambda: None
     return lambda: trim(0)

@@ -77,7 +77,10 @@ async def test_connection_is_kept_and_used_again(connect, replying, wire):
     transport = connect(server.port)
     for _ in range(5):
         await transport.request("POST", "/x", b"{}")
+    await transport.request("GET", "/api/v1/namespaces/n/pods/p")
     assert server.connections == 1
+    await transport.request("GET", "/api/v1/namespaces/n/pods")
+    assert server.connections == 2, "lists have their own"
 
 
 async def test_no_more_connections_than_allowed_and_nobody_is_forgotten(connect, raw_server, wire):

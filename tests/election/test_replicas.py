@@ -285,6 +285,7 @@ async def test_standby_campaigns_again_with_a_new_scheduler(site: Site) -> None:
     a = await site.start("a", on_lease_lost="standby")
     b = await site.start("b")
     first = a.daemon.scheduler
+    web = a.daemon._web = a.daemon._make_web()
     a.cut()
     await site.advance(LEASE + RETRY)
     assert b.is_leading
@@ -292,7 +293,7 @@ async def test_standby_campaigns_again_with_a_new_scheduler(site: Site) -> None:
     a.heal()
     await site.advance(60)
     assert a.daemon.scheduler is not first
-    assert a.daemon._web.scheduler is a.daemon.scheduler
+    assert web.scheduler is a.daemon.scheduler
     assert set(a.readiness().values()) == {""}
     b.daemon.stop()
     await site.advance(1)

@@ -1,0 +1,56 @@
+"""What ``ksched run`` loads before it schedules: every module is time and memory at the start."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from ksched.apiserver.http_listener import write_kubeconfig
+
+START = """
+import sys
+import ksched.cli
+import ksched.daemon.process
+from ksched.client.kubeconfig import load_client_config
+from ksched.clock import LoopClock
+from ksched.framework.runtime.registry import available
+from ksched.metrics import Metrics
+
+load_client_config(LoopClock(), kubeconfig=sys.argv[1])
+available()
+Metrics()
+print(*sys.modules)
+"""
+
+NOT_NEEDED = {
+    "aiohttp.web": "serves the port, which --secure-port=0 closes",
+    "cryptography": "makes a serving certificate where none is given",
+    "kubernetes_asyncio": "is for plugins that use handle.api_client",
+    "ksched.apiserver": "is for trials and tests",
+    "ksched.testing": "is for trials and tests",
+    "prometheus_client": "formats the metrics of a scrape",
+    "rich": "is for the terminal",
+}
+
+
+@pytest.fixture(scope="module")
+def loaded(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
+    kubeconfig: Path = tmp_path_factory.mktemp("imports") / "kubeconfig"
+    write_kubeconfig(kubeconfig, "http://127.0.0.1:1")
+    command = [sys.executable, "-c", START, str(kubeconfig)]
+    return subprocess.run(command, check=True, capture_output=True, text=True).stdout.split()
+
+
+@pytest.mark.parametrize("package", NOT_NEEDED)
+def test_nothing_is_loaded_that_may_not_be_needed(loaded: list[str], package: str) -> None:
+    found = [
+        one for one in loaded if one == package or one.startswith((f"{package}.", f"{package}_"))
+    ]
+    assert not found, f"{package} {NOT_NEEDED[package]}"
+
+
+def test_number_of_modules(loaded: list[str]) -> None:
+    assert len(loaded) < 1_000
