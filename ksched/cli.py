@@ -20,6 +20,7 @@ from ksched.commands import (
     demo,
     explain,
     groups,
+    kubelet,
     plugins,
     run,
     shadow,
@@ -40,6 +41,7 @@ COMMANDS = (
     plugins,
     check_plugin,
     apiserver,
+    kubelet,
     bench,
 )
 

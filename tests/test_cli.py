@@ -1,7 +1,7 @@
 """The command line, in process: what it prints and the code it ends with.
 
 Covers ``ksched.commands.apiserver``, ``ksched.commands.check_config``,
-``ksched.commands.check_plugin`` and ``ksched.commands.run`` too.
+``ksched.commands.check_plugin``, ``ksched.commands.kubelet`` and ``ksched.commands.run`` too.
 """
 
 from __future__ import annotations
@@ -95,7 +95,7 @@ def test_bad_usage_ends_with_2(capsys, arguments, complaint):
     assert complaint in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("command", ["run", "check-config", "apiserver"])
+@pytest.mark.parametrize("command", ["run", "check-config", "apiserver", "kubelet"])
 def test_every_command_explains_itself(capsys, command):
     with pytest.raises(SystemExit) as ended:
         execute([command, "--help"])
@@ -275,6 +275,21 @@ def test_apiserver_names_a_kubeconfig_it_cannot_write(capsys):
 
     wanted = "error: --kubeconfig-out: cannot write /nowhere/kc: No such file or directory\n"
     assert capsys.readouterr().err == wanted
+
+
+# -- kubelet ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("flag", "code", "complaint"),
+    [
+        pytest.param("--nodes=0", 2, "--nodes: got 0, wanted at least 1", id="no node"),
+        pytest.param("--kubeconfig=/nowhere", 2, "/nowhere", id="no such kubeconfig"),
+    ],
+)
+def test_kubelet_names_what_is_wrong(capsys, flag, code, complaint):
+    assert execute(["kubelet", flag]) == code
+    assert complaint in capsys.readouterr().err
 
 
 def test_mistakes_beside_secrets_do_not_quote_them(config, capsys):

@@ -1,4 +1,4 @@
-"""A simulated kubelet for all nodes: it starts bound pods, ends them and finishes deletions.
+"""A simulated kubelet of many nodes: it starts bound pods, ends them and finishes deletions.
 
 A pod bound to a node that does not exist waits for the node, as it would in a real cluster. A pod
 with the annotation ``ksched.dev/run-seconds`` succeeds after that time; others run until deleted.
@@ -35,10 +35,10 @@ class _Due(NamedTuple):
 
 
 class Kubelet:
-    """Plays the kubelet of every node; ``run`` it inside a task group.
+    """Plays the kubelet of every node, or ``only`` of some; ``run`` it inside a task group.
 
-    Starting and stopping take ``start_seconds`` and ``stop_seconds``; a pod's own grace period
-    bounds the latter.
+    Starting takes ``start_seconds``, stopping ``stop_seconds`` or as long as a preStop hook sleeps,
+    within the pod's grace period.
     """
 
     def __init__(
@@ -48,9 +48,11 @@ class Kubelet:
         *,
         start_seconds: float = 0.5,
         stop_seconds: float = 0.5,
+        only: frozenset[str] | None = None,
     ) -> None:
         self._transport, self._clock = transport, clock
         self._start_seconds, self._stop_seconds = start_seconds, stop_seconds
+        self._only = only
         self._pods = ObjectCache(transport, clock, _PODS_BOUND, self._on_pod)
         self._nodes = ObjectCache(transport, clock, "/api/v1/nodes", self._on_node)
         self._due: list[_Due] = []
@@ -72,6 +74,8 @@ class Kubelet:
             self._wake.set()
 
     def _on_pod(self, pod: JsonObject, present: bool) -> None:
+        if self._only is not None and pod["spec"]["nodeName"] not in self._only:
+            return
         metadata, uid = pod["metadata"], pod["metadata"]["uid"]
         if not present:
             self._planned -= {(uid, action) for action in (_START, _FINISH, _REMOVE)}
@@ -79,7 +83,7 @@ class Kubelet:
         phase = pod["status"].get("phase")
         if metadata.get("deletionTimestamp"):
             grace = metadata.get("deletionGracePeriodSeconds") or 0
-            self._plan(pod, _REMOVE, min(self._stop_seconds, grace))
+            self._plan(pod, _REMOVE, min(max(self._stop_seconds, _pre_stop_seconds(pod)), grace))
         elif phase == "Pending":
             self._plan(pod, _START, self._start_seconds)
         elif phase == "Running":
@@ -155,6 +159,7 @@ class Kubelet:
             "podIP": address,
             "podIPs": [{"ip": address}],
             "conditions": [
+                *_scheduled(pod, now),
                 _condition("PodReadyToStartContainers", "True", now),
                 _condition("Initialized", "True", now),
                 _condition("Ready", "True", now),
@@ -162,6 +167,23 @@ class Kubelet:
             ],
             "containerStatuses": _container_statuses(pod, state, ready=True),
         }
+
+
+def _pre_stop_seconds(pod: JsonObject) -> float:
+    """How long the hooks of a pod's containers sleep before the pod is stopped."""
+    hooks = [
+        (container.get("lifecycle") or {}).get("preStop") or {}
+        for container in pod["spec"]["containers"]
+    ]
+    return max((float(hook["sleep"]["seconds"]) for hook in hooks if hook.get("sleep")), default=0)
+
+
+def _scheduled(pod: JsonObject, now: str) -> list[JsonObject]:
+    """The condition of a pod that was created with its node and has none from a scheduler."""
+    known = pod["status"].get("conditions") or ()
+    if any(one["type"] == "PodScheduled" and one["status"] == "True" for one in known):
+        return []
+    return [_condition("PodScheduled", "True", now)]
 
 
 def _finished(pod: JsonObject, now: str) -> JsonObject:

@@ -46,7 +46,8 @@ class ObjectCache:
     async def run(self) -> None:
         """Watch for ever; a broken watch begins again with the state as it then is."""
         separator = "&" if "?" in self._path else "?"
-        path = f"{self._path}{separator}watch=true&allowWatchBookmarks=true"
+        initial = "sendInitialEvents=true&resourceVersionMatch=NotOlderThan"
+        path = f"{self._path}{separator}watch=true&allowWatchBookmarks=true&{initial}"
         while True:
             with suppress(Unavailable):
                 await self._watch(path)

@@ -104,13 +104,18 @@ def simulated_gpus(count: int) -> list[JsonObject]:
     ]
 
 
-async def create_nodes(transport: Transport, clock: Clock, count: int) -> None:
-    """Create ready nodes ``node-0001`` and so on, spread over three zones."""
+async def create_nodes(transport: Transport, clock: Clock, count: int) -> list[str]:
+    """Create ready nodes ``node-0001`` and so on, spread over three zones; return their names."""
+    names = []
     for number in range(1, count + 1):
-        body = msgspec.json.encode(node(number, rfc3339(clock.wall())))
+        created = node(number, rfc3339(clock.wall()))
+        body = msgspec.json.encode(created)
         response = await transport.request("POST", "/api/v1/nodes", body)
-        if response.status != 201:
+        # A node that is there already stays as it is.
+        if response.status not in (201, 409):
             raise ApiError(response.status, "", f"node {number}: {response.body.decode()}")
+        names.append(created["metadata"]["name"])
+    return names
 
 
 def node(number: int, now: str) -> JsonObject:

@@ -60,6 +60,15 @@ async def test_a_bound_pod_runs_after_a_while(client, kubelet):
     assert conditions["Ready"] == conditions["PodScheduled"] == "True"
 
 
+async def test_a_pod_created_with_its_node_counts_as_scheduled(client, kubelet):
+    await client.create_node("n1")
+    async with kubelet():
+        await client.create_pod("web", nodeName="n1")
+        await asyncio.sleep(3)
+        conditions = (await client.get(f"{PODS}/web"))["status"]["conditions"]
+    assert [c["status"] for c in conditions if c["type"] == "PodScheduled"] == ["True"]
+
+
 async def test_pods_have_different_addresses(client, kubelet):
     await client.create_node("n1")
     async with kubelet():
@@ -91,6 +100,21 @@ async def test_a_short_grace_period_is_kept(client, kubelet):
         await client.bind("web", "n1")
         await asyncio.sleep(5)
         await client.ok("DELETE", f"{PODS}/web")
+        await asyncio.sleep(1.1)
+        assert await client.names(PODS) == []
+
+
+async def test_a_pod_stops_when_its_hook_has_slept(client, kubelet):
+    hook = {"preStop": {"sleep": {"seconds": 20}}}
+    container = {"name": "c", "image": "i", "lifecycle": hook}
+    await client.create_node("n1")
+    async with kubelet():
+        await client.create_pod("web", containers=[container])
+        await client.bind("web", "n1")
+        await asyncio.sleep(5)
+        await client.ok("DELETE", f"{PODS}/web")
+        await asyncio.sleep(19)
+        assert await client.names(PODS) == ["web"]
         await asyncio.sleep(1.1)
         assert await client.names(PODS) == []
 
