@@ -7,7 +7,7 @@ WORKERS = $(shell $(PYTHON) -c 'import os; print((os.cpu_count() or 1) + 1)')
 # Tests start hundreds of processes; without compiled modules each of them takes 2 s instead of 0.5 s.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: test-slow test-contract load soak run test lint types unit again lock release image test-pythons explore fuzz fuzz-http bulky docs simulate assets assets-path test-real parity parity-gangs simulate-gangs bench-real bench-gangs clean help
+.PHONY: test-slow test-contract load soak run test lint types unit again lock release image test-pythons explore fuzz fuzz-http bulky docs simulate assets assets-path test-real parity parity-gangs simulate-gangs bench-real bench-gangs conformance helm clean help
 .DEFAULT_GOAL := help
 
 help: ## list the targets
@@ -68,6 +68,9 @@ docs: $(VENV)/.installed ## generate docs/plugins from the plugins' docstrings
 assets: $(VENV)/.installed ## fetch or build etcd, kube-apiserver, kube-scheduler and kubectl into the cache
 	$(BIN)/python tools/assets.py
 
+helm: $(VENV)/.installed ## also helm, for the tests of the chart
+	$(BIN)/python tools/assets.py --helm
+
 assets-path: $(VENV)/.installed
 	$(BIN)/python tools/assets.py --path
 
@@ -82,6 +85,10 @@ parity: assets $(VENV)/.installed-test ## compare decisions of kube-scheduler an
 
 parity-gangs: assets $(VENV)/.installed-test ## gangs decided by kube-scheduler with its gates on and by ksched: make parity-gangs SEEDS=0-199
 	SEEDS="$(SEEDS)" $(BIN)/pytest -m real -s tests/parity/test_gang_parity.py
+
+conformance: $(VENV)/.installed-test ## Kubernetes' own tests of scheduling and devices: make conformance CONFORMANCE="--group devices"
+	$(BIN)/python tools/assets.py --conformance
+	$(BIN)/python -m lab.conformance $(CONFORMANCE)
 
 bench-real: assets bench-gangs ## kube-scheduler and ksched in turns: make bench-real BENCH="--nodes 500"
 	$(BIN)/python -m bench $(BENCH)

@@ -17,11 +17,17 @@ from ksched.errors import KschedError
 
 KUBERNETES_VERSION = "v1.36.4"
 ETCD_VERSION = "v3.6.8"
+HELM_VERSION = "v3.22.0"
 ETCD = "etcd"
 KUBE_APISERVER = "kube-apiserver"
 KUBE_SCHEDULER = "kube-scheduler"
 KUBECTL = "kubectl"
 PROGRAMS = (ETCD, KUBE_APISERVER, KUBE_SCHEDULER, KUBECTL)
+KUBE_CONTROLLER_MANAGER = "kube-controller-manager"
+CONFORMANCE_TEST = "conformance.test"
+HELM = "helm"
+CONFORMANCE_PROGRAMS = (KUBE_CONTROLLER_MANAGER, CONFORMANCE_TEST)
+"""What ``make conformance`` needs besides: the controllers, and Kubernetes' end-to-end tests."""
 
 
 class AssetsMissing(KschedError):
@@ -81,7 +87,7 @@ def cache_folder(environ: Mapping[str, str] = os.environ) -> Path:
 
 
 def _attribute(program: str) -> str:
-    return program.replace("-", "_")
+    return program.replace("-", "_").replace(".", "_")
 
 
 def _is_executable(path: Path) -> bool:
