@@ -10,7 +10,7 @@ Does not belong here: when something is counted.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import accumulate
 from typing import TYPE_CHECKING
 
@@ -42,6 +42,9 @@ class Counter:
 
     def value(self, *labels: str) -> float:
         return self._values.get(labels, 0)
+
+    def values(self) -> Mapping[tuple[str, ...], float]:
+        return self._values
 
     def family(self) -> Metric:
         from prometheus_client.core import CounterMetricFamily
@@ -98,6 +101,9 @@ class Histogram:
         if series is None:
             series = self._series[labels] = Distribution(self._bounds)
         return series
+
+    def series(self) -> Mapping[tuple[str, ...], Distribution]:
+        return self._series
 
     def family(self) -> Metric:
         from prometheus_client.core import HistogramMetricFamily

@@ -18,7 +18,7 @@ import signal
 import socket
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import anyio
 from anyio.abc import TaskGroup
@@ -191,6 +191,14 @@ class Daemon:
         self._observation.attach_election(elector, name)
         return elector
 
+    def _election_view(self) -> dict[str, Any]:
+        assert self._elector is not None
+        return {
+            "isLeading": self._elector.is_leading,
+            "leader": self._elector.leader,
+            "leaseSeconds": round(self._elector.remaining(), 3),
+        }
+
     def _history_was_lost(self) -> None:
         self.scheduler.watches.relist()
 
@@ -223,6 +231,7 @@ class Daemon:
             flags=self._options.flags if is_enabled(gates, COMPONENT_FLAGZ) else None,
             has_statusz=is_enabled(gates, COMPONENT_STATUSZ),
             is_leading=lambda: self._is_scheduling,
+            election=self._election_view if self._elector else None,
         )
 
     async def run(self) -> None:

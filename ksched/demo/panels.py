@@ -96,11 +96,13 @@ def caption_lines(caption: str, chapter: str, width: int, height: int) -> list[T
     return [first, *others]
 
 
-def footer_line(keys: Sequence[tuple[str, str]], hint: str, width: int) -> Text:
+def footer_line(keys: Sequence[tuple[str, str]], hints: Sequence[str], width: int) -> Text:
+    """The keys, and as many of the hints as fit."""
     line = Text(" ", no_wrap=True)
     for key, meaning in keys:
         line.append(f" {key} ", "reverse").append(f" {meaning}  ")
-    for text in (hint, hint.partition(" ")[0]):
+    for count in range(len(hints), 0, -1):
+        text = "  ".join(hints[:count])
         if line.cell_len + len(text) + 1 <= width:
             line.append(" " * (width - line.cell_len - len(text) - 1)).append(text, "dim")
             break

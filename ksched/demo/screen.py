@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final
 
 from rich.console import Console
@@ -68,10 +68,15 @@ class View:
     """Draws every panel from the scheduler's current state; independent of terminals."""
 
     def __init__(
-        self, scheduler: Scheduler, board: Scoreboard, story: Story, clock: Clock, hint: str
+        self,
+        scheduler: Scheduler,
+        board: Scoreboard,
+        story: Story,
+        clock: Clock,
+        hints: Sequence[str],
     ) -> None:
         self._scheduler, self._board, self._story = scheduler, board, story
-        self._clock, self._hint = clock, hint
+        self._clock, self._hints = clock, hints
         self._cpu = 0.0
         self._cpu_mark = (stopwatch(), time.process_time())
         self.draws: dict[str, Draw] = {
@@ -136,7 +141,7 @@ class View:
             notice = Text(f" {self._board.notice}", "bold red", no_wrap=True)
             notice.truncate(width, overflow="ellipsis")
             return [notice]
-        return [panels.footer_line(KEYS, self._hint, width)]
+        return [panels.footer_line(KEYS, self._hints, width)]
 
 
 class Screen:

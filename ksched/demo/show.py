@@ -7,7 +7,7 @@ import logging
 import os
 import signal
 import tempfile
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, Final, TextIO
@@ -22,6 +22,7 @@ from ksched.apiserver.http_listener import listening, write_kubeconfig
 from ksched.apiserver.in_process import InProcessTransport
 from ksched.apiserver.kubelet import RUN_SECONDS_ANNOTATION
 from ksched.clock import LoopClock
+from ksched.daemon.observation import Observation
 from ksched.demo import fleet
 from ksched.demo.gang_permit import GangPermit
 from ksched.demo.keyboard import keys
@@ -31,8 +32,10 @@ from ksched.demo.scoreboard import Scoreboard
 from ksched.demo.screen import Screen, View
 from ksched.demo.story import Story
 from ksched.errors import KschedError
+from ksched.metrics import Metrics
 from ksched.testing.harness import Cluster, cluster
 from ksched.testing.virtual_time import VirtualClock, VirtualLoop
+from ksched.web.web_server import WebServer
 
 STAYS_UP: Final = "That was the story. The cluster stays up and takes whatever you give it."
 SETTLING: Final = "That was the story. The last pods settle."
@@ -76,6 +79,7 @@ async def show(
     """
     is_virtual = isinstance(asyncio.get_running_loop(), VirtualLoop)
     board = Scoreboard(VirtualClock() if is_virtual else LoopClock())
+    observation = Observation(Metrics())
     plugins = {GangPermit.name: GangPermit}
     async with (
         _notices(board),
@@ -86,18 +90,21 @@ async def show(
             kubelet=True,
             check_declarations=False,
             observer=board,
+            metrics=observation.metrics,
         ) as running,
-        _listening(running, options.port) as hint,
+        _listening(running, options.port) as kubectl,
+        _dashboard(running, observation, options.port) as url,
     ):
+        hints = [hint for hint in (url, kubectl) if hint]
         performance = _Show(options, running, board)
         running.scheduler.decisions.observe(board.decided)
         if lines is not None:
             plain = PlainLines(board, lines, performance.stop)
             board.observe(plain.say, plain.warn)
             running.scheduler.decisions.observe(plain.decided)
-            if hint:
+            for hint in hints:
                 plain.say(hint)
-        await performance.run(console, hint)
+        await performance.run(console, hints)
         ended = outcome(running, board, options.seed)
         # Pods held at Permit would make the scheduler wait for them.
         for held in running.scheduler.waiting:
@@ -116,7 +123,7 @@ class _Show:
         self._seen_enough = asyncio.Event()
         self._is_told = False
 
-    async def run(self, console: Console | None, hint: str) -> None:
+    async def run(self, console: Console | None, hints: Sequence[str]) -> None:
         running = self._cluster
         manager = InProcessTransport(running.server, "controllers")
         async with (
@@ -133,7 +140,7 @@ class _Show:
             if console is None:
                 await self._seen_enough.wait()
             else:
-                view = View(running.scheduler, self._board, self._story, running.clock, hint)
+                view = View(running.scheduler, self._board, self._story, running.clock, hints)
                 tasks.start_soon(Screen(console, view, running.clock).run, name="screen")
                 with keys(lambda key: self._on_key(key, tasks)):
                     await self._seen_enough.wait()
@@ -215,6 +222,25 @@ async def _listening(running: Cluster, port: int | None) -> AsyncIterator[str]:
             yield f"KUBECONFIG={file.name} kubectl get pods -A"
     finally:
         await context.__aexit__(None, None, None)
+
+
+@asynccontextmanager
+async def _dashboard(
+    running: Cluster, observation: Observation, port: int | None
+) -> AsyncIterator[str]:
+    """Serve the dashboard on loopback while the block runs; yields its address."""
+    observation.attach(running.scheduler)
+    if port is None:
+        yield ""
+        return
+    server = WebServer(running.scheduler, observation.metrics, live={}, ready={}, access=None)
+    async with (
+        server.listening("127.0.0.1", 0) as url,
+        anyio.create_task_group() as tasks,
+    ):
+        tasks.start_soon(observation.probe_event_loop, running.clock, name="probe")
+        yield f"{url}/ui/"
+        tasks.cancel_scope.cancel()
 
 
 @asynccontextmanager

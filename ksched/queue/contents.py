@@ -80,6 +80,10 @@ class QueueContents:
         """Return the recorded changes of place of a pod, oldest first."""
         return self._log.story(uid)
 
+    def flows(self, seconds: float) -> Counter[tuple[Place, Place]]:
+        """Count the changes of place in the last seconds, by source and target."""
+        return self._log.flows(self._now() - seconds)
+
     def statistics(self) -> Statistics:
         return Statistics(
             active=len(self._active),

@@ -21,9 +21,10 @@ and any in which a pod waits to IN_FLIGHT when a member of its pod group is popp
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Sequence
 from enum import StrEnum
+from itertools import takewhile
 from typing import Protocol
 
 from msgspec import Struct
@@ -126,6 +127,11 @@ class TransitionLog:
     def __init__(self, length: int = TRANSITIONS_KEPT) -> None:
         self._ring: deque[Transition] = deque(maxlen=length)
         self.append = self._ring.append
+
+    def flows(self, since: float) -> Counter[tuple[Place, Place]]:
+        """Count the transitions after a time, by source and target."""
+        recent = takewhile(lambda one: one.at > since, reversed(self._ring))
+        return Counter((one.source, one.target) for one in recent)
 
     def story(self, uid: str) -> list[Transition]:
         """Return the recorded transitions of one pod. Reads the whole ring: not for hot paths."""

@@ -28,13 +28,9 @@ def queue_view(scheduler: Scheduler, limit: int) -> View:
 
     Pods held at Permit are in flight as well; pods in quarantine are in none of the queue's places.
     """
-    queue, waiting, quarantined = scheduler.queue, scheduler.waiting, scheduler.pods.quarantine_ends
+    queue, waiting = scheduler.queue, scheduler.waiting
     return {
-        "counts": {
-            **{place.value: pods for place, pods in queue.statistics().by_place().items()},
-            WAITING: len(waiting),
-            QUARANTINED: len(quarantined),
-        },
+        "counts": place_counts(scheduler),
         "pods": {
             **{
                 place.value: map(partial(_queued, scheduler), islice(pods, limit))
@@ -45,6 +41,15 @@ def queue_view(scheduler: Scheduler, limit: int) -> View:
                 partial(_quarantined, scheduler), list(islice(scheduler.pods.quarantined(), limit))
             ),
         },
+    }
+
+
+def place_counts(scheduler: Scheduler) -> dict[str, int]:
+    """Return the number of pods per place."""
+    return {
+        **{place.value: pods for place, pods in scheduler.queue.statistics().by_place().items()},
+        WAITING: len(scheduler.waiting),
+        QUARANTINED: len(scheduler.pods.quarantine_ends),
     }
 
 

@@ -20,13 +20,15 @@ from ksched.configuration import configz
 from ksched.metrics import Metrics
 from ksched.scheduling.scheduler import Scheduler
 from ksched.web.access import Access, credentials_of
+from ksched.web.dashboard import PATHS, show_file
+from ksched.web.dashboard_views import node_view, nodes_pieces, overview_view
 from ksched.web.exposition import accepted_format, process_collectors, process_start_metric
 from ksched.web.health import Check, Health, Report
 from ksched.web.listener import IDLE_SECONDS, ContextSource, Listener
 from ksched.web.rendering import Renderer, json_pieces
 from ksched.web.resource_metrics import resource_pieces
 from ksched.web.sli_metrics import SliMetrics
-from ksched.web.views import decisions_view, group_view, groups_view, queue_view, story_view
+from ksched.web.views import View, decisions_view, group_view, groups_view, queue_view, story_view
 from ksched.web.zpages import ZPage, flagz, statusz, wants_indentation
 
 log = logging.getLogger(__name__)
@@ -56,6 +58,7 @@ class WebServer:
     ``live`` and ``ready`` are the checks of its health endpoints. ``access`` decides who may read;
     with None everybody who can connect. ``flags`` are shown at /flagz, which is absent with None.
     Only a replica that ``is_leading`` shows the resources of pods, so that they count once.
+    ``election`` describes leader and lease for the dashboard, if there is an election.
     """
 
     def __init__(
@@ -69,8 +72,10 @@ class WebServer:
         flags: Mapping[str, str] | None = None,
         has_statusz: bool = True,
         is_leading: Callable[[], bool] = lambda: True,
+        election: Callable[[], View] | None = None,
     ) -> None:
         self.scheduler = scheduler
+        self._metrics_of_scheduler, self._election = metrics, election
         self._access = access
         self._slis = SliMetrics()
         self._health = {
@@ -136,12 +141,16 @@ class WebServer:
             "/metrics/slis": self._sli_metrics,
             "/metrics/resources": self._resource_metrics,
             "/configz": self._configz,
+            "/debug/overview": self._overview,
+            "/debug/nodes": self._nodes,
+            "/debug/nodes/{name}": self._node,
             "/debug/queue": self._queue,
             "/debug/decisions": self._decisions,
             "/debug/groups": self._groups,
             "/debug/groups/{namespace}/{name}": self._group,
             "/debug/story/{namespace}/{name}": self._story,
         }
+        routes |= dict.fromkeys(PATHS, show_file)
         for name, health in self._health.items():
             routes[f"/{name}"] = _all_checks(health)
             routes[f"/{name}/{{check}}"] = _one_check(health)
@@ -230,6 +239,21 @@ class WebServer:
         return await self._page(
             request, lambda: {"componentconfig": configz(self.scheduler.configuration)}
         )
+
+    async def _overview(self, request: web.Request) -> web.Response:
+        metrics, election = self._metrics_of_scheduler, self._election
+        return await self._page(request, lambda: overview_view(self.scheduler, metrics, election))
+
+    async def _nodes(self, request: web.Request) -> web.Response:
+        name = f"{id(self.scheduler)} {request.path}"
+        return _json(await self._renderer.page(name, lambda: nodes_pieces(self.scheduler)))
+
+    async def _node(self, request: web.Request) -> web.Response:
+        name, limit = request.match_info["name"], _limit(request)
+        view = node_view(self.scheduler, name, limit)
+        if view is None:
+            raise web.HTTPNotFound(text=f"node {name}: not known to this scheduler\n")
+        return await self._page(request, lambda: view, limit)
 
     async def _queue(self, request: web.Request) -> web.Response:
         limit = _limit(request)

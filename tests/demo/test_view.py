@@ -39,7 +39,7 @@ async def showing(nodes: int = 9) -> AsyncIterator[tuple[Cluster, View, Scoreboa
         )
         await c.settle()
         board.say("Something is going on, and it takes a whole sentence of words to explain it.")
-        yield c, View(c.scheduler, board, story, c.clock, "KUBECONFIG=/tmp/x kubectl get"), board
+        yield c, View(c.scheduler, board, story, c.clock, ["KUBECONFIG=/tmp/x"]), board
 
 
 @pytest.mark.parametrize(("width", "height"), SIZES)

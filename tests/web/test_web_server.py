@@ -312,7 +312,9 @@ async def test_flags_and_status_are_pages_for_people():
         refused, _ = await site.get("/statusz", headers=accept)
 
     assert "\nv=2\n" in flags
-    assert "\nPaths: /configz /debug /flagz /healthz /livez /metrics /readyz /statusz\n" in status
+    assert (
+        "\nPaths: /configz /debug /flagz /healthz /livez /metrics /readyz /statusz /ui\n" in status
+    )
     assert '"flags":{"v":"2"}' in structured
     assert refused == 406
 
