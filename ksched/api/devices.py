@@ -297,6 +297,11 @@ def whole_claim(claim: ResourceClaim, whole: bytes) -> ResourceClaim:
     return claim
 
 
+def shared_spec(spec: ResourceClaimSpec) -> ResourceClaimSpec:
+    """Return the one object for all specs that are written alike."""
+    return _specs.setdefault(_encode(spec), spec)
+
+
 def encoded(value: Any) -> Raw:
     """A part of an object as it is written to the API server."""
     return Raw(_encode(value))

@@ -96,6 +96,7 @@ class AllocatedDevices:
     def __init__(self) -> None:
         self._pools: dict[PoolKey, PoolUse] = {}
         self.changed_pools: ChangeLog[PoolKey] = ChangeLog()
+        """Not when a device of a claim in flight becomes that of the stored claim."""
 
     def of(self, pool: PoolKey) -> PoolUse:
         return self._pools.get(pool, NOTHING_IN_USE)
@@ -104,8 +105,8 @@ class AllocatedDevices:
         for result in allocation.devices.results:
             if not result.admin_access:
                 use = self._pools.setdefault((result.driver, result.pool), PoolUse())
-                _add(use, result)
-                self._note(result, use)
+                if _add(use, result):
+                    self._note(result, use)
 
     def remove(self, allocation: AllocationResult) -> None:
         for result in allocation.devices.results:
@@ -113,8 +114,8 @@ class AllocatedDevices:
                 key = (result.driver, result.pool)
                 use = self._pools.get(key)
                 assert use is not None, f"devices of {key} are in use"
-                _remove(use, result)
-                self._note(result, use)
+                if _remove(use, result):
+                    self._note(result, use)
                 if not use.dedicated and not use.shared:
                     del self._pools[key]
 
@@ -123,26 +124,31 @@ class AllocatedDevices:
         self.changed_pools.append((result.driver, result.pool))
 
 
-def _add(use: PoolUse, result: DeviceRequestAllocationResult) -> None:
+def _add(use: PoolUse, result: DeviceRequestAllocationResult) -> bool:
+    """Whether other devices, or more of them, are in use now."""
     name = result.device
     if result.share_id is None:
-        use.dedicated[name] = use.dedicated.get(name, 0) + 1
-        return
+        claims = use.dedicated.get(name, 0)
+        use.dedicated[name] = claims + 1
+        return not claims
     shared = use.shared.setdefault(name, SharedDevice())
     shared.shares += 1
     if result.consumed_capacity is not None:
         shared.with_capacity += 1
         for capacity, amount in result.consumed_capacity.items():
             shared.consumed[capacity] = shared.consumed.get(capacity, 0) + to_nanos(amount)
+    return True
 
 
-def _remove(use: PoolUse, result: DeviceRequestAllocationResult) -> None:
+def _remove(use: PoolUse, result: DeviceRequestAllocationResult) -> bool:
+    """The opposite of ``_add``."""
     name = result.device
     if result.share_id is None:
         use.dedicated[name] -= 1
-        if not use.dedicated[name]:
-            del use.dedicated[name]
-        return
+        if use.dedicated[name]:
+            return False
+        del use.dedicated[name]
+        return True
     shared = use.shared[name]
     shared.shares -= 1
     if not shared.shares:
@@ -153,3 +159,4 @@ def _remove(use: PoolUse, result: DeviceRequestAllocationResult) -> None:
             shared.consumed[capacity] -= to_nanos(amount)
             if not shared.consumed[capacity]:
                 del shared.consumed[capacity]
+    return True

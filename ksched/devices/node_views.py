@@ -1,18 +1,18 @@
 """The views of the nodes of a table (``pools``), as a column of few numbers.
 
-Nodes with the same view have the same number. ``stale`` logs the views with a pool whose devices in
-use changed; when ``epoch`` changes, all numbers are new.
+Nodes with the same view have the same number; views in which the same requests have the same result
+have the same number of a key, which changes with the devices in use. When ``epoch`` changes, all
+keys have new numbers.
 """
 
 from __future__ import annotations
 
-from collections.abc import Generator, Hashable
+from collections.abc import Generator, Hashable, Iterator
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ksched.api.devices import ResourceSlice
-from ksched.cache.change_log import ChangeLog
 from ksched.cache.listers import Listers
 from ksched.cache.node_info import NodeInfo
 from ksched.cache.node_table import NodeTable
@@ -24,6 +24,8 @@ Ids = NDArray[np.int32]
 
 ROWS_PER_PAUSE = 4
 """A node with many slices takes some tenths of a millisecond."""
+SPARE_KEYS = 1024
+"""Limit of the keys of views as they were, besides two for each node."""
 
 
 class PublishedDevices:
@@ -64,10 +66,13 @@ class NodeViews:
         self._numbers: dict[NodeView, int] = {}
         self._by_pool: dict[PoolKey, set[int]] = {}
         self.epoch = 0
-        """Changes when all views are numbered again."""
-        self.stale: ChangeLog[int] = ChangeLog()
-        """Numbers of views whose devices in use changed."""
-        self._keys: dict[int, Hashable] = {}
+        """Changes when all keys are numbered again."""
+        self.keys: list[Hashable] = []
+        """By number; equal for views in which the same requests have the same result."""
+        self._key_numbers: dict[Hashable, int] = {}
+        self._keys_of_views: Ids = np.zeros(0, np.int32)
+        self._outdated: set[int] = set()
+        """Views whose devices in use changed."""
         self._todo: set[int] = set()
         """Rows whose view may have changed."""
 
@@ -76,11 +81,12 @@ class NodeViews:
 
         What is left when it is given up is done by the next one.
         """
-        self.catch_up_use()
         rows, names = self._changed_rows.changes(), self._changed_nodes.changes()
         self._changed_rows.advance()
         self._changed_nodes.advance()
         count = len(self.table)
+        if len(self.keys) > 2 * count + SPARE_KEYS:
+            self._forget_keys()
         if rows is None or names is None or len(self.views) > 2 * count + 64:
             self._start_over(count)
         else:
@@ -88,9 +94,12 @@ class NodeViews:
             self._todo.update(rows)
             self._todo.update(known[name] for name in names if name in known)
             if len(self._ids) < count:
-                grown = np.zeros(count + count // 4 + 16, np.int32)
-                grown[: len(self._ids)] = self._ids
-                self._ids = grown
+                self._ids = _grown(self._ids, count)
+        self._find_outdated()
+        while self._outdated:
+            self._number_key(self._outdated.pop())
+            if len(self._outdated) % ROWS_PER_PAUSE == 0:
+                yield
         while self._todo:
             row = self._todo.pop()
             if row < count:
@@ -99,29 +108,35 @@ class NodeViews:
                     yield
 
     def catch_up_use(self) -> None:
-        """Apply changes of the devices in use."""
+        """Apply changes of the devices in use, without pauses."""
+        self._find_outdated()
+        while self._outdated:
+            self._number_key(self._outdated.pop())
+
+    def _find_outdated(self) -> None:
         if self._changed_pools.is_current:
             return
         pools = self._changed_pools.changes()
         if pools is None:
-            self._keys.clear()
-            self.stale.forget()
+            self._outdated.update(range(len(self.views)))
         else:
             for key in set(pools):
-                for number in self._by_pool.get(key, ()):
-                    self._keys.pop(number, None)
-                    self.stale.append(number)
+                self._outdated.update(self._by_pool.get(key, ()))
         self._changed_pools.advance()
 
     def _start_over(self, count: int) -> None:
-        self.epoch += 1
         self.views.clear()
         self._numbers.clear()
         self._by_pool.clear()
-        self._keys.clear()
-        self.stale.forget()
-        self._ids = np.zeros(count + count // 4 + 16, np.int32)
+        self._forget_keys()
+        self._ids = _grown(self._ids[:0], count)
         self._todo = set(range(count))
+
+    def _forget_keys(self) -> None:
+        self.epoch += 1
+        self.keys.clear()
+        self._key_numbers.clear()
+        self._outdated = set(range(len(self.views)))
 
     def _number(self, info: NodeInfo) -> int:
         view = self._devices.slices.view(info.name, info.labels)
@@ -131,7 +146,18 @@ class NodeViews:
             self.views.append(view)
             for pool in view.pools:
                 self._by_pool.setdefault(pool.key, set()).add(number)
+            if number >= len(self._keys_of_views):
+                self._keys_of_views = _grown(self._keys_of_views, number + 1)
+            self._number_key(number)
         return number
+
+    def _number_key(self, number: int) -> None:
+        key = self._key_of(self.views[number])
+        known = self._key_numbers.get(key)
+        if known is None:
+            known = self._key_numbers[key] = len(self.keys)
+            self.keys.append(key)
+        self._keys_of_views[number] = known
 
     def view(self, info: NodeInfo) -> NodeView:
         """Return the view of a node as it is now, also of another table."""
@@ -150,21 +176,36 @@ class NodeViews:
         """By node, the number of its view."""
         return self._ids[: len(self.table)][index]
 
-    def key(self, number: int) -> Hashable:
-        """Equal for views in which the same requests have the same result."""
+    def key_numbers(self, ids: Ids) -> Ids:
+        """The numbers of the keys of views; call ``catch_up_use`` before."""
+        return self._keys_of_views[ids]
+
+    def key_number(self, number: int) -> int:
+        """The number of the key of a view."""
         self.catch_up_use()
-        key = self._keys.get(number)
-        if key is None:
-            key = self._keys[number] = self._key_of(self.views[number])
-        return key
+        return int(self._keys_of_views[number])
+
+    def alike(self, number: int) -> Iterator[NodeView]:
+        """The views with the same key as one of them."""
+        keys = self._keys_of_views[: len(self.views)]
+        return (self.views[one] for one in np.flatnonzero(keys == keys[number]).tolist())
 
     def key_of(self, view: NodeView) -> Hashable:
-        """The same for any view."""
+        """The key of any view."""
         number = self._numbers.get(view)
-        return self._key_of(view) if number is None else self.key(number)
+        if number is None:
+            return self._key_of(view)
+        return self.keys[self.key_number(number)]
 
     def _key_of(self, view: NodeView) -> Hashable:
         devices = self._devices.claims.devices
         return tuple(
             (pool.layout, devices.of(pool.key).signature(pool.positions)) for pool in view.pools
         )
+
+
+def _grown(numbers: Ids, count: int) -> Ids:
+    """At least so many, with room for more."""
+    grown = np.zeros(count + count // 4 + 16, np.int32)
+    grown[: len(numbers)] = numbers
+    return grown

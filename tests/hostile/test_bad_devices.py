@@ -43,97 +43,97 @@ def many(count: int) -> Any:
 COUNTERS = make_slice("n1", name="counters", pool="board").counters(memory={"units": "4"})
 
 
-@pytest.mark.parametrize(
-    ("claim", "objects", "message"),
-    [
-        pytest.param(
-            make_resource_claim("c").request(cel="device.nope == 1"),
-            [GPU],
-            f"{FAILED}claim default/c: selector #0: CEL compile error: "
-            "compilation failed: ERROR: <input>:1:7: undefined field 'nope'",
-            id="a selector that does not compile",
-        ),
-        pytest.param(
-            make_resource_claim("c").request(cel="device.attributes['gpu.example.com'].model"),
-            [GPU],
-            f"{FAILED}claim default/c: selector #0: CEL runtime error: "
-            "CEL result of type string could not be converted to bool",
-            id="a selector that is no bool",
-        ),
-        pytest.param(
-            make_resource_claim("c").request(cel="device.attributes['gpu.example.com'].no"),
-            [GPU],
-            f"{FAILED}claim default/c: selector #0: CEL runtime error: no such key: no",
-            id="a selector of what devices do not have",
-        ),
-        pytest.param(
-            make_resource_claim("c").request(device_class="missing"),
-            [GPU],
-            "0/1 nodes are available: request r: device class missing does not exist. "
-            "no new claims to deallocate, preemption: ",
-            id="a class that does not exist",
-        ),
-        pytest.param(
-            make_resource_claim("c").request(count=33),
-            [many(40)],
-            f"{FAILED}{TOO_MANY}",
-            id="more devices than a claim may have",
-        ),
-        pytest.param(
-            make_resource_claim("c").request(all=True),
-            [many(33)],
-            f"{FAILED}{TOO_MANY}",
-            id="all devices of a node with more",
-        ),
-        pytest.param(
-            make_resource_claim("c").request(),
-            [
-                make_slice("n1", pool="board")
-                .pool(slices=2)
-                .device("d", fields=consumes("memory", other="1")),
-                COUNTERS.pool(slices=2),
-            ],
-            f"{NOWHERE}invalid resource pools were encountered",
-            id="a counter that no set has",
-        ),
-        pytest.param(
-            make_resource_claim("c").request(),
-            [
-                make_slice("n1", pool="board")
-                .pool(slices=3)
-                .device("d", fields=consumes("memory", units="1")),
-                COUNTERS.pool(slices=3),
-                COUNTERS.merge({"metadata": {"name": "more"}}).pool(slices=3),
-            ],
-            f"{NOWHERE}invalid resource pools were encountered",
-            id="a set of counters twice",
-        ),
-        pytest.param(
-            make_resource_claim("c").request(),
-            [
-                make_slice("n1", pool="board")
-                .pool(slices=2)
-                .device("d", fields=consumes("memory", units="5")),
-                COUNTERS.pool(slices=2),
-            ],
-            f"{NOWHERE}cannot allocate all claims",
-            id="more than there is of a counter",
-        ),
-        pytest.param(
-            make_resource_claim("c").request(),
-            [make_slice("n1").pool(slices=2).device("d")],
-            f"{NOWHERE}cannot allocate all claims",
-            id="a pool of which a slice is missing",
-        ),
-        pytest.param(
-            make_resource_claim("c").request(all=True),
-            [make_slice("n1").pool(slices=2).device("d")],
-            f"{FAILED}claim default/c, request r: asks for all devices, but resource pool "
-            "gpu.example.com/n1 is currently being updated",
-            id="all of a pool of which a slice is missing",
-        ),
-    ],
-)
+BAD = [
+    pytest.param(
+        make_resource_claim("c").request(cel="device.nope == 1"),
+        [GPU],
+        f"{FAILED}claim default/c: selector #0: CEL compile error: "
+        "compilation failed: ERROR: <input>:1:7: undefined field 'nope'",
+        id="a selector that does not compile",
+    ),
+    pytest.param(
+        make_resource_claim("c").request(cel="device.attributes['gpu.example.com'].model"),
+        [GPU],
+        f"{FAILED}claim default/c: selector #0: CEL runtime error: "
+        "CEL result of type string could not be converted to bool",
+        id="a selector that is no bool",
+    ),
+    pytest.param(
+        make_resource_claim("c").request(cel="device.attributes['gpu.example.com'].no"),
+        [GPU],
+        f"{FAILED}claim default/c: selector #0: CEL runtime error: no such key: no",
+        id="a selector of what devices do not have",
+    ),
+    pytest.param(
+        make_resource_claim("c").request(device_class="missing"),
+        [GPU],
+        "0/1 nodes are available: request r: device class missing does not exist. "
+        "no new claims to deallocate, preemption: ",
+        id="a class that does not exist",
+    ),
+    pytest.param(
+        make_resource_claim("c").request(count=33),
+        [many(40)],
+        f"{FAILED}{TOO_MANY}",
+        id="more devices than a claim may have",
+    ),
+    pytest.param(
+        make_resource_claim("c").request(all=True),
+        [many(33)],
+        f"{FAILED}{TOO_MANY}",
+        id="all devices of a node with more",
+    ),
+    pytest.param(
+        make_resource_claim("c").request(),
+        [
+            make_slice("n1", pool="board")
+            .pool(slices=2)
+            .device("d", fields=consumes("memory", other="1")),
+            COUNTERS.pool(slices=2),
+        ],
+        f"{NOWHERE}invalid resource pools were encountered",
+        id="a counter that no set has",
+    ),
+    pytest.param(
+        make_resource_claim("c").request(),
+        [
+            make_slice("n1", pool="board")
+            .pool(slices=3)
+            .device("d", fields=consumes("memory", units="1")),
+            COUNTERS.pool(slices=3),
+            COUNTERS.merge({"metadata": {"name": "more"}}).pool(slices=3),
+        ],
+        f"{NOWHERE}invalid resource pools were encountered",
+        id="a set of counters twice",
+    ),
+    pytest.param(
+        make_resource_claim("c").request(),
+        [
+            make_slice("n1", pool="board")
+            .pool(slices=2)
+            .device("d", fields=consumes("memory", units="5")),
+            COUNTERS.pool(slices=2),
+        ],
+        f"{NOWHERE}cannot allocate all claims",
+        id="more than there is of a counter",
+    ),
+    pytest.param(
+        make_resource_claim("c").request(),
+        [make_slice("n1").pool(slices=2).device("d")],
+        f"{NOWHERE}cannot allocate all claims",
+        id="a pool of which a slice is missing",
+    ),
+    pytest.param(
+        make_resource_claim("c").request(all=True),
+        [make_slice("n1").pool(slices=2).device("d")],
+        f"{FAILED}claim default/c, request r: asks for all devices, but resource pool "
+        "gpu.example.com/n1 is currently being updated",
+        id="all of a pool of which a slice is missing",
+    ),
+]
+
+
+@pytest.mark.parametrize(("claim", "objects", "message"), BAD)
 async def test_bad_input_gets_the_answer_of_kube_scheduler(
     claim: Builder[Any], objects: list[Builder[Any]], message: str
 ) -> None:
@@ -148,6 +148,34 @@ async def test_bad_input_gets_the_answer_of_kube_scheduler(
         await c.create(make_pod("ordinary"))
         await c.settle()
         assert c.bound("ordinary"), "one bad claim concerns nobody else"
+
+
+@pytest.mark.parametrize(("claim", "objects", "message"), BAD)
+def test_bad_input_on_many_nodes_stalls_nothing(
+    claim: Builder[Any], objects: list[Builder[Any]], message: str
+) -> None:
+    made = Decider(clock=LoopClock())
+    names = [f"n{number}" for number in range(50)]
+    made.set_cluster([make_node(name).obj() for name in names])
+    everywhere = [
+        one.merge(
+            {
+                "metadata": {"name": f"{one.to_dict()['metadata']['name']}-{name}"},
+                "spec": {"nodeName": name, "pool": {"name": name}},
+            }
+        )
+        for one in objects
+        for name in names
+    ]
+    for one in (make_device_class(), claim, *everywhere):
+        obj = one.obj()
+        made.listers.require(type(obj)).put(obj)
+    pod = QueuedPodInfo(made.cache.pod_info(with_claim(make_pod("web"), "c").obj()), 0.0)
+    meter = StallMeter()
+    with measured_steps(meter):
+        found = asyncio.run(made.cycle.run(pod))
+    assert isinstance(found, Rejected)
+    assert meter.worst[0] < STALL_SECONDS, meter.longest
 
 
 PER_DEVICE = {"spec": {"perDeviceNodeSelection": True, "allNodes": None}}

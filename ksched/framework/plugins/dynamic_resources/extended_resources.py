@@ -16,6 +16,7 @@ from ksched.api.devices import (
     ExactDeviceRequest,
     ResourceClaim,
     ResourceClaimSpec,
+    shared_spec,
 )
 from ksched.api.objects import (
     Container,
@@ -126,7 +127,9 @@ def extended_requests(
         for one in requests
     ]
     made = [DeviceRequest(name=name, exactly=one) for name, one in sorted(exact, key=_first)]
-    return ExtendedRequests(ResourceClaimSpec(devices=DeviceClaim(requests=made)), mappings)
+    # Pods of other templates may want the same: what is found for one holds for all.
+    wanted = shared_spec(ResourceClaimSpec(devices=DeviceClaim(requests=made)))
+    return ExtendedRequests(wanted, mappings)
 
 
 class _Asked(NamedTuple):

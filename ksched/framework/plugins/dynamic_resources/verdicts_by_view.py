@@ -2,13 +2,14 @@
 
 The filter runs in every cycle and only on nodes that no other plugin rejected, because an error on
 one node ends the attempt; so the runtime cannot cache its verdicts. They are cached here, by the
-view of a node and its devices in use.
+key of a node's view, which says what is in use: a placed pod costs other claims nothing unless its
+node has a key that no other had.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -33,6 +34,8 @@ from ksched.framework.freshness import RecentlyUsed
 
 UNSURE, PASSES, CANNOT_ALLOCATE, INVALID_POOLS, TIMED_OUT, FAILED = range(-1, 5)
 """``UNSURE``: rejected as its devices were recently, and the search takes too long to repeat."""
+
+T = TypeVar("T", bound=np.generic)
 
 PoolKeys = tuple[PoolKey, ...]
 
@@ -81,7 +84,7 @@ class VerdictsByView:
         self._devices = devices
         self._views = views
         self._epoch = -1
-        self._changes = views.stale.cursor()
+        # By number of a key.
         self._codes = np.zeros(0, np.int16)
         self._scores = np.zeros(0, np.int64)
         self._is_known = np.zeros(0, np.bool_)
@@ -115,44 +118,41 @@ class VerdictsByView:
             answer = self.learn(number, name, keys, effort)
             if answer.code >= TIMED_OUT:
                 raise NodeFailed(problem(answer, name))
-        return self._codes[ids], self._scores[ids]
+        keys_of_nodes = self._views.key_numbers(ids)
+        return self._codes[keys_of_nodes], self._scores[keys_of_nodes]
 
     def unknown(self, ids: NDArray[np.int32]) -> list[tuple[int, int]]:
-        """Views without an answer that holds for all claims, and the first place of each."""
+        """Views without an answer, one of those with equal keys, and the first place of each."""
         self._views.catch_up_use()
         self._catch_up()
-        is_known = self._is_known[ids]
+        keys_of_nodes = self._views.key_numbers(ids)
+        is_known = self._is_known[keys_of_nodes]
         if is_known.all():
             return []
         places = np.flatnonzero(~is_known)
-        found, first = np.unique(ids[places], return_index=True)
-        return list(zip(found.tolist(), places[first].tolist(), strict=True))
+        _, first = np.unique(keys_of_nodes[places], return_index=True)
+        return [(int(ids[place]), place) for place in np.sort(places[first]).tolist()]
 
     def _catch_up(self) -> None:
-        count, changes = len(self._views.views), self._changes.changes()
-        if self._epoch != self._views.epoch or changes is None:
+        count = len(self._views.keys)
+        if self._epoch != self._views.epoch:
             self._epoch = self._views.epoch
             self._is_known = np.zeros(count, np.bool_)
-            self._codes = np.zeros(count, np.int16)
-            self._scores = np.zeros(count, np.int64)
-        else:
-            more = count - len(self._codes)
-            if more:
-                self._is_known = np.concatenate((self._is_known, np.zeros(more, np.bool_)))
-                self._codes = np.concatenate((self._codes, np.zeros(more, np.int16)))
-                self._scores = np.concatenate((self._scores, np.zeros(more, np.int64)))
-            if changes:
-                self._is_known[changes] = False
-        self._changes.advance()
+        if count > len(self._codes):
+            room = count + count // 4 + 16
+            self._codes, self._scores = _longer(self._codes, room), _longer(self._scores, room)
+        if count > len(self._is_known):
+            self._is_known = _longer(self._is_known, len(self._codes))
 
     def learn(self, number: int, name: str, keys: tuple[str, ...], effort: Effort) -> Answer:
         """Find out about a view that ``unknown`` returned, seen by the named node."""
-        view, key = self._views.views[number], self._views.key(number)
-        known = self._known(key, keys)
-        answer = known or self._find_out(view, name, keys, key, effort)
+        at = self._views.key_number(number)
+        self._catch_up()
+        view, key = self._views.views[number], self._views.keys[at]
+        answer = self._known(key, keys) or self._find_out(view, name, keys, key, effort)
         if answer.code < TIMED_OUT:
-            self._codes[number], self._scores[number] = answer.code, answer.score
-            self._is_known[number] = key not in self._provisional
+            self._codes[at], self._scores[at] = answer.code, answer.score
+            self._is_known[at] = key not in self._provisional
         return answer
 
     def answer(self, view: NodeView, name: str, keys: tuple[str, ...], effort: Effort) -> Answer:
@@ -238,13 +238,13 @@ class VerdictsByView:
         self, number: int, name: str, keys: tuple[str, ...], asked: dict[Hashable, Question]
     ) -> None:
         """Add what to find out in a thread about a view that ``learn`` has no time for."""
-        view, key = self._views.views[number], self._views.key(number)
-        question = asked.get(key)
-        if question is None:
+        view = self._views.views[number]
+        key = self._views.key_of(view)
+        if key not in asked:
             devices = self._devices.claims.devices
             in_use = {pool.key: devices.of(pool.key).copy() for pool in view.pools}
-            question = asked[key] = Question(self, view, name, keys, key, in_use, [])
-        question.pools.append(_pool_keys(view))
+            pools = [_pool_keys(one) for one in self._views.alike(number)]
+            asked[key] = Question(self, view, name, keys, key, in_use, pools)
 
     def choose(self, view: NodeView, name: str, keys: tuple[str, ...]) -> Chosen | None:
         """The devices of the claims on a node; raises ``NodeFailed`` or ``SearchIsLong``."""
@@ -257,6 +257,10 @@ class VerdictsByView:
             [one._replace(device=view.candidates[one.position][0]) for one in devices]
             for devices in answer.chosen
         ]
+
+
+def _longer(values: NDArray[T], count: int) -> NDArray[T]:
+    return np.concatenate((values, np.zeros(count - len(values), values.dtype)))
 
 
 def _identity(one: ChosenDevice) -> tuple[PoolKey, str]:
@@ -311,7 +315,7 @@ class Question(NamedTuple):
     keys: tuple[str, ...]
     key: Hashable
     in_use: Mapping[PoolKey, PoolUse]
-    pools: list[PoolKeys]
+    pools: Sequence[PoolKeys]
     """Of this view, and of others for which the answer is the same."""
 
     def search(self, effort: Effort) -> Answer:

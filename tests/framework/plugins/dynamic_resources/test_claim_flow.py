@@ -5,6 +5,7 @@ plugins/dynamicresources: PreEnqueue, Reserve, PreBind, Unreserve, PostFilter, h
 
 from __future__ import annotations
 
+from collections.abc import Awaitable
 from typing import Any
 
 import msgspec
@@ -184,29 +185,59 @@ async def test_a_missing_class_and_a_missing_slice_are_waited_for() -> None:
         assert c.bound("web") == "n1"
 
 
-async def test_a_pod_that_fits_nowhere_costs_no_search_until_something_changes(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    searches: list[int] = []
+@pytest.fixture
+def searches(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """One for each search for devices."""
+    found: list[int] = []
 
     def counting(*args: Any) -> Any:
-        searches.append(1)
+        found.append(1)
         return allocate(*args)
 
     monkeypatch.setattr(
         "ksched.framework.plugins.dynamic_resources.verdicts_by_view.allocate", counting
     )
+    return found
+
+
+async def test_pods_that_fit_nowhere_cost_nothing_until_a_slice_a_claim_or_a_node_changes(
+    searches: list[int],
+) -> None:
     async with cluster(nodes=20) as c:
-        many = make_resource_claim("gpu").request(count=3)
-        await c.create(CLASS, SLICE, many, POD)
-        await c.settle()
-        first = len(searches)
-        assert 0 < first <= 2, "nodes that look alike are looked at once"
-        for number in range(3):
-            await c.create(make_pod(f"plain-{number}"))
-            await c.delete(f"plain-{number}")
-            await c.advance(5)
-        assert len(searches) == first
+        work = c.scheduler.profiles["default-scheduler"].pipeline.work
+
+        async def attempts_after(*changes: Awaitable[object]) -> int:
+            before = work.cycles
+            for change in changes:
+                await change
+                await c.advance(20)
+            return work.cycles - before
+
+        hopeless = [f"web-{number}" for number in range(10)]
+        idle = make_resource_claim("idle").request()
+        taken = idle.allocated({"request": "r", "pool": "n1", "device": "d1"}, node="n1")
+        await c.create(CLASS, SLICE, idle)
+        await patch_claim(c, {"status": taken.to_dict()["status"]}, "idle", "status")
+        for name in hopeless:
+            await c.create(make_resource_claim(name).request(count=3))
+            await c.create(with_claim(make_pod(name), name))
+        await c.advance(20)
+        assert 0 < len(searches) <= 2, "nodes that look alike are looked at once, for all pods"
+
+        searches.clear()
+        labels = {"metadata": {"labels": {"a": "b"}}}
+        assert await attempts_after(patch_claim(c, labels, "idle")) == 0
+        assert await attempts_after(patch_claim(c, labels, hopeless[0])) == 0
+        assert await attempts_after(c.create(make_pod("plain"))) == 1
+        assert await attempts_after(c.delete("plain")) == 0
+        assert not searches
+
+        more = make_slice("n3", pool="more").device("d")
+        freed = patch_claim(c, {"status": {"allocation": None}}, "idle", "status")
+        for change in (c.create(more), c.create(make_node("n99")), freed):
+            assert await attempts_after(change) == len(hopeless)
+        assert 0 < len(searches) <= 2, "only devices that changed are looked at again"
+        assert not any(c.bound(name) for name in hopeless)
 
 
 # -- what goes wrong ----------------------------------------------------------------------------
@@ -273,13 +304,21 @@ async def test_an_extended_resource_is_satisfied_by_devices() -> None:
 
         assert c.bound("web") == "n1"
         status = c.pod("web")["status"]["extendedResourceClaimStatus"]
+        name = status["resourceClaimName"]
+        written = [one for one in writes(c) if one != "patch pods/web/status"]
+        assert written == [
+            "create resourceclaims",
+            f"update resourceclaims/{name}",
+            f"update resourceclaims/{name}/status",
+            "create pods/web/binding",
+        ]
         [mapping] = status["requestMappings"]
         assert mapping == {
             "containerName": "c0",
             "resourceName": "example.com/gpu",
             "requestName": "container-0-request-0",
         }
-        stored = await claim(c, status["resourceClaimName"])
+        stored = await claim(c, name)
         assert devices(stored) == ["d1", "d2"]
         assert stored["metadata"]["generateName"] == "web-extended-resources-"
         # No device is left.

@@ -1,0 +1,55 @@
+"""How much work claims and extended resources are: counted, not timed."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from ksched import benchmark
+from ksched.devices.allocator import allocate
+from ksched.devices.node_views import NodeViews
+from ksched.framework.plugins.dynamic_resources import verdicts_by_view
+from ksched.testing.device_workloads import EXTENDED_CLASSES
+
+NODES = 40
+
+
+class Counts:
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.searches = self.keys = 0
+
+        def searching(*args: Any) -> Any:
+            self.searches += 1
+            return allocate(*args)
+
+        number_key = NodeViews._number_key
+
+        def numbering(views: NodeViews, number: int) -> None:
+            self.keys += 1
+            number_key(views, number)
+
+        monkeypatch.setattr(verdicts_by_view, "allocate", searching)
+        monkeypatch.setattr(NodeViews, "_number_key", numbering)
+
+
+@pytest.fixture
+def counts(monkeypatch: pytest.MonkeyPatch) -> Counts:
+    return Counts(monkeypatch)
+
+
+async def test_claims_of_one_template_are_searched_once_for_nodes_alike(counts: Counts) -> None:
+    figures = await benchmark.measure("claims", nodes=NODES, pods=3 * NODES)
+    assert figures.placed == 3 * NODES
+    assert counts.searches <= 4, "of every node, none to three devices are in use"
+    assert counts.keys == NODES + figures.pods - 1, "one for each pod whose devices are chosen"
+
+
+async def test_extended_resources_are_searched_once_for_each_class(counts: Counts) -> None:
+    """Pods of five labels each ask for every class: other templates, but the same devices."""
+    pods = 10 * EXTENDED_CLASSES
+    figures = await benchmark.measure("extended", nodes=NODES, pods=pods)
+    assert figures.placed == pods
+    most_in_use = -(-pods // NODES)
+    assert counts.searches <= EXTENDED_CLASSES * (most_in_use + 1)
+    assert counts.keys == NODES + pods - 1, "shared by all classes"
