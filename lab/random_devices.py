@@ -15,9 +15,12 @@ GPU, PART, SHARE, BIND, NET = (
     f"{one}.example.com" for one in ("gpu", "part", "share", "bind", "net")
 )
 DRIVERS = (GPU, PART, SHARE, BIND, NET)
+LONG = "long.example.com"
+"""Its devices can be combined in more ways than a search has time for."""
 EXTENDED = "example.com/accelerator"
 ZONES = ("a", "b")
 HOST = "kubernetes.io/hostname"
+_LONG_DEVICES = 30
 
 ADMIN_ACCESS, PRIORITIZED, CAPACITY, BINDING, TAINTS, EXTENDED_RESOURCE, PARTITIONABLE, STATUS = (
     "DRAAdminAccess",
@@ -33,6 +36,8 @@ FEATURES = (
     *(ADMIN_ACCESS, PRIORITIZED, CAPACITY, BINDING, TAINTS),
     *(EXTENDED_RESOURCE, PARTITIONABLE, STATUS),
 )
+FILTER_TIMEOUT = "DRASchedulerFilterTimeout"
+ALLOCATION = "DynamicResourceAllocation"
 _OF_DRIVER = {GPU: TAINTS, PART: PARTITIONABLE, SHARE: CAPACITY, BIND: BINDING}
 
 TAINT = {"key": "broken", "value": "x", "effect": "NoSchedule"}
@@ -79,6 +84,19 @@ class RandomDevices:
                     self.slices += self.pool(driver, name)
         for number in range(self._rng.randint(0, 2)):
             self.slices += self.pool(NET, "", f"{self._prefix}net{number}")
+
+    def add_long_searches(self) -> None:
+        """Devices for ``long_claim``, on one node: which of several runs out of time is chance."""
+        node = self._rng.choice(self.nodes)["metadata"]["name"]
+        spec = {"selectors": [_cel(f'device.driver == "{LONG}"')]}
+        self.classes.append({"metadata": {"name": self.class_name(LONG)}, "spec": spec})
+        devices = [
+            {"name": f"d{number}", "attributes": {"index": {"int": number}}}
+            for number in range(_LONG_DEVICES)
+        ]
+        pool = {"name": node, "generation": 1, "resourceSliceCount": 1}
+        published = {"driver": LONG, "nodeName": node, "pool": pool, "devices": devices}
+        self.slices.append({"metadata": {"name": f"{node}-long"}, "spec": published})
 
     def _node(self, name: str) -> Json:
         capacity = {"cpu": "8", "memory": "32Gi", "pods": "110"}
@@ -209,6 +227,19 @@ class RandomDevices:
             devices["config"] = [config]
         metadata = {"name": name, "namespace": NAMESPACE}
         return {"metadata": metadata, "spec": {"devices": devices}}, features
+
+    def long_claim(self, name: str) -> Json:
+        """A claim for which a search ends too late, or one time in three finds devices at once."""
+        rng = self._rng
+        exactly: Json = {"deviceClassName": self.class_name(LONG), "allocationMode": "ExactCount"}
+        least = rng.choice((_LONG_DEVICES, _LONG_DEVICES, _LONG_DEVICES - 1))
+        last = _cel(f'device.attributes["{LONG}"].index >= {least}')
+        requests = [
+            {"name": "r0", "exactly": {**exactly, "count": rng.randint(9, 14)}},
+            {"name": "r1", "exactly": {**exactly, "count": 1, "selectors": [last]}},
+        ]
+        spec = {"devices": {"requests": requests}}
+        return {"metadata": {"name": name, "namespace": NAMESPACE}, "spec": spec}
 
     def _request(self, name: str, features: set[str]) -> Json:
         if self.sometimes(22):

@@ -22,7 +22,16 @@ from lab.control_plane import HOST, USERS, ControlPlane
 from lab.device_recordings import SPECIAL, DeviceDecider, shown_claim
 from lab.parity.kube_scheduler_log import ScoreLog
 from lab.parity.tally import Tally
-from lab.random_devices import BIND, BINDING, NAMESPACE, STATUS, Json, RandomDevices
+from lab.random_devices import (
+    ALLOCATION,
+    BIND,
+    BINDING,
+    FILTER_TIMEOUT,
+    NAMESPACE,
+    STATUS,
+    Json,
+    RandomDevices,
+)
 
 SCHEDULER = "devices-kube-scheduler"
 PATIENCE_SECONDS = 30.0
@@ -87,8 +96,9 @@ class DeviceScenario:
         plugin_config: Sequence[Json] = (),
         *,
         extended_percent: int = 12,
+        long_percent: int = 0,
     ) -> None:
-        self._extended_percent = extended_percent
+        self._extended_percent, self._long_percent = extended_percent, long_percent
         profile = {"schedulerName": "default-scheduler", "pluginConfig": plugin_config}
         self._configuration = load_config(
             json.dumps(
@@ -138,7 +148,7 @@ class DeviceScenario:
             for number in range(decisions):
                 decision = self._decide(number, is_last=number == decisions - 1)
                 differences = await decider.find_disagreements(decision)
-                tally.add(decision["features"], differs=bool(differences))
+                tally.add([ALLOCATION, *decision["features"]], differs=bool(differences))
                 found += [f"seed {self._seed}, decision {number}:", *differences] * bool(
                     differences
                 )
@@ -153,6 +163,8 @@ class DeviceScenario:
     def _build(self) -> Json:
         source = self._source
         source.make_cluster()
+        if self._long_percent:
+            source.add_long_searches()
         cluster = {
             "nodes": [self._make("/api/v1/nodes", one) for one in source.nodes],
             "pods": [],
@@ -224,6 +236,8 @@ class DeviceScenario:
             # A claim in its first version, without devices, would be given others.
             time.sleep(0.1)
             features |= {STATUS, BINDING}
+        elif self._long_percent and self._source.sometimes(self._long_percent):
+            claims.append(self._make_claim(self._source.long_claim(f"{name}-long")))
         elif is_last or not self._source.sometimes(self._extended_percent):
             for index in range(self._rng.choice((1, 1, 1, 2))):
                 claim, asked = self._source.claim(f"{name}-c{index}")
@@ -236,6 +250,8 @@ class DeviceScenario:
             time.sleep(0.05)
         stored = self._api.request("POST", _PODS, pod)
         verdict, scheduled = self._verdict(name)
+        if "timed out" in verdict.get("message", ""):
+            features.add(FILTER_TIMEOUT)
         scores, _ = self._log.take(f"{NAMESPACE}/{name}")
         stored["spec"]["schedulerName"] = "default-scheduler"
         decision: Json = {

@@ -28,9 +28,13 @@ class Tally:
             self._mattered[name] += 1
             self._differed[name] += differs
 
+    def count(self, name: str) -> int:
+        """In how many decisions this mattered."""
+        return self._mattered.get(name, 0)
+
     def rarest(self, names: Iterable[str]) -> int:
         """In how many decisions each of these mattered at least."""
-        return min(self._mattered.get(name, 0) for name in names)
+        return min(map(self.count, names))
 
     def table(self) -> list[str]:
         """Lines for people, in the order of the plugins' names."""
