@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import Final, NamedTuple
 
-from ksched.api.devices import POD_CLAIM_NAME
+from ksched.api.devices import IMPLICIT_EXTENDED_RESOURCE_PREFIX, POD_CLAIM_NAME
 from ksched.testing.builders import Json
 from ksched.testing.device_builders import (
     DRIVER,
@@ -109,7 +109,14 @@ def _add_claim(body: Json, source: Json) -> None:
 
 
 def _with_extended_resource(body: Json, number: int) -> None:
-    resource = f"example.com/gpu-{number % EXTENDED_CLASSES}"
+    _add_resource(body, f"example.com/gpu-{number % EXTENDED_CLASSES}")
+
+
+def _with_implicit_resource(body: Json, number: int) -> None:
+    _add_resource(body, f"{IMPLICIT_EXTENDED_RESOURCE_PREFIX}class-{number % EXTENDED_CLASSES}")
+
+
+def _add_resource(body: Json, resource: str) -> None:
     resources = body["spec"]["containers"][0]["resources"]
     resources["requests"][resource] = "1"
     resources["limits"] = {resource: "1"}
@@ -147,6 +154,21 @@ def _halves(pods: int) -> Iterator[ResourceClaimBuilder]:
         yield _named(_ONE_DEVICE, f"other-{number:06d}").allocated(result)
 
 
+def _boards(nodes: Sequence[str], pods: int) -> Iterator[ResourceSliceBuilder]:
+    """A pool for each pod: seven of eight devices have enough memory only without the first."""
+    for number in range(pods):
+        pool = f"board-{number:06d}"
+        common = make_slice(pool=pool).selecting(**_ON_ALL_NODES).pool(slices=2)
+        made = common.merge({"metadata": {"name": f"{pool}-devices"}})
+        for device in range(1, 9):
+            used = consumes("counter-set", memory="4Gi" if device == 1 else "1Gi")
+            about: dict[str, str | int] = {SLICE: number}
+            made = made.device(f"device-{device}", capacity=None, fields=used, **about)
+        yield made
+        sets = common.merge({"metadata": {"name": f"{pool}-counters"}, "spec": {"devices": None}})
+        yield sets.counters(**{"counter-set": {"memory": "7Gi"}})
+
+
 def _shareable(nodes: Sequence[str], pods: int) -> Iterator[ResourceSliceBuilder]:
     """A device of 80Gi for each pod, in a pool of its own."""
     policy = {"default": "1Gi", "validRange": {"min": "1Gi"}}
@@ -171,12 +193,19 @@ _SECOND_CHOICE: Final = make_resource_claim().first_available(
 _TOLERATING: Final = make_resource_claim().request(
     "req-0", tolerations=[{"key": TAINT, "operator": "Exists"}]
 )
+_SEVEN_OF_A_BOARD: Final = (
+    make_resource_claim().request("req-0", count=7).constraint("req-0", match=SLICE)
+)
 _CLASS: Final = make_device_class()
 _OF_ANOTHER_DRIVER: Final = make_device_class("no-devices")
 _EXTENDED: Final = tuple(
     make_device_class(
         f"class-{number}", f'device.driver == "{DRIVER}"', extended=f"example.com/gpu-{number}"
     )
+    for number in range(EXTENDED_CLASSES)
+)
+_IMPLICIT: Final = tuple(
+    make_device_class(f"class-{number}", f'device.driver == "{DRIVER}"')
     for number in range(EXTENDED_CLASSES)
 )
 
@@ -188,6 +217,7 @@ DEVICE_WORKLOADS: Final[Mapping[str, DeviceWorkload]] = MappingProxyType(
         "claims": DeviceWorkload([_CLASS], _TEN_EACH, _with_own_claim, own=_ONE_DEVICE),
         "sharedclaims": DeviceWorkload([_CLASS], _of_every_node(2), _with_shared_claim, _shared),
         "extended": DeviceWorkload(_EXTENDED, _TEN_EACH, _with_extended_resource),
+        "implicit": DeviceWorkload(_IMPLICIT, _TEN_EACH, _with_implicit_resource),
         "firstavailable": DeviceWorkload(
             [_CLASS, _OF_ANOTHER_DRIVER], _TEN_EACH, _with_own_claim, own=_SECOND_CHOICE
         ),
@@ -196,5 +226,6 @@ DEVICE_WORKLOADS: Final[Mapping[str, DeviceWorkload]] = MappingProxyType(
             [_CLASS], _partitions, _with_own_claim, _halves, own=_TWO_OF_A_BOARD
         ),
         "capacity": DeviceWorkload([_CLASS], _shareable, _with_own_claim, own=_FORTY_TWICE),
+        "backtracking": DeviceWorkload([_CLASS], _boards, _with_own_claim, own=_SEVEN_OF_A_BOARD),
     }
 )
