@@ -236,7 +236,8 @@ class Slices:
         pools = []
         for key in sorted(by_pool, key=lambda one: (one[0].encode(), one[1].encode())):
             pool = self._pool(key, by_pool[key], node_name, labels)
-            if pool is not None:
+            # Counters without devices for the node matter only if something is wrong with them.
+            if pool is not None and (pool.devices or not pool.is_usable):
                 pools.append(pool)
         plain = [one for one in pools if not one.has_binding_conditions]
         ordered = (*plain, *(one for one in pools if one.has_binding_conditions))

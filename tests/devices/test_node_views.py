@@ -11,7 +11,7 @@ from ksched.devices import node_views
 from ksched.devices.node_views import NodeViews, PublishedDevices
 from ksched.framework.time_slices import at_once
 from ksched.testing.builders import make_node
-from ksched.testing.device_builders import DRIVER, make_resource_claim, make_slice
+from ksched.testing.device_builders import DRIVER, consumes, make_resource_claim, make_slice
 
 NODES = ("n1", "n2", "n3")
 ALLOCATED = make_resource_claim("k").allocated({"request": "r", "pool": "n1", "device": "d0"})
@@ -50,6 +50,7 @@ def test_nodes_with_the_same_devices_in_use_have_one_key() -> None:
 
 def test_a_device_that_is_written_to_its_claim_changes_nothing() -> None:
     world = World()
+    assert world.keys == [0, 0, 0]
     allocation = ALLOCATED.obj().status.allocation
     assert allocation is not None
     world.devices.claims.add_in_flight("uid", allocation)
@@ -72,3 +73,22 @@ def test_keys_as_they_were_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> Non
         assert used not in free
         assert len(set(free)) == 1
         assert len(world.views.keys) <= 2 * len(NODES) + 1
+
+
+def test_counters_of_other_nodes_are_no_part_of_a_view() -> None:
+    """Every slice with counters is relevant to every node, as in kube-scheduler."""
+    world = World()
+    for name in NODES:
+        board = make_slice(name, pool=f"board-{name}").pool(slices=2)
+        for one in (
+            board.device("d0", fields=consumes("board", units="1")),
+            board.merge({"metadata": {"name": f"counters-{name}"}, "spec": {"devices": None}})
+            # The third board has no such counter: an invalid pool is seen by all nodes.
+            .counters(board={"other" if name == "n3" else "units": "1"}),
+        ):
+            world.listers.require(ResourceSlice).put(one.obj())
+    assert world.keys == [0, 0, 1]
+    pools = [[pool.key[1] for pool in view.pools] for view in world.views.views]
+    assert pools == [[f"board-{name}", "board-n3", name] for name in NODES[:2]] + [
+        ["board-n3", "n3"]
+    ]

@@ -32,6 +32,7 @@ TIMEOUT_SEEDS = 1
 SHORT_TIMEOUT: list[Json] = [{"name": "DynamicResources", "args": {"filterTimeout": "300ms"}}]
 """In kube-scheduler ten seconds."""
 
+
 async def play(
     plane: ControlPlane,
     seeds: list[int],

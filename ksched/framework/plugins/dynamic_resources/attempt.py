@@ -28,11 +28,21 @@ class SpecialClaim:
 class Attempt:
     """The data that extension points of one attempt share."""
 
-    __slots__ = ("allocations", "claims", "selectors", "special", "unallocated", "unavailable")
+    __slots__ = (
+        "allocations",
+        "claims",
+        "has_alternatives",
+        "selectors",
+        "special",
+        "unallocated",
+        "unavailable",
+    )
 
     def __init__(self) -> None:
         self.claims: list[ResourceClaim] = []
         self.special: SpecialClaim | None = None
+        self.has_alternatives = False
+        """Whether some request prefers one device to another; else all nodes score the same."""
         self.unallocated: list[int] = []
         """Positions of the claims that have no devices yet."""
         self.selectors: dict[int, NodeTerms] = {}
@@ -49,6 +59,9 @@ class Attempt:
     def add(self, claims: Sequence[ResourceClaim], special: SpecialClaim | None) -> None:
         self.claims = list(claims)
         self.special = special
+        self.has_alternatives = any(
+            request.first_available for claim in claims for request in claim.spec.devices.requests
+        )
         for position, claim in enumerate(claims):
             allocation = claim.status.allocation
             if allocation is None:

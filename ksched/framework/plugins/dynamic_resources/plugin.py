@@ -258,7 +258,7 @@ class DynamicResources:
 
     def score_nodes(self, state: CycleState, pod: PodInfo, nodes: NodeRows) -> NDArray[np.int64]:
         attempt = state.read(self.name, Attempt)
-        if not attempt.unallocated:
+        if not attempt.unallocated or not attempt.has_alternatives:
             return np.zeros(len(nodes), np.int64)
         return self._finder.judge(attempt, pod.template, nodes).scores
 

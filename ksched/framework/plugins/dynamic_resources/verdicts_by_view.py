@@ -243,7 +243,8 @@ class VerdictsByView:
         if key not in asked:
             devices = self._devices.claims.devices
             in_use = {pool.key: devices.of(pool.key).copy() for pool in view.pools}
-            pools = [_pool_keys(one) for one in self._views.alike(number)]
+            others = (one for one in self._views.alike(number) if one is not view)
+            pools = [_pool_keys(one) for one in (view, *others)]
             asked[key] = Question(self, view, name, keys, key, in_use, pools)
 
     def choose(self, view: NodeView, name: str, keys: tuple[str, ...]) -> Chosen | None:

@@ -210,7 +210,7 @@ async def test_pods_that_fit_nowhere_cost_nothing_until_a_slice_a_claim_or_a_nod
             before = work.cycles
             for change in changes:
                 await change
-                await c.advance(20)
+                await c.advance(5)
             return work.cycles - before
 
         hopeless = [f"web-{number}" for number in range(10)]
@@ -221,7 +221,7 @@ async def test_pods_that_fit_nowhere_cost_nothing_until_a_slice_a_claim_or_a_nod
         for name in hopeless:
             await c.create(make_resource_claim(name).request(count=3))
             await c.create(with_claim(make_pod(name), name))
-        await c.advance(20)
+        await c.advance(5)
         assert 0 < len(searches) <= 2, "nodes that look alike are looked at once, for all pods"
 
         searches.clear()
