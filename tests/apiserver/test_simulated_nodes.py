@@ -12,6 +12,7 @@ from ksched.apiserver.in_process import InProcessTransport
 from ksched.apiserver.simulated_nodes import LEASE_SECONDS, RENEW_SECONDS, simulate_nodes
 from ksched.apiserver.status_errors import StatusError
 from ksched.testing.virtual_time import VirtualClock
+from ksched.transport import MERGE_PATCH
 
 PODS = "/api/v1/namespaces/default/pods"
 LEASES = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases"
@@ -67,6 +68,18 @@ async def test_only_pods_of_these_nodes_run(client, nodes):
         await client.ok("DELETE", f"{PODS}/foreign")
         await asyncio.sleep(60)
         assert await client.names(PODS) == ["foreign", "mine"]
+
+
+async def test_extended_resources_of_the_capacity_become_allocatable_and_go_with_it(client, nodes):
+    path, resource = "/api/v1/nodes/node-0001", "example.com/foo"
+    async with nodes(1):
+        for amount in ("5", "7", None):
+            patch = {"status": {"capacity": {resource: amount}}}
+            await client.ok("PATCH", f"{path}/status", patch, MERGE_PATCH)
+            await asyncio.sleep(3)
+            allocatable = (await client.get(path))["status"]["allocatable"]
+            assert allocatable.get(resource) == amount
+            assert allocatable["cpu"] == "8"
 
 
 async def test_nodes_of_an_earlier_run_are_taken_over(client, nodes):
