@@ -83,7 +83,7 @@ test-real: $(VENV)/.installed-test ## the tests against a real control plane (ma
 parity: assets $(VENV)/.installed-test ## compare decisions of kube-scheduler and ksched: make parity SEEDS=1000-1049
 	SEEDS="$(SEEDS)" $(BIN)/pytest -m real -s tests/parity
 
-parity-gangs: assets $(VENV)/.installed-test ## gangs decided by kube-scheduler with its gates on and by ksched: make parity-gangs SEEDS=0-199
+parity-gangs: assets $(VENV)/.installed-test ## gangs decided by kube-scheduler with its gates on and by ksched: make parity-gangs SEEDS=0-24
 	SEEDS="$(SEEDS)" $(BIN)/pytest -m real -s tests/parity/test_gang_parity.py
 
 conformance: $(VENV)/.installed-test ## Kubernetes' own tests of scheduling and devices: make conformance CONFORMANCE="--group devices"

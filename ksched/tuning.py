@@ -59,6 +59,10 @@ TERMS_PER_STEP: Final = 64
 PODS_PER_SLICE: Final = 256
 """Pods woken, or groups evaluated, before yielding to the event loop: a few milliseconds."""
 
+MEMBERS_PER_STEP: Final = 16
+"""Binding cycles of a group that begin, or pass its gate, in one step of the event loop: each then
+runs up to its request."""
+
 NODES_PER_DRY_RUN: Final = 64
 """Nodes that a preemption tries at once. Not measured."""
 

@@ -11,7 +11,8 @@ from the scheduler's cache; the group registry is only compared with them.
 With priorities there are single pods too, and gangs preempt. Checked when an eviction begins:
 
 - I3: with the victims gone all members that the gang needs fit on the nodes they are nominated to.
-- I4: a gang evicts again only after all its earlier victims have ended; under one leader.
+- I4: a gang evicts again only after all its earlier victims have ended. Under another leader those
+  on the nodes that its members were nominated to, if the nominations were written.
 - No gang is left with a part of its minimum by an eviction.
 - Every victim is less important than every member.
 
@@ -207,6 +208,8 @@ class GangSimulation:
         c.faults.rules.remove(cut)
         # Nobody leads until the lease has expired.
         await c.advance(rng.choice((0.0, 0.0, 5.0, 30.0)))
+        if self._priorities:
+            self.evictions.leader_is_gone()
         self._replicas.take_over(is_warm=rng.random() < 0.5)
         await c.scheduler.wait_synced()
         self._nominated = {}
@@ -334,15 +337,29 @@ class EvictionChecks:
         self.follow()
 
     def follow(self) -> None:
-        """Look at the evictions of the scheduler that leads now.
-
-        Whom its predecessor evicted for whom it cannot know. It counts pods that terminate as gone,
-        and plans anew: another wave, if more important pods have taken the room meanwhile.
-        """
+        """Look at the evictions of the scheduler that leads now."""
         scheduler = self._cluster.scheduler
-        self._victims = {}
         self._start = scheduler.preemption.start
         scheduler.preemption.start = self.start  # type: ignore[method-assign, assignment]
+
+    def leader_is_gone(self) -> None:
+        """Keep what another leader can know.
+
+        For whom pods were evicted is told only by the nominations in the status of members: killed
+        before they were written, a leader leaves pods that terminate and no trace of why.
+        """
+        self._victims = {who: self._told(who, uids) for who, uids in self._victims.items()}
+
+    def _told(self, who: str, victims: set[str]) -> set[str]:
+        """Those of some victims that are on nodes to which members are nominated."""
+        c, gang = self._cluster, self._simulation.gangs.get(who.partition("/")[2])
+        names = [name for name in gang.names if c.exists(name)] if gang else []
+        nominated = {c.pod(name)["status"].get("nominatedNodeName", "") for name in names}
+        return {
+            pod["metadata"]["uid"]
+            for pod in c.pods()
+            if pod["metadata"]["uid"] in victims and pod["spec"].get("nodeName") in nominated
+        }
 
     def start(self, preemptor: Preemptor, victims: Sequence[PodInfo], *more: Any) -> None:
         running = [pod for pod in victims if not pod.is_terminating]

@@ -46,6 +46,7 @@ SLOW = (
     "tests/framework/runtime/test_nominated_rows.py",
     "tests/groups/test_gang_topology.py",
     "tests/groups/test_gangs.py",
+    "tests/groups/test_slot_waits.py",
     "tests/hostile/test_bulky_pods.py",
     "tests/hostile/test_dear_claims.py",
     "tests/hostile/test_reference_cycles.py",

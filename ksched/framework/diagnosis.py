@@ -11,6 +11,7 @@ from msgspec import Struct
 from numpy.typing import NDArray
 
 from ksched.cache.node_table import NodeTable
+from ksched.framework.queued_pod import SharedWait
 from ksched.framework.status import SUCCESS, Code, Status, joined
 
 NO_NODES_AVAILABLE = "no nodes available to schedule pods"
@@ -67,6 +68,8 @@ class Diagnosis(Struct, frozen=True, dict=True):
     pre_filter_message: str = ""
     post_filter_message: str = ""
     node_statuses: NodeStatuses | None = None
+    shared_wait: SharedWait | None = None
+    """What the pod waits for together with others."""
 
     @cached_property
     def message(self) -> str:

@@ -2,10 +2,20 @@
 
 from __future__ import annotations
 
+from typing import Protocol
+
 from ksched.cache.pod_info import PodInfo
 
 _NO_PLUGINS: frozenset[str] = frozenset()
 """Shared: an empty set takes 216 bytes."""
+
+
+class SharedWait(Protocol):
+    """What the pods of several groups wait for: while it cannot end for one, it does for none."""
+
+    def can_end(self) -> bool:
+        """Whether one of them may fit, as far as nodes and the pods on them tell."""
+        ...
 
 
 class QueuedPodInfo:
@@ -27,6 +37,7 @@ class QueuedPodInfo:
         "owed_until",
         "pending_plugins",
         "pod",
+        "shared_wait",
         "timestamp",
         "uid",
         "unschedulable_count",
@@ -48,6 +59,8 @@ class QueuedPodInfo:
         self.unschedulable_plugins: frozenset[str] = _NO_PLUGINS
         self.pending_plugins: frozenset[str] = _NO_PLUGINS
         self.gating_plugin = ""
+        self.shared_wait: SharedWait | None = None
+        """Set while it waits for an event, if others wait for the same."""
 
     @property
     def key(self) -> str:

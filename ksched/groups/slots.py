@@ -33,6 +33,8 @@ class Slots(NamedTuple):
     """The resource that allows the fewest pods; ``pods`` for the nodes' limits of pods."""
     rejectors: frozenset[str] = frozenset()
     """The filters that reject nodes."""
+    open_rows: Bools | None = None
+    """Where the filters of node objects reject no pod of the kind; everywhere if it is missing."""
 
 
 def count_slots(
@@ -51,7 +53,7 @@ def count_slots(
             continue
         position = table.axis.find(resource)
         if position < 0:
-            return Slots(np.zeros(nodes, np.int64), 0, resource, rejectors)
+            return Slots(np.zeros(nodes, np.int64), 0, resource, rejectors, open_rows)
         free = table.allocatable[position][:nodes] - table.requested[position][:nodes]
         fitting = np.where(open_rows, np.maximum(free, 0) // amount, 0)
         # Limited by the free pod slots, so that the sum cannot overflow.
@@ -59,7 +61,7 @@ def count_slots(
         if alone < least:
             scarcest, least = resource, alone
         by_row = np.minimum(by_row, fitting)
-    return Slots(by_row, int(by_row.sum()), scarcest, rejectors)
+    return Slots(by_row, int(by_row.sum()), scarcest, rejectors, open_rows)
 
 
 def lacking(table: NodeTable, wanted: Mapping[str, int]) -> tuple[str, int] | None:

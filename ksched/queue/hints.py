@@ -28,7 +28,7 @@ from ksched.framework.cluster_events import (
     QueueingHint,
     Resource,
 )
-from ksched.framework.queued_pod import QueuedPodInfo
+from ksched.framework.queued_pod import QueuedPodInfo, SharedWait
 from ksched.framework.untrusted_values import is_interrupt, safe_error_text, safe_repr
 from ksched.metrics import Histogram
 from ksched.queue.unschedulable import WaitingGroup, Waker
@@ -272,8 +272,9 @@ class HintTable:
     ) -> Iterator[tuple[QueuedPodInfo, Requeue]]:
         """Evaluate an event for some pods of a group (at least one).
 
-        Hints that depend only on the template are called once for all pods. Pods that stay are
-        omitted where no per-pod hint had to be called.
+        Hints that depend only on the template are called once for all pods, and those of pods with
+        a shared wait for the first of them. Pods that stay are omitted where no per-pod hint had to
+        be called.
         """
         pending, change = _skipping_backoff(group.pending_plugins, event), (event, old, new)
         shared: _Registrations = []
@@ -284,14 +285,23 @@ class HintTable:
             for match in self._matching(group.profile, group.rejector_plugins, event):
                 registered = match[1]
                 is_single = registered.per_pod and registered.hint is not None
+                is_single = is_single and group.shared_wait is None
                 (single if is_single else shared).append(match)
             first = next(iter(pods)).pod
             answer = self._evaluate(shared, first, pending, change, SKIP)
         if answer is SKIP and not single:
             return
-        for queued in list(pods):
+        if group.is_crowd and not self._can_end(group.shared_wait, event):
+            return
+        for queued in group.to_wake(pods):
             own = self._evaluate(single, queued.pod, pending, change, answer) if single else answer
             yield queued, own
+
+    def _can_end(self, wait: SharedWait | None, event: ClusterEvent) -> bool:
+        if wait is None or not is_of_nodes(event):
+            return True
+        self._work.shared_waits += 1
+        return wait.can_end()
 
     def _matching(
         self, profile: str, rejectors: frozenset[str], event: ClusterEvent
@@ -364,6 +374,11 @@ class HintTable:
                 durations.of(plugin, event.label, label).observe(stopwatch() - began)
 
         return timed
+
+
+def is_of_nodes(event: ClusterEvent) -> bool:
+    """Whether all that an event changes is in the nodes and the pods on them."""
+    return event.resource in (Resource.NODE, Resource.ASSIGNED_POD)
 
 
 def _skipping_backoff(pending_plugins: frozenset[str], event: ClusterEvent) -> frozenset[str]:

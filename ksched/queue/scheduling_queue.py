@@ -35,20 +35,28 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from itertools import islice
+from itertools import chain, islice
 from typing import Any
 
 from ksched.api.objects import Pod
 from ksched.cache.pod_info import PodInfo
 from ksched.framework.cluster_events import FORCE_ACTIVATE, ClusterEvent
 from ksched.framework.event_derivation import pod_update_events
-from ksched.framework.queued_pod import QueuedPodInfo
+from ksched.framework.queued_pod import QueuedPodInfo, SharedWait
 from ksched.metrics import Histogram
 from ksched.queue import causes
 from ksched.queue.activations import Activations
 from ksched.queue.backoff import BackoffQueue
 from ksched.queue.contents import QueueContents
-from ksched.queue.hints import AFTER_BACKOFF, IMMEDIATELY, SKIP, HintTable, Registration, Requeue
+from ksched.queue.hints import (
+    AFTER_BACKOFF,
+    IMMEDIATELY,
+    SKIP,
+    HintTable,
+    Registration,
+    Requeue,
+    is_of_nodes,
+)
 from ksched.queue.in_flight import Attempt, SeenEvent
 from ksched.queue.nominator import Nominator
 from ksched.queue.pending_pods import PendingPods
@@ -233,12 +241,14 @@ class SchedulingQueue(QueueContents):
         queued: QueuedPodInfo,
         unschedulable_plugins: frozenset[str] = frozenset(),
         pending_plugins: frozenset[str] = frozenset(),
+        shared_wait: SharedWait | None = None,
     ) -> Place:
         """Return a pod whose attempt failed; the result is its new place.
 
         With plugins it was rejected: it waits for an event, unless one that its plugins accept
         arrived since the pop. Without plugins it met an error: it backs off. A pod that is no
-        longer pending is dropped, and one that was queued again meanwhile is left as it is.
+        longer pending is dropped, and one that was queued again meanwhile is left as it is. Of
+        pods with the same ``shared_wait`` an event wakes only a few.
         """
         attempt = self._in_flight.get(queued.uid)
         if attempt is None or attempt.queued is not queued:
@@ -254,6 +264,7 @@ class SchedulingQueue(QueueContents):
         queued.pod = newest
         queued.unschedulable_plugins = unschedulable_plugins
         queued.pending_plugins = pending_plugins
+        queued.shared_wait = shared_wait
         if queued.rejector_plugins:
             queued.unschedulable_count += 1
             queued.consecutive_errors_count = 0
@@ -307,6 +318,13 @@ class SchedulingQueue(QueueContents):
                 queued = self._pods[pod.uid]
                 self._requeue(queued, IMMEDIATELY, causes.FORCE_ACTIVATE)
 
+    def wake_sharing(self, wait: SharedWait) -> None:
+        """Wake a few pods of a shared wait: another one of them had an attempt that it ended."""
+        for group in self._unschedulable.groups():
+            if group.shared_wait is wait and not (group.is_crowd and not wait.can_end()):
+                for queued in group.to_wake(group.pods.values()):
+                    self._requeue(queued, AFTER_BACKOFF, causes.ALIKE_DECIDED)
+
     def flush_backoff_completed(self) -> bool:
         """Move pods past their backoff to ACTIVE; call every BACKOFF_FLUSH_SECONDS.
 
@@ -333,13 +351,9 @@ class SchedulingQueue(QueueContents):
         kube-scheduler: flushUnschedulablePodsLeftover.
         """
         now = self._now()
-        overdue = (
-            queued
-            for container in (self._unschedulable, self._gated)
-            for queued in container
-            if now - max(queued.timestamp, queued.flush_timestamp)
-            > self._max_in_unschedulable_seconds
-        )
+        seconds = self._max_in_unschedulable_seconds
+        containers = (self._unschedulable, self._gated)
+        overdue = chain.from_iterable(one.overdue(now, seconds) for one in containers)
         flushed = list(islice(overdue, PODS_PER_SLICE))
         for queued in flushed:
             queued.flush_timestamp = now
@@ -392,6 +406,9 @@ class SchedulingQueue(QueueContents):
             return AFTER_BACKOFF, detail
         is_wanted = self._hints.interests(queued)
         events = self._in_flight.events_since(attempt, is_wanted)
+        wait = queued.shared_wait
+        if events and wait is not None and not wait.can_end():
+            events = [seen for seen in events if not is_of_nodes(seen.event)]
         strategy, woken_by = self._hints.most_urgent(queued, events)
         return strategy, f"{detail}; {woken_by} meanwhile" if woken_by else detail
 
@@ -405,6 +422,7 @@ class SchedulingQueue(QueueContents):
     def _update_waiting(self, queued: QueuedPodInfo, old: PodInfo, place: Place) -> None:
         new = queued.pod
         if new.template is not old.template:
+            queued.shared_wait = None
             self._containers[place].remove(queued.uid)
             self._containers[place].add(queued)
         for event in self._update_events(old.pod, new.pod):
@@ -426,7 +444,7 @@ class SchedulingQueue(QueueContents):
             self._gated.remove(queued.uid)
         if source not in (ABSENT, IN_FLIGHT):
             self._rejections.remove(queued)
-        queued.gating_plugin = plugin
+        queued.gating_plugin, queued.shared_wait = plugin, None
         queued.unschedulable_plugins |= {plugin}
         if source not in (ABSENT, IN_FLIGHT):
             self._rejections.add(queued)

@@ -1,40 +1,68 @@
 """Pods that wait for an event, grouped by everything that a template-level hint can distinguish.
 
 Ten thousand replicas rejected for the same reason are one group: an event that none of their
-plugins registered for skips the whole group, and a hint that is not per pod is called once.
+plugins registered for skips the whole group, and a hint that is not per pod is called once. Pods
+with a shared wait are one group whatever their templates: of them only a few are woken, and by
+their next attempt the others are judged too.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
+from itertools import islice
 
 from ksched.cache.pod_info import PodTemplate
-from ksched.framework.queued_pod import QueuedPodInfo
+from ksched.framework.queued_pod import QueuedPodInfo, SharedWait
 
 Waker = tuple[str, str]
 """Profile and plugin whose registrations can wake a pod."""
 
-_GroupKey = tuple[str, PodTemplate, frozenset[str], frozenset[str], str]
+SCOUTS = 16
+"""Of pods with a shared wait so many are woken; some may be deleted before they are popped. If all
+are, the others wait for the flush."""
+
+_GroupKey = tuple[str, PodTemplate | SharedWait, frozenset[str], frozenset[str], str]
 
 
 class WaitingGroup:
-    """Waiting pods with the same profile, template and rejecting plugins; never empty.
+    """Waiting pods of one profile, with the same template or shared wait and rejecting plugins.
 
-    Not a pod group (``ksched.groups``), whose members are placed together.
+    Never empty. Not a pod group (``ksched.groups``), whose members are placed together.
     """
 
-    __slots__ = ("key", "pending_plugins", "pods", "profile", "rejector_plugins", "wakers")
+    __slots__ = (
+        "flushed_at",
+        "key",
+        "pending_plugins",
+        "pods",
+        "profile",
+        "rejector_plugins",
+        "shared_wait",
+        "wakers",
+    )
 
     def __init__(self, key: _GroupKey, first: QueuedPodInfo) -> None:
         self.key = key
         self.profile = first.pod.spec.scheduler_name
         self.rejector_plugins = first.rejector_plugins
         self.pending_plugins = first.pending_plugins
+        self.shared_wait = first.shared_wait
+        self.flushed_at = float("-inf")
+        """When a few of those that share a wait were flushed."""
         # For events that its gating plugin did not register, a gated pod would be gated again.
         plugins = (first.gating_plugin,) if first.is_gated else sorted(self.rejector_plugins)
         self.wakers: list[Waker] = [(self.profile, plugin) for plugin in plugins]
         self.pods: dict[str, QueuedPodInfo] = {}
+
+    @property
+    def is_crowd(self) -> bool:
+        """Whether its pods share a wait, and are more than are woken at once."""
+        return self.shared_wait is not None and len(self.pods) > SCOUTS
+
+    def to_wake(self, pods: Collection[QueuedPodInfo]) -> list[QueuedPodInfo]:
+        """Those of some of its pods that are worth waking: all, or the first of a shared wait."""
+        return list(pods if self.shared_wait is None else islice(pods, SCOUTS))
 
 
 class UnschedulablePods:
@@ -49,7 +77,7 @@ class UnschedulablePods:
         """kube-scheduler: addOrUpdate."""
         key = (
             queued.pod.spec.scheduler_name,
-            queued.pod.template,
+            queued.pod.template if queued.shared_wait is None else queued.shared_wait,
             queued.unschedulable_plugins,
             queued.pending_plugins,
             queued.gating_plugin,
@@ -104,6 +132,17 @@ class UnschedulablePods:
             if group is not None and waker in group.wakers:
                 found.append((group, [group.pods[uid]]))
         return found
+
+    def overdue(self, now: float, seconds: float) -> Iterator[QueuedPodInfo]:
+        """Iterate over pods that had no attempt for so long; a few of those with a shared wait."""
+        for group in self._groups.values():
+            flushed_at = group.flushed_at
+            for queued in group.to_wake(group.pods.values()):
+                last = max(queued.timestamp, queued.flush_timestamp, flushed_at)
+                if now - last > seconds:
+                    if group.shared_wait is not None:
+                        group.flushed_at = now
+                    yield queued
 
     def __iter__(self) -> Iterator[QueuedPodInfo]:
         """Iterate over the pods in order of arrival; pods may come and go meanwhile."""

@@ -27,10 +27,7 @@ from ksched.scheduling.scheduling_cycle import (
     SchedulingCycle,
     unreserve_and_forget,
 )
-from ksched.tuning import PODS_PER_SLICE
-
-BEGUN_PER_STEP = 32
-"""Binding cycles of a group that begin in one step of the event loop."""
+from ksched.tuning import MEMBERS_PER_STEP, PODS_PER_SLICE
 
 WAITING_ON_PREEMPTION = "waiting_on_preemption"
 """The result of a group's attempt, in metrics."""
@@ -113,6 +110,9 @@ class Attempts:
         seconds = stopwatch() - began
         self._groups.decided(group)
         self._group_decided(decision, leader, started, seconds)
+        before = next((one.shared_wait for one in members if one.shared_wait is not None), None)
+        if before is not None and decision.shared_wait is not before:
+            self._queue.wake_sharing(before)
         known = {one.queued.uid for one in decision.rejected}
         known.update(one.queued.uid for one in decision.placed)
         known.update(queued.uid for queued in decision.untried)
@@ -154,7 +154,7 @@ class Attempts:
                     await turn.give_way()
             while placed:
                 self._begin_binding(placed.popleft(), started, seconds, bindings)
-                if len(placed) % BEGUN_PER_STEP == 0:
+                if len(placed) % MEMBERS_PER_STEP == 0:
                     # What has begun runs now, which takes longer than to begin it.
                     await asyncio.sleep(0)
         except asyncio.CancelledError:

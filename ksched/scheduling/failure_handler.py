@@ -6,7 +6,7 @@ import logging
 
 from ksched.cache.pod_info import PodInfo
 from ksched.framework.handle import EventRecorder
-from ksched.framework.queued_pod import QueuedPodInfo
+from ksched.framework.queued_pod import QueuedPodInfo, SharedWait
 from ksched.queue.pending_pods import PendingPods
 from ksched.queue.scheduling_queue import SchedulingQueue
 from ksched.scheduling.pod_status import DesiredStatus, PodStatusUpdater
@@ -54,7 +54,7 @@ class FailureHandler:
             pod = self.put_back(queued)
         else:
             rejectors, pending = diagnosis.unschedulable_plugins, diagnosis.pending_plugins
-            pod = self.put_back(queued, rejectors, pending)
+            pod = self.put_back(queued, rejectors, pending, diagnosis.shared_wait)
         if pod is None:
             return
         nominated = rejected.nominated_node_name
@@ -71,11 +71,14 @@ class FailureHandler:
         queued: QueuedPodInfo,
         unschedulable_plugins: frozenset[str] = frozenset(),
         pending_plugins: frozenset[str] = frozenset(),
+        shared_wait: SharedWait | None = None,
     ) -> PodInfo | None:
         """Requeue a pod in its newest version; ``None`` if it is gone or bound."""
         pod = self._pending.get(queued.uid)
         if pod is None:
             self._queue.done(queued.uid)
             return None
-        self._queue.add_unschedulable_if_not_present(queued, unschedulable_plugins, pending_plugins)
+        self._queue.add_unschedulable_if_not_present(
+            queued, unschedulable_plugins, pending_plugins, shared_wait
+        )
         return pod

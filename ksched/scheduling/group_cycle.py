@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from itertools import islice
 from types import MappingProxyType
-from typing import NamedTuple
 
 import numpy as np
 from msgspec import Struct
@@ -23,7 +22,7 @@ from ksched.errors import ExtenderError
 from ksched.extenders.chain import failed_extender
 from ksched.framework.diagnosis import Diagnosis
 from ksched.framework.plugins import names
-from ksched.framework.queued_pod import QueuedPodInfo
+from ksched.framework.queued_pod import QueuedPodInfo, SharedWait
 from ksched.framework.runtime.guard import PluginFailure
 from ksched.framework.runtime.waiting_pods import WaitingPods
 from ksched.framework.status import SUCCESS, Code, Status, error, unschedulable
@@ -37,7 +36,6 @@ from ksched.groups.sentences import (
     NO_PREEMPTION,
     kept_room,
     quantity,
-    short_of,
 )
 from ksched.groups.slots import lacking
 from ksched.metrics import Metrics
@@ -46,7 +44,8 @@ from ksched.queue.pending_pods import PendingPods
 from ksched.scheduling.group_order import failed_first, has_kinds, in_order, in_rank_order
 from ksched.scheduling.group_preemption import GroupPreemption
 from ksched.scheduling.group_protection import GroupProtection
-from ksched.scheduling.group_slots import SlotCounter
+from ksched.scheduling.group_shortage import Shortage, shortage_of
+from ksched.scheduling.group_slots import SLOT_FILTERS, SlotCounter, kind_of
 from ksched.scheduling.group_trial import Need, Trial, overtaken, place
 from ksched.scheduling.quorum_gate import QuorumGate
 from ksched.scheduling.scheduling_cycle import (
@@ -55,6 +54,7 @@ from ksched.scheduling.scheduling_cycle import (
     SchedulingCycle,
     unreserve_and_forget,
 )
+from ksched.scheduling.slot_waits import SlotWaits
 from ksched.unexpected_errors import UnexpectedErrors
 
 TRIES = 3
@@ -62,7 +62,7 @@ TRIES = 3
 
 FEW_MEMBERS = 16
 """To place so many takes about as long as to count the slots for them."""
-MEMBERS_PER_STEP = 64
+ASSUMED_PER_STEP = 64
 
 
 class GroupDecision(Struct, frozen=True):
@@ -75,15 +75,8 @@ class GroupDecision(Struct, frozen=True):
     waits_for_preemption: bool = False
     is_news: bool = True
     """Whether the reason differs from that of the last attempt."""
-
-
-class Shortage(NamedTuple):
-    """Why a group does not fit."""
-
-    text: str
-    rejectors: frozenset[str]
-    places: int
-    """How many members have no place."""
+    shared_wait: SharedWait | None = None
+    """What the group waits for with others that are impossible for the same reason."""
 
 
 class GroupCycle:
@@ -116,13 +109,14 @@ class GroupCycle:
         self._preemption = preemption
         self._protection = protection
         self._slots = SlotCounter(cache, cycle)
+        self._waits = SlotWaits(cache)
 
     async def run(self, group: Group, members: Sequence[QueuedPodInfo]) -> GroupDecision:
         """Place the members that the group needs, or none and return the reasons.
 
         kube-scheduler: podGroupCycle, submitPodGroupAlgorithmResult.
         """
-        self._cycle.is_running = True
+        self._cycle.is_running = self._waits.is_deciding = True
         everybody = members
         try:
             for _ in range(TRIES):
@@ -141,7 +135,7 @@ class GroupCycle:
             text = self._unexpected_errors.report("attempt", str(group.key), problem)
             return self._failed(group, members, error(text))
         finally:
-            self._cycle.is_running = False
+            self._cycle.is_running = self._waits.is_deciding = False
             for queued in everybody:
                 if self._pending.get(queued.uid) is None:
                     self._nominator.delete(queued.uid)
@@ -160,18 +154,18 @@ class GroupCycle:
             return self._reject_all(
                 group, members, unschedulable(lack), frozenset({names.NODE_RESOURCES_FIT})
             )
-        order = in_order(members, need)
+        turn = TimeSlice(self._now)
+        order = await in_order(members, need, turn)
         # A few members are tried sooner than slots are counted, unless their likes have failed.
         is_tried_first = need.total <= FEW_MEMBERS and not self._slots.has_counted(members[0])
         if not is_tried_first:
-            proof = await self._prove_impossible(members, need)
+            proof = await self._slots.shortage(members, need)
             if proof is not None:
                 return await self._preempt(group, order, need, proof)
         found = await self._placements(group, order, need)
         if isinstance(found, Shortage):
             return await self._preempt(group, order, need, found)
         shortage: Shortage | None = None
-        turn = TimeSlice(self._now)
         for placement in found:
             trial = Trial(self._cache.snapshot, self._nominator, self._undone)
             try:
@@ -183,12 +177,12 @@ class GroupCycle:
                 raise
             finally:
                 group.within = None
-            trial.undo()
+            await trial.give_back(turn)
             if shortage is None or misfit.places < shortage.places:
                 shortage = misfit
         assert shortage is not None
         if is_tried_first:
-            shortage = await self._prove_impossible(members, need) or shortage
+            shortage = await self._slots.shortage(members, need) or shortage
         return await self._preempt(group, order, need, shortage)
 
     async def _placements(
@@ -238,10 +232,10 @@ class GroupCycle:
             await self._place_all(trial, order, need, turn)
         fitting, misfits = len(trial), trial.rejected
         if not need.is_met_by(trial.placed) and has_kinds(order) and len(parts) < 2:
-            trial.undo()
+            await trial.give_back(turn)
             trial.rejected = []
             await self._place_all(trial, failed_first(misfits, order), need, turn)
-        return None if need.is_met_by(trial.placed) else _shortage(misfits, fitting, need)
+        return None if need.is_met_by(trial.placed) else shortage_of(misfits, fitting, need)
 
     def _names(self, part: Part) -> frozenset[str] | None:
         infos = self._cache.snapshot.table.infos
@@ -260,28 +254,6 @@ class GroupCycle:
         resource, free = found
         wanted = quantity(resource, terms.min_resources[resource])
         return f"minResources: {quantity(resource, free)} of {wanted} {resource} is free"
-
-    # -- slots ----------------------------------------------------------------------------------
-
-    async def _prove_impossible(
-        self, members: Sequence[QueuedPodInfo], need: Need
-    ) -> Shortage | None:
-        """Return why no order meets the need."""
-        if need.total < 2 or not len(self._cache.snapshot):
-            return None
-        counted = await self._slots.of_kinds(members)
-        fitting, rejectors, worst = 0, frozenset[str](), None
-        for slots, alike in counted or ():
-            fitting += min(slots.total, len(alike))
-            rejectors |= slots.rejectors
-            if slots.total < len(alike) and (worst is None or slots.total < worst[0].total):
-                worst = (slots, alike[0])
-        if fitting >= need.total or worst is None:
-            return None
-        slots, queued = worst
-        amount = queued.pod.template.requests.get(slots.scarcest, 1)
-        text = short_of(fitting, need.total, slots.scarcest, amount)
-        return Shortage(text, rejectors | {names.NODE_RESOURCES_FIT}, need.total - fitting)
 
     # -- placing --------------------------------------------------------------------------------
 
@@ -339,10 +311,10 @@ class GroupCycle:
         turn, assumed = TimeSlice(self._now), list[Placed]()
         steps = trial.placed
         try:
-            for first in range(0, len(steps), MEMBERS_PER_STEP):
+            for first in range(0, len(steps), ASSUMED_PER_STEP):
                 if turn.is_over:
                     await turn.give_way()
-                some = steps[first : first + MEMBERS_PER_STEP]
+                some = steps[first : first + ASSUMED_PER_STEP]
                 full = overtaken(self._cache, some)
                 for one in some:
                     has_node = self._cache.get_node(one.node_name) is not None
@@ -410,8 +382,32 @@ class GroupCycle:
         if is_waiting:
             # Any of its victims may be the last, whether or not the others care for its end.
             rejectors |= {names.DEFAULT_PREEMPTION}
-        decision = self._reject_all(group, order, status, rejectors, shortage.places, nominated)
+        wait = None
+        if not (is_waiting or nominated):
+            wait = self._shared_wait(group, chosen, need, shortage)
+        decision = self._reject_all(
+            group, order, status, rejectors, shortage.places, nominated, wait
+        )
         return replace(decision, waits_for_preemption=True) if is_waiting else decision
+
+    def _shared_wait(
+        self, group: Group, chosen: Sequence[QueuedPodInfo], need: Need, shortage: Shortage
+    ) -> SharedWait | None:
+        """What the group waits for with its likes, if slots alone prove all of them impossible."""
+        terms, slots = group.terms, shortage.slots
+        if slots is None or terms is None or need.by_role or not shortage.rejectors <= SLOT_FILTERS:
+            return None
+        if terms.topology or terms.min_resources or self._groups.protection.after_seconds:
+            return None
+        if chosen[0].pod.template.host_ports:
+            # Pods that end open nodes.
+            return None
+        at_best = self._preemption.at_best(group, chosen, slots)
+        if at_best is None:
+            return None
+        requests, (priority, slots) = self._slots.requests(chosen[0]), at_best
+        assert requests is not None, "slots were counted"
+        return self._waits.proved(kind_of(chosen[0]), need.total, priority, requests, slots)
 
     def _reject_all(
         self,
@@ -421,6 +417,7 @@ class GroupCycle:
         rejectors: frozenset[str] = frozenset(),
         short_slots: int = 0,
         nominated: Mapping[str, str] | None = MappingProxyType({}),
+        wait: SharedWait | None = None,
     ) -> GroupDecision:
         """Reject all members for one reason; an event of any rejecting plugin wakes them.
 
@@ -435,6 +432,7 @@ class GroupCycle:
         diagnosis = Diagnosis(
             num_all_nodes=len(self._cache.snapshot),
             unschedulable_plugins=rejectors | {group.plugin},
+            shared_wait=wait,
         )
         rejected = [
             Rejected(
@@ -447,7 +445,7 @@ class GroupCycle:
             )
             for queued in members
         ]
-        return GroupDecision(rejected=rejected, is_news=is_news)
+        return GroupDecision(rejected=rejected, is_news=is_news, shared_wait=wait)
 
     def _failed(
         self, group: Group, members: Sequence[QueuedPodInfo], status: Status
@@ -465,15 +463,3 @@ class GroupCycle:
                 for queued in members
             ]
         )
-
-
-def _shortage(misfits: Sequence[Rejected], fitting: int, need: Need) -> Shortage:
-    """The reason of the first member that did not fit, and what all of them wait for."""
-    rejectors = frozenset[str]()
-    for one in misfits:
-        if one.diagnosis is not None:
-            rejectors |= one.diagnosis.unschedulable_plugins
-    text = f"{fitting} of {need.total} fit"
-    if misfits:
-        text += f"; {misfits[0].queued.key}: {misfits[0].message}"
-    return Shortage(text, rejectors, max(need.total - fitting, 0))

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from operator import itemgetter
 
 from ksched.cache.pod_info import PodTemplate
 from ksched.framework.queued_pod import QueuedPodInfo
+from ksched.framework.time_slices import TimeSlice
 from ksched.scheduling.group_trial import Need
 from ksched.scheduling.scheduling_cycle import Rejected
 
@@ -18,7 +20,9 @@ RANKS = (
 """Labels and annotations by which controllers number their pods, the most significant first."""
 
 
-def in_order(members: Sequence[QueuedPodInfo], need: Need) -> list[QueuedPodInfo]:
+async def in_order(
+    members: Sequence[QueuedPodInfo], need: Need, turn: TimeSlice
+) -> list[QueuedPodInfo]:
     """The order of placing: members of roles below their minimum first, then large before small.
 
     Equal ones as in kube-scheduler: by priority, then by age.
@@ -42,7 +46,13 @@ def in_order(members: Sequence[QueuedPodInfo], need: Need) -> list[QueuedPodInfo
             queued.key,
         )
 
-    return sorted(members, key=key)
+    keyed = []
+    for queued in members:
+        keyed.append((key(queued), queued))
+        if turn.is_over:
+            await turn.give_way()
+    keyed.sort(key=itemgetter(0))
+    return [queued for _, queued in keyed]
 
 
 def in_rank_order(members: Sequence[QueuedPodInfo]) -> list[QueuedPodInfo]:

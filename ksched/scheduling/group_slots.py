@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
@@ -11,7 +11,10 @@ from ksched.framework.cycle_state import CycleState
 from ksched.framework.diagnosis import Diagnosis
 from ksched.framework.plugins import names
 from ksched.framework.queued_pod import QueuedPodInfo
+from ksched.groups.sentences import short_of
 from ksched.groups.slots import CountedSlots, Slots, count_slots
+from ksched.scheduling.group_shortage import Shortage
+from ksched.scheduling.group_trial import Need
 from ksched.scheduling.scheduling_cycle import SchedulingCycle
 
 NODE_FILTERS = frozenset(
@@ -25,6 +28,8 @@ NODE_FILTERS = frozenset(
 )
 """Filters whose rejection of a node holds while pods are only added. What depends on amounts is
 counted as slots."""
+SLOT_FILTERS = NODE_FILTERS | {names.NODE_RESOURCES_FIT}
+"""What counting slots looks at."""
 
 
 class SlotCounter:
@@ -37,7 +42,7 @@ class SlotCounter:
 
     def has_counted(self, queued: QueuedPodInfo) -> bool:
         """Whether the slots of pods like this one are known for the table as it is."""
-        return self._slots.get(_kind(queued)) is not None
+        return self._slots.get(kind_of(queued)) is not None
 
     async def of_kinds(
         self, members: Sequence[QueuedPodInfo]
@@ -45,7 +50,7 @@ class SlotCounter:
         """The slots of each kind of members, and those; ``None`` if they cannot be counted."""
         kinds: dict[object, list[QueuedPodInfo]] = {}
         for queued in members:
-            kinds.setdefault(_kind(queued), []).append(queued)
+            kinds.setdefault(kind_of(queued), []).append(queued)
         counted = []
         for kind, alike in kinds.items():
             slots = self._slots.get(kind)
@@ -57,13 +62,40 @@ class SlotCounter:
             counted.append((slots, alike))
         return counted
 
+    async def shortage(self, members: Sequence[QueuedPodInfo], need: Need) -> Shortage | None:
+        """Why no order of placing meets the need; ``None`` if there are slots enough."""
+        if need.total < 2 or not len(self._cache.snapshot):
+            return None
+        counted = await self.of_kinds(members) or []
+        fitting, rejectors, worst = 0, frozenset[str](), None
+        for slots, alike in counted:
+            fitting += min(slots.total, len(alike))
+            rejectors |= slots.rejectors
+            if slots.total < len(alike) and (worst is None or slots.total < worst[0].total):
+                worst = (slots, alike[0])
+        if fitting >= need.total or worst is None:
+            return None
+        slots, queued = worst
+        amount = queued.pod.template.requests.get(slots.scarcest, 1)
+        return Shortage(
+            short_of(fitting, need.total, slots.scarcest, amount),
+            rejectors | {names.NODE_RESOURCES_FIT},
+            need.total - fitting,
+            slots if len(counted) == 1 else None,
+        )
+
+    def requests(self, queued: QueuedPodInfo) -> Mapping[str, int] | None:
+        """What is compared with free amounts; ``None`` if nothing is."""
+        plugins = self._cycle.profile_of(queued).framework.plugins
+        checked = getattr(plugins.get(names.NODE_RESOURCES_FIT), "checked_requests", None)
+        return None if checked is None else checked(queued.pod.template)
+
     async def _count(self, queued: QueuedPodInfo) -> Slots | None:
         """Return the slots for pods of this kind; ``None`` if they cannot be counted."""
-        profile = self._cycle.profile_of(queued)
-        fit_plugin = profile.framework.plugins.get(names.NODE_RESOURCES_FIT)
-        checked = getattr(fit_plugin, "checked_requests", None)
-        if checked is None:
+        requests = self.requests(queued)
+        if requests is None:
             return None
+        profile = self._cycle.profile_of(queued)
         fit = await self._cycle.find_nodes(profile, CycleState(), queued.pod)
         if isinstance(fit, Diagnosis):
             if fit.node_statuses is None or fit.pre_filter_message:
@@ -74,10 +106,10 @@ class SlotCounter:
         closed = [number for number, one in enumerate(statuses, 1) if one.plugin in NODE_FILTERS]
         open_rows = ~np.isin(codes, closed)
         rejectors = frozenset(one.plugin for one in statuses if one.plugin)
-        requests = checked(queued.pod.template)
         return count_slots(self._cache.snapshot.table, requests, open_rows, rejectors)
 
 
-def _kind(queued: QueuedPodInfo) -> tuple[str, object]:
+def kind_of(queued: QueuedPodInfo) -> tuple[str, object]:
+    """What pods have in common that take equal slots."""
     template = queued.pod.template
     return template.spec.scheduler_name, template.signature

@@ -15,6 +15,7 @@ from ksched.framework.queued_pod import QueuedPodInfo
 from ksched.framework.runtime.guard import PluginFailure
 from ksched.framework.runtime.reserve_to_post_bind import run_reserve, run_unreserve
 from ksched.framework.status import SUCCESS, Status, unschedulable
+from ksched.framework.time_slices import TimeSlice
 from ksched.groups.group import Group
 from ksched.queue.nominator import Nominator
 from ksched.scheduling.scheduling_cycle import (
@@ -101,6 +102,16 @@ class Trial:
         step = next(step for step in self._steps if step.placed.pod.uid == uid)
         self._steps.remove(step)
         self._undo(step)
+
+    async def give_back(self, turn: TimeSlice) -> None:
+        """``undo`` in slices; the rest at once if it is cancelled meanwhile."""
+        try:
+            while self._steps:
+                self._undo(self._steps.pop())
+                if turn.is_over:
+                    await turn.give_way()
+        finally:
+            self.undo()
 
     def undo(self) -> None:
         """Remove all members, the last one first."""

@@ -13,13 +13,13 @@ from collections.abc import Callable, Iterable
 from ksched.framework.runtime.waiting_pods import WaitingPods
 from ksched.framework.status import SUCCESS, Code, Status
 from ksched.groups.sentences import GROUP_UNSCHEDULABLE
-from ksched.tuning import PODS_PER_SLICE
+from ksched.tuning import MEMBERS_PER_STEP
 
 
 class QuorumGate:
     """Opens when all members of a decision are ready; ``opened`` is called then.
 
-    Members pass a slice at a time, so that thousands do not occupy the event loop at once.
+    Members pass a few at a time, so that thousands do not occupy the event loop at once.
     """
 
     __slots__ = (
@@ -92,7 +92,7 @@ class QuorumGate:
         asyncio.get_running_loop().call_soon(self._let_pass)
 
     def _let_pass(self) -> None:
-        for _ in range(min(len(self._queue), PODS_PER_SLICE)):
+        for _ in range(min(len(self._queue), MEMBERS_PER_STEP)):
             turn = self._queue.popleft()
             if not turn.done():
                 turn.set_result(None)

@@ -256,12 +256,10 @@ class Arena:
         self, scheduler_name: str, group: Json, members: Sequence[Json]
     ) -> tuple[list[Json], list[Outcome]]:
         await self.create(POD_GROUPS, group)
-        pods = [
-            await self.create(
-                PODS, {**one, "spec": {**one["spec"], "schedulerName": scheduler_name}}
-            )
-            for one in members
+        bodies = [
+            {**one, "spec": {**one["spec"], "schedulerName": scheduler_name}} for one in members
         ]
+        pods = await asyncio.gather(*(self.create(PODS, body) for body in bodies))
         what = f"{scheduler_name} decides {_key(group)}"
         outcomes = [
             await self._pods.until(what, partial(_outcome_in_gang, pod=pod)) for pod in pods
@@ -269,10 +267,8 @@ class Arena:
         return pods, outcomes
 
     async def _remove_gang(self, group: Json, pods: Sequence[Json]) -> None:
-        for pod in pods:
-            await self._remove(pod)
-        for pod in pods:
-            await self._until_forgotten(pod)
+        await asyncio.gather(*map(self._remove, pods))
+        await asyncio.gather(*map(self._until_forgotten, pods))
         await self.delete(POD_GROUPS, group["metadata"]["namespace"], group["metadata"]["name"])
 
     async def scores_in_turn(self, pod: Json, nodes: Sequence[str]) -> list[Outcome]:

@@ -25,7 +25,7 @@ from lab.parity.manifests import (
 from lab.parity.scenario import Scenario
 from lab.parity.verdicts import GangDecision, Outcome, comparable, describe
 
-GANGS = 4
+GANGS = 8
 SIZES = (2, 6)
 PARTS = tuple(part for part in POD_PARTS if part is not with_pod_affinity)
 

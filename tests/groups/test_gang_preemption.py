@@ -243,6 +243,22 @@ async def test_24_freed_room_is_kept_and_there_is_no_second_wave() -> None:
         assert {c.bound(name) for name in gang.names} == nominated
 
 
+async def test_24_room_is_given_up_if_a_victim_never_ends() -> None:
+    async with gang_cluster(2) as c:
+        await fill(c, *[single(f"low{n}", cpu="3", grace_seconds=30) for n in range(2)])
+        gang = Gang("annotations", "high", 2, cpu="4", priority=100)
+        await create_gang(c, gang)
+        await c.create(single("mouse", cpu="1"))
+        await c.advance(60)
+        # The grace period is over, and nobody ends the pods.
+        assert len(c.scheduler.nominator) == 2
+        assert c.bound("mouse") is None
+        await c.advance(30 + 90 + 10)
+        assert len(c.scheduler.nominator) == 0
+        assert c.bound("mouse") is not None
+        assert evicted(c) == 2
+
+
 async def test_24_a_scheduler_that_takes_over_waits_for_the_same_victims() -> None:
     async with gang_cluster(3) as c:
         await fill(c, *[single(f"low{n}", grace_seconds=600) for n in range(3)])
@@ -254,7 +270,7 @@ async def test_24_a_scheduler_that_takes_over_waits_for_the_same_victims() -> No
         c.scheduler.queue.activate(c.scheduler.pending)
         await c.advance(20)
         assert len([pod for pod in c.pods() if "deletionTimestamp" in str(pod)]) == 2
-        assert "2 pods are ending already" in c.message("high-0")
+        assert "2 of 2 pods have not ended" in c.message("high-0")
         for name in going:
             await c.delete(name, grace_seconds=0)
         await c.advance(20)

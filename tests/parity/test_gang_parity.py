@@ -1,6 +1,6 @@
 """Random gangs, decided by a real kube-scheduler with its gates for them on and by ksched.
 
-``make parity-gangs SEEDS=1000-1099`` plays other seeds than those of every run.
+``make parity-gangs SEEDS=1000-1024`` plays other seeds than those of every run: 200 gangs.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from lab.seeds import asked_seeds
 
 pytestmark = [pytest.mark.real, pytest.mark.real_time]
 
-SEEDS = 8
+SEEDS = 4
 GATES = ("GenericWorkload", "GangScheduling")
 FLAGS = (
     "--runtime-config=scheduling.k8s.io/v1alpha2=true",
@@ -57,5 +57,5 @@ async def test_gangs_of_equals_are_decided_as_kube_scheduler_does(plane: Control
     found = [text for report in reports for text in report.disagreements]
     assert not found, "\n\n".join([summary(reports), *found])
     if len(reports) >= SEEDS:
-        assert sum(report.placed for report in reports) >= SEEDS
-        assert sum(report.refused for report in reports) >= SEEDS / 2
+        assert sum(report.placed for report in reports) >= 2 * SEEDS
+        assert sum(report.refused for report in reports) >= SEEDS

@@ -24,6 +24,7 @@ from ksched.framework import (
 from ksched.framework.cluster_events import ASSIGNED_POD_DELETE, NODE_ADD
 from ksched.framework.time_slices import SLICE_SECONDS
 from ksched.queue import Place, wake_ups
+from ksched.queue.unschedulable import SCOUTS
 from ksched.testing.builders import make_pod
 from lab.watched_queue import WatchedQueue
 
@@ -245,3 +246,92 @@ def test_a_plugin_that_does_not_say_who_has_all_its_pods_asked(released: object)
     held.released = released
     assert held.delete_another() == (1 if isinstance(released, list) else 3)
     assert held.active() == 1
+
+
+class Wait:
+    """What pods wait for together."""
+
+    def __init__(self) -> None:
+        self.is_over = False
+        self.looks = 0
+
+    def can_end(self) -> bool:
+        self.looks += 1
+        return self.is_over
+
+
+def waiting_together(number: int) -> tuple[Waiting, Wait]:
+    waiting, wait = Waiting(), Wait()
+    for index in range(number):
+        waiting.queue.pod_added(waiting.info(f"p{index}", f"app{index}"))
+    for _ in range(number):
+        queued = waiting.pop()
+        waiting.queue.add_unschedulable_if_not_present(queued, frozenset(["Fit"]), shared_wait=wait)
+    return waiting, wait
+
+
+@pytest.mark.parametrize("event", [NODE_ADD, ASSIGNED_POD_DELETE])
+def test_of_pods_that_wait_together_a_few_are_woken_if_it_can_help(event: ClusterEvent) -> None:
+    waiting, wait = waiting_together(2 * SCOUTS)
+    waiting.event("none", event)
+    waiting.finish()
+    assert (waiting.asked, wait.looks) == (["p0"], 0)
+    waiting.event("all", event)
+    waiting.finish()
+    assert (waiting.asked, wait.looks) == (["p0", "p0"], 1)
+    assert len(waiting.still_waiting()) == 2 * SCOUTS
+    wait.is_over = True
+    waiting.event("all", event)
+    waiting.finish()
+    assert waiting.still_waiting() == {f"p{index}" for index in range(SCOUTS, 2 * SCOUTS)}
+
+
+def test_so_few_that_all_are_woken_are_not_looked_at() -> None:
+    waiting, wait = waiting_together(SCOUTS)
+    waiting.event("all")
+    waiting.finish()
+    assert (wait.looks, waiting.still_waiting()) == (0, set())
+
+
+def test_the_next_are_woken_when_one_of_them_was_decided() -> None:
+    waiting, wait = waiting_together(2 * SCOUTS)
+    waiting.queue.wake_sharing(Wait())
+    waiting.queue.wake_sharing(wait)
+    assert len(waiting.still_waiting()) == 2 * SCOUTS
+    wait.is_over = True
+    waiting.queue.wake_sharing(wait)
+    assert len(waiting.still_waiting()) == SCOUTS
+
+
+def test_a_few_of_them_are_flushed_once() -> None:
+    waiting, _ = waiting_together(3 * SCOUTS)
+    waiting.time += 61
+    while waiting.queue.flush_unschedulable_leftover():
+        pass
+    assert len(waiting.still_waiting()) == 2 * SCOUTS
+    waiting.time += 30
+    waiting.queue.flush_unschedulable_leftover()
+    assert len(waiting.still_waiting()) == 2 * SCOUTS
+    waiting.time += 31
+    waiting.queue.flush_unschedulable_leftover()
+    assert len(waiting.still_waiting()) == SCOUTS
+
+
+def test_an_event_in_flight_counts_if_it_can_help() -> None:
+    waiting, wait = waiting_together(0)
+    for name, place in (("early", Place.UNSCHEDULABLE), ("late", Place.BACKOFF)):
+        waiting.queue.pod_added(waiting.info(name, "app"))
+        queued = waiting.pop()
+        waiting.event("all")
+        waiting.queue.add_unschedulable_if_not_present(queued, frozenset(["Fit"]), shared_wait=wait)
+        assert waiting.place(name) is place
+        wait.is_over = True
+
+
+def test_a_changed_pod_waits_by_itself() -> None:
+    waiting, _ = waiting_together(2 * SCOUTS)
+    waiting.queue.pod_modified(waiting.info("p20", "other"))
+    waiting.event("other")
+    waiting.finish()
+    assert waiting.place("p20") is not Place.UNSCHEDULABLE
+    assert len(waiting.still_waiting()) == 2 * SCOUTS - 1

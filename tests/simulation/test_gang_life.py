@@ -12,8 +12,8 @@ import pytest
 from ksched.framework import SUCCESS, Handle, PermitResult, PodInfo, wait
 from ksched.framework.plugins.default_preemption import group_plan
 from ksched.groups import wholeness
-from ksched.scheduling.group_preemption import _Search
 from ksched.scheduling.group_survey import Lines
+from ksched.scheduling.victim_search import VictimSearch
 from ksched.testing import cluster
 from ksched.testing.virtual_time import run
 from lab.gang_histories import KINDS, PREEMPTION, PROTECTION, RACKS, History
@@ -82,7 +82,7 @@ def test_the_checks_see_evictions_for_a_part_of_a_gang(monkeypatch: pytest.Monke
     """A plan that takes victims for twice as large, and is not tried."""
     plain = Lines.of_pod
     monkeypatch.setattr(Lines, "of_pod", lambda self, pod: [2 * n for n in plain(self, pod)])
-    monkeypatch.setattr(_Search, "_try", pretend)
+    monkeypatch.setattr(VictimSearch, "_try", pretend)
     assert is_seen("I3: ")
 
 
