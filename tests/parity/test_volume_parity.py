@@ -1,5 +1,7 @@
 """Random pods with volumes, decided by a real kube-scheduler and by ksched on the same objects.
 
+Of a pod that stays pending, ``ksched explain`` must say the same too.
+
 The cluster of a seed stays; its pods come one after the other, and what a placed pod changed of
 claims and volumes is put back. ``make parity SEEDS=1000-1019`` plays other seeds than those of
 every run.
@@ -33,6 +35,7 @@ from ksched.configuration.model import SchedulerConfiguration
 from lab.control_plane import ControlPlane
 from lab.decider import Decider
 from lab.parity.arena import ONE_BY_ONE
+from lab.parity.explained import explained
 from lab.parity.influences import (
     VOLUME_PLUGINS,
     Influences,
@@ -190,8 +193,10 @@ class Scene:
         )
         return decider
 
-    async def decide(self, name: str, score_log: ScoreLog) -> tuple[dict[str, Any], Decision]:
-        """A new pod, and what both make of it; it is gone afterwards."""
+    async def decide(
+        self, name: str, score_log: ScoreLog
+    ) -> tuple[dict[str, Any], Decision, Outcome]:
+        """A new pod, what both make of it, and how it is explained; it is gone afterwards."""
         await asyncio.sleep(SETTLE_SECONDS)
         decider, removals = self.decider(), self.removals()
         stored = self.create(Pod, self.pod(name))
@@ -201,11 +206,12 @@ class Scene:
         influences = Influences(decider.cycle, decider.cache, decider.profiles, VOLUME_PLUGINS)
         mattered = await influences.on(stored, removals)
         theirs = await self.verdict(name)
+        told = await explained(self.plane, NAMESPACE, name) if theirs.message else theirs
         scores, _ = score_log.take(f"{NAMESPACE}/{name}")
         self.delete(Pod, stored)
         self.restore()
         theirs = msgspec.structs.replace(theirs, scores=scores if theirs.node else {})
-        return stored, Decision(theirs, ours, frozenset(mattered))
+        return stored, Decision(theirs, ours, frozenset(mattered)), told
 
     def removals(self) -> Mapping[str, Removal]:
         """Ways to take the volumes of one kind out of a pod."""
@@ -299,20 +305,25 @@ async def test_decides_about_volumes_as_kube_scheduler_does(
     namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}}
     control_plane.request("POST", "/api/v1/namespaces", namespace)
     tally.expect(EVERYTHING)
-    seeds, differing = asked_seeds(SEEDS), []
+    seeds, differing, pending = asked_seeds(SEEDS), [], 0
     with control_plane.kube_scheduler(verbosity=10, flags=[ONE_BY_ONE]) as process:
         score_log = ScoreLog(process.log_path)
         for seed in seeds:
             scene = Scene(control_plane, seed)
             try:
                 for number in range(PODS_PER_SEED):
-                    pod, decision = await scene.decide(f"new{number}", score_log)
-                    text = difference(f"seed {seed}, decision {number}", pod, decision)
+                    pod, decision, told = await scene.decide(f"new{number}", score_log)
+                    where = f"seed {seed}, decision {number}"
+                    text = difference(where, pod, decision)
+                    if not text and decision.theirs.message:
+                        told_by_both = msgspec.structs.replace(decision, ours=told)
+                        text = difference(f"{where}, explain", pod, told_by_both)
+                        pending += 1
                     tally.add(decision.influences, differs=bool(text))
                     differing += [text] if text else []
             finally:
                 scene.clear()
-            print(f"seed {seed}: {len(differing)} differ")  # noqa: T201
+            print(f"seed {seed}: {pending} pending, {len(differing)} differ")  # noqa: T201
     assert not differing, "\n\n".join(differing)
     if len(seeds) >= SEEDS:
         assert tally.rarest(EVERYTHING) > 0
