@@ -16,6 +16,7 @@ async function read(path) {
     find("sign-in-reason").textContent = answer.status === 401
       ? "This scheduler wants to know who reads it."
       : "This user may not read /debug/*. See docs/endpoints.md for the role that may.";
+    throw new Error("not signed in");
   }
   if (!answer.ok) throw new Error(`${path}: ${answer.status} ${(await answer.text()).slice(0, 200)}`);
   find("sign-in").hidden = true;
@@ -83,6 +84,12 @@ function recentLag(now, then) {
   return all ? (counts.find(([, count]) => count >= 0.99 * all)?.[0] ?? 0) : null;
 }
 
+function leadership(election) {
+  if (!election) return ["no election", "this scheduler is alone"];
+  if (election.isLeading) return ["this replica", `may write for ${election.leaseSeconds.toFixed(0)} s more`];
+  return election.leader ? ["another", election.leader] : ["none yet", "nobody holds the lease"];
+}
+
 function showOverview(overview) {
   const { election, attempts, places } = overview;
   const at = Date.parse(overview.at) / 1000, seconds = before ? at - before.at : 0;
@@ -103,8 +110,7 @@ function showOverview(overview) {
     tile("Pending pods", pending.toLocaleString(), `${places["in flight"]} in flight, ${places["waiting on permit"]} held at Permit`),
     tile("Cluster", `${overview.nodes.toLocaleString()} nodes`, `${overview.pods.toLocaleString()} pods, ${overview.assumedPods} being bound`),
     tile("Event-loop lag, p99", series.has("lag") ? `≤ ${rate("lag")} ms` : "", "of the last seconds", series.get("lag")),
-    tile("Leader", election ? (election.isLeading ? "this replica" : "another") : "no election",
-      election ? (election.isLeading ? `may write for ${election.leaseSeconds.toFixed(0)} s more` : election.leader || "nobody yet") : "this scheduler is alone"),
+    tile("Leader", ...leadership(election)),
   );
   showFlow(overview);
   showPlugins(overview.plugins);
