@@ -268,16 +268,21 @@ def clear(plane: ControlPlane) -> None:
     time.sleep(DELETED_SECONDS)
 
 
-def compare(meter: Meter, attack: str, options: argparse.Namespace) -> list[Outcome]:
-    """The same load twice: without the attack and with it."""
-    without = meter.measure(options.pods)
-    clear(meter.plane)
+def measured_beside(meter: Meter, attack: str, options: argparse.Namespace) -> Outcome:
+    """The load of a run, with the attack in its middle."""
     if attack == "host ports":
         Wire(meter.plane).request("POST", PODS, crowd())
     pods = attack_pods(attack, options.bulky, "default-scheduler")
-    beside = meter.measure(options.pods, pods)
+    try:
+        return meter.measure(options.pods, pods)
+    finally:
+        clear(meter.plane)
+
+
+def measured_without(meter: Meter, options: argparse.Namespace) -> Outcome:
+    outcome = meter.measure(options.pods)
     clear(meter.plane)
-    return [without, beside]
+    return outcome
 
 
 def line(attack: str, outcomes: Sequence[Outcome]) -> str:
@@ -308,12 +313,15 @@ def latencies(meter: Meter, options: argparse.Namespace) -> None:
         "without the attack | with it | p99 with / without, the same of the control group, ", end=""
     )
     print("p99 / that of the control group with the attack", flush=True)
-    for attack in options.attacks:
+    for number, attack in enumerate(options.attacks):
+        if number % options.without_every == 0:
+            without = measured_without(meter, options)
         try:
-            print(line(attack, compare(meter, attack, options)), flush=True)
+            beside = measured_beside(meter, attack, options)
         except RuntimeError as refused:
-            clear(meter.plane)
             print(f"{attack:40} {refused}", flush=True)
+        else:
+            print(line(attack, [without, beside]), flush=True)
 
 
 def memory(meter: Meter, pid: int, options: argparse.Namespace) -> None:
@@ -352,6 +360,13 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--pods", type=int, default=400, help="pods of each run, both groups")
     parser.add_argument("--per-second", type=float, default=30)
     parser.add_argument("--bulky", type=int, default=2, help="bulky pods of each run")
+    parser.add_argument(
+        "--without-every",
+        type=int,
+        default=1,
+        metavar="N",
+        help="measure without an attack before every N of them",
+    )
     parser.add_argument("--program", type=Path, help="another ksched to run")
     parser.add_argument("--memory", action="store_true", help="memory, not latency")
     parser.add_argument("attacks", nargs="*", default=(*MOST, *ATTACKS))
