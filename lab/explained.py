@@ -62,6 +62,7 @@ from lab.parity.verdicts import Outcome, differences
 RBAC: Final = Path(__file__).parents[1] / "config" / "rbac-read-only.yaml"
 SEEN_SECONDS: Final = 0.25
 """After it, kube-scheduler has seen a change of the cluster."""
+SEEN_ANYHOW_SECONDS: Final = 3.0
 STILL_PENDING_SECONDS: Final = 0.3
 MAX_SMALLER: Final = 40
 _REQUIRED: Final = "requiredDuringSchedulingIgnoredDuringExecution"
@@ -428,6 +429,10 @@ class Seed:
                 counts["smaller changes"] += 1
                 before = self._before(copy, pod, case.node.metadata.name)
                 placed = await bench.would_place(original, case, before, fits=False)
+                if placed:
+                    # Perhaps the end of the change before was not seen yet.
+                    await asyncio.sleep(SEEN_ANYHOW_SECONDS)
+                    placed = await bench.would_place(original, case, before, fits=False)
                 if placed:
                     text = f"a smaller change of kind {kind} helps, on {placed}"
                     self._findings.problem(where, f"{text}: {_shown(before, case)}")
