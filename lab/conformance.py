@@ -27,7 +27,6 @@ from ksched.errors import KschedError
 from lab.assets import (
     CONFORMANCE_PROGRAMS,
     CONFORMANCE_TEST,
-    KUBE_CONTROLLER_MANAGER,
     Assets,
     AssetsMissing,
     locate,
@@ -130,15 +129,9 @@ def cluster(folder: Path, scheduler: str) -> Iterator[tuple[ControlPlane, list[C
 
 def _controller_manager(plane: ControlPlane) -> ChildProcess:
     key = plane.ca_file.with_suffix(".key")
-    command = (
-        _program(KUBE_CONTROLLER_MANAGER),
-        f"--kubeconfig={plane.kubeconfig()}",
-        "--leader-elect=false",
-        "--secure-port=0",
-        f"--root-ca-file={plane.ca_file}",
-        f"--service-account-private-key-file={key}",
+    return plane.kube_controller_manager(
+        f"--root-ca-file={plane.ca_file}", f"--service-account-private-key-file={key}"
     )
-    return ChildProcess(KUBE_CONTROLLER_MANAGER, command, plane.folder / "controllers.log")
 
 
 def _nodes(plane: ControlPlane) -> ChildProcess:

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from ksched.errors import KschedError
-from lab.assets import Assets
+from lab.assets import KUBE_CONTROLLER_MANAGER, Assets, AssetsMissing, locate
 from lab.child_process import ChildFailed, ChildProcess
 
 HOST = "127.0.0.1"
@@ -237,6 +237,15 @@ class ControlPlane:
         program = program or Path(sys.executable).with_name("ksched")
         fixed = ("--config", file, "--kubeconfig", self.kubeconfig("ksched"), "--secure-port=0")
         return ChildProcess(name, (program, "run", *fixed, *flags), self.folder / f"{name}.log")
+
+    def kube_controller_manager(self, *flags: str) -> ChildProcess:
+        """Start the controllers likewise; raises ``AssetsMissing``."""
+        program = locate(KUBE_CONTROLLER_MANAGER)
+        if program is None:
+            raise AssetsMissing((KUBE_CONTROLLER_MANAGER,))
+        fixed = ("--kubeconfig", self.kubeconfig(), "--leader-elect=false", "--secure-port=0")
+        log_path = self.folder / "controllers.log"
+        return ChildProcess(KUBE_CONTROLLER_MANAGER, (program, *fixed, *flags), log_path)
 
     @property
     def _data_folder(self) -> Path:

@@ -38,6 +38,7 @@ FEATURES = (
 )
 FILTER_TIMEOUT = "DRASchedulerFilterTimeout"
 ALLOCATION = "DynamicResourceAllocation"
+TEMPLATE = "ResourceClaimTemplate"
 _OF_DRIVER = {GPU: TAINTS, PART: PARTITIONABLE, SHARE: CAPACITY, BIND: BINDING}
 
 TAINT = {"key": "broken", "value": "x", "effect": "NoSchedule"}

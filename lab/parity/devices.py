@@ -29,6 +29,7 @@ from lab.random_devices import (
     FILTER_TIMEOUT,
     NAMESPACE,
     STATUS,
+    TEMPLATE,
     Json,
     RandomDevices,
 )
@@ -38,6 +39,7 @@ PATIENCE_SECONDS = 30.0
 DECISIONS = 12
 _GROUP = "/apis/resource.k8s.io/v1"
 _CLAIMS = f"{_GROUP}/namespaces/{NAMESPACE}/resourceclaims"
+_TEMPLATES = f"{_GROUP}/namespaces/{NAMESPACE}/resourceclaimtemplates"
 _PODS = f"/api/v1/namespaces/{NAMESPACE}/pods"
 _EVENTS = f"/api/v1/namespaces/{NAMESPACE}/events"
 _IN_USE = 5
@@ -97,8 +99,11 @@ class DeviceScenario:
         *,
         extended_percent: int = 12,
         long_percent: int = 0,
+        template_percent: int = 0,
     ) -> None:
         self._extended_percent, self._long_percent = extended_percent, long_percent
+        self._template_percent = template_percent
+        """How many claims are made from templates, by the controller that runs beside."""
         profile = {"schedulerName": "default-scheduler", "pluginConfig": plugin_config}
         self._configuration = load_config(
             json.dumps(
@@ -214,6 +219,12 @@ class DeviceScenario:
             made = self._api.request("PUT", f"{path}/status", made)
         return made
 
+    def _make_template(self, claim: Json) -> str:
+        name: str = claim["metadata"]["name"]
+        body = {"metadata": claim["metadata"], "spec": {"spec": claim["spec"]}}
+        self._api.request("POST", _TEMPLATES, body)
+        return name
+
     def _remove(self, path: str) -> None:
         # kube-scheduler may be the first, where it made a claim for nothing.
         with suppress(Gone):
@@ -230,7 +241,8 @@ class DeviceScenario:
         features: set[str] = set()
         # A pod that waits for its devices is remembered for a while: nothing may follow it.
         self._source.kinds = (BIND,) if is_last else self._source.kinds_that_bind_at_once
-        claims = []
+        claims: list[Json] = []
+        templates: list[str] = []
         if number == 1 and (ready := self._ready_claim(f"{name}-ready")) is not None:
             claims.append(ready)
             # A claim in its first version, without devices, would be given others.
@@ -242,11 +254,17 @@ class DeviceScenario:
             for index in range(self._rng.choice((1, 1, 1, 2))):
                 claim, asked = self._source.claim(f"{name}-c{index}")
                 features |= asked
-                claims.append(self._make_claim(claim))
+                if self._template_percent and self._source.sometimes(self._template_percent):
+                    templates.append(self._make_template(claim))
+                    features.add(TEMPLATE)
+                else:
+                    claims.append(self._make_claim(claim))
         names = [one["metadata"]["name"] for one in claims]
-        pod = self._source.pod(name, names, features)
+        pod = self._source.pod(name, [*names, *templates], features)
+        for entry in pod["spec"].get("resourceClaims", ())[len(names) :]:
+            entry["resourceClaimTemplateName"] = entry.pop("resourceClaimName")
         pod["spec"]["schedulerName"] = SCHEDULER
-        if not claims:
+        if not claims and not templates:
             time.sleep(0.05)
         stored = self._api.request("POST", _PODS, pod)
         verdict, scheduled = self._verdict(name)
@@ -254,6 +272,15 @@ class DeviceScenario:
             features.add(FILTER_TIMEOUT)
         scores, _ = self._log.take(f"{NAMESPACE}/{name}")
         stored["spec"]["schedulerName"] = "default-scheduler"
+        if templates:
+            made = scheduled["status"]["resourceClaimStatuses"]
+            stored["status"]["resourceClaimStatuses"] = made
+            names += [one["resourceClaimName"] for one in made]
+            claims += [
+                _before(one)
+                for one in self._claims_of(name, names)
+                if one["metadata"]["name"] in names[-len(made) :]
+            ]
         decision: Json = {
             "features": sorted(features),
             "pod": stored,
@@ -272,6 +299,8 @@ class DeviceScenario:
         if mappings and "node" in verdict:
             decision["mappings"] = mappings["requestMappings"]
         self._api.request("DELETE", f"{_PODS}/{name}?gracePeriodSeconds=0")
+        for template in templates:
+            self._api.request("DELETE", f"{_TEMPLATES}/{template}")
         for claim in self._claims_of(name, names):
             self._remove(f"{_CLAIMS}/{claim['metadata']['name']}")
         return decision
@@ -324,3 +353,9 @@ class DeviceScenario:
         """Whether all claims are written, and the pod waits for binding conditions."""
         events = self._api.request("GET", f"{_EVENTS}?fieldSelector=involvedObject.name={pod}")
         return any(one["reason"] == "BindingConditionsPending" for one in events["items"])
+
+
+def _before(claim: Json) -> Json:
+    """A claim as it was before it got devices."""
+    metadata = {key: one for key, one in claim["metadata"].items() if key != "finalizers"}
+    return {**claim, "metadata": metadata, "status": {}}

@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import pytest
 
+from lab.assets import KUBE_CONTROLLER_MANAGER, locate
 from lab.control_plane import ControlPlane
 from lab.parity.devices import DeviceScenario
 from lab.parity.tally import Tally
-from lab.random_devices import ALLOCATION, EXTENDED, FEATURES, FILTER_TIMEOUT, Json
+from lab.random_devices import ALLOCATION, EXTENDED, FEATURES, FILTER_TIMEOUT, TEMPLATE, Json
 from lab.seeds import asked_seeds
 
 pytestmark = [pytest.mark.real, pytest.mark.real_time]
@@ -29,6 +30,7 @@ SCORED_BY_DEVICES: list[Json] = [
 ]
 
 TIMEOUT_SEEDS = 1
+TEMPLATE_SEEDS = 1
 SHORT_TIMEOUT: list[Json] = [{"name": "DynamicResources", "args": {"filterTimeout": "300ms"}}]
 """In kube-scheduler ten seconds."""
 
@@ -41,12 +43,19 @@ async def play(
     *,
     extended: int,
     long: int = 0,
+    templates: int = 0,
 ) -> None:
     found: list[str] = []
     with DeviceScenario.scheduler(plane, plugin_config) as log:
         for seed in seeds:
             scenario = DeviceScenario(
-                plane, log, seed, plugin_config, extended_percent=extended, long_percent=long
+                plane,
+                log,
+                seed,
+                plugin_config,
+                extended_percent=extended,
+                long_percent=long,
+                template_percent=templates,
             )
             differences = await scenario.play(tally)
             found += differences
@@ -79,3 +88,17 @@ async def test_gives_up_searches_as_kube_scheduler_does(
     seeds = [one + 2000 for one in asked_seeds(TIMEOUT_SEEDS)]
     await play(control_plane, seeds, tally, SHORT_TIMEOUT, extended=12, long=60)
     assert tally.rarest([FILTER_TIMEOUT]) > 0
+
+
+@pytest.mark.skipif(
+    locate(KUBE_CONTROLLER_MANAGER) is None, reason="kube-controller-manager is not built"
+)
+@pytest.mark.timeout(120 + 30 * len(asked_seeds(TEMPLATE_SEEDS)))
+async def test_gives_the_devices_beside_kube_controller_manager(
+    control_plane: ControlPlane, tally: Tally
+) -> None:
+    """Claims are made from templates, released and deleted by the real controller."""
+    seeds = [one + 3000 for one in asked_seeds(TEMPLATE_SEEDS)]
+    with control_plane.kube_controller_manager("--controllers=resourceclaim-controller"):
+        await play(control_plane, seeds, tally, [], extended=12, templates=60)
+    assert tally.count(TEMPLATE) > 0
