@@ -5,11 +5,17 @@
     program.evaluate({"driver": "x"})
 
 Text goes through lexer, parser (with macros), checker and planner, which builds nested Python
-functions. What does not belong here: anything about devices, pods or scheduling.
+functions. These are loaded when the first environment is made. What does not belong here: anything
+about devices, pods or scheduling.
 """
 
-from ksched.cel.environment import Environment, Program, kubernetes_library
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
 from ksched.cel.errors import CompileError, CostExceeded, EvaluationError
+
+if TYPE_CHECKING:
+    from ksched.cel.environment import Environment, Program, kubernetes_library
 
 __all__ = [
     "CompileError",
@@ -19,3 +25,9 @@ __all__ = [
     "Program",
     "kubernetes_library",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    if name in __all__:
+        return getattr(import_module("ksched.cel.environment"), name)
+    raise AttributeError(f"module 'ksched.cel' has no attribute {name!r}")

@@ -5,21 +5,17 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
-from ksched.cel import (
-    CompileError,
-    CostExceeded,
-    Environment,
-    EvaluationError,
-    Program,
-    kubernetes_library,
-)
+from ksched.cel import CompileError, CostExceeded, EvaluationError
 from ksched.cel import static_types as types
 from ksched.cel.quantities import QUANTITY, parse_quantity
 from ksched.cel.syntax_tree import Call, Ident, Literal, Node, Select
 from ksched.cel.values import DefaultMap, OpaqueValue, OptionalValue, Value, type_name
 from ksched.cel.versions import parse_semver
+
+if TYPE_CHECKING:
+    from ksched.cel import Environment, Program
 
 COST_LIMIT = 1_000_000
 """``CELSelectorExpressionMaxCost``"""
@@ -189,6 +185,9 @@ def compile_device_selector(expression: str, *, consumable_capacity: bool = True
 
 @cache
 def device_environment(consumable_capacity: bool) -> Environment:
+    # The compiler is loaded with the first selector: most clusters have none.
+    from ksched.cel import Environment, kubernetes_library
+
     fields = {
         "driver": types.STRING,
         "attributes": types.map_of(types.STRING, types.map_of(types.STRING, types.ANY)),

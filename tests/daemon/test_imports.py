@@ -30,6 +30,7 @@ NOT_NEEDED = {
     "cryptography": "makes a serving certificate where none is given",
     "kubernetes_asyncio": "is for plugins that use handle.api_client",
     "ksched.apiserver": "is for trials and tests",
+    "ksched.cel.lexer": "is for the selectors of devices",
     "ksched.testing": "is for trials and tests",
     "prometheus_client": "formats the metrics of a scrape",
     "rich": "is for the terminal",
