@@ -31,6 +31,11 @@ class Wholeness:
         """Changes whenever another answer is possible."""
         return self._groups.generation
 
+    @property
+    def is_on(self) -> bool:
+        """Whether pods may have groups at all."""
+        return self._groups.is_on
+
     def group_of(self, pod: PodInfo) -> Group | None:
         """The group that an eviction of the pod may break."""
         group = self._groups.of(pod.uid) if self._groups.is_on else None

@@ -28,6 +28,11 @@ class ExpectedPods:
                 total[line] += amount
         return total
 
+    @cached_property
+    def key(self) -> frozenset[tuple[int, int]]:
+        """Equal for pods that add the same amounts."""
+        return frozenset(self.amounts.items())
+
 
 class Nominations(Mapping[str, ExpectedPods]):
     """By node, the nominated pods that filters for one pod must account for; always current."""

@@ -174,6 +174,8 @@ class ResourceFilters:
         before = self._nodes.add(self._expected)
         crowded = self._run()
         self._nodes.amounts[:] = before
+        if crowded.all():
+            return crowded
         return np.where(crowded, crowded, self._run())
 
     def status(self, code: int) -> Status:

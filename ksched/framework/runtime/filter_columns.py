@@ -167,6 +167,11 @@ class FilterColumns:
             self._feasible = (self.codes == 0).nonzero()[0]
         return self._feasible
 
+    @property
+    def rejects_by_amounts_alone(self) -> bool:
+        """Whether no filter of another scope than RESOURCES has ever rejected a row."""
+        return not any(one.has_rejected for one in self._columns if one.scope is not _RESOURCES)
+
     def catch_up(self, state: CycleState, pod: PodInfo) -> None:
         """Re-evaluate every row that changed since the last cycle of such a pod."""
         table = self._table

@@ -8,7 +8,7 @@ one dry run for every nominated pod.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -23,12 +23,12 @@ from ksched.framework.cycle_state import CycleState
 from ksched.framework.runtime.answer_cache import CachedColumns
 from ksched.framework.runtime.codes import CodeBook, Codes
 from ksched.framework.runtime.dry_run_filters import DryRunFilters
-from ksched.framework.runtime.filter_columns import Rows
+from ksched.framework.runtime.filter_columns import FilterColumns, Rows
 from ksched.framework.runtime.framework import Framework
 from ksched.framework.status import Status
 from ksched.framework.time_slices import TimeSlice
 from ksched.queue.nominator import ExpectedPods, Nominations
-from ksched.tuning import NOMINATED_PRIORITIES_CACHED
+from ksched.tuning import AMOUNTS_CACHED, NOMINATED_PRIORITIES_CACHED
 
 Expected = Mapping[str, ExpectedPods]
 
@@ -61,7 +61,7 @@ class NominatedRows:
         by_priority = self._cached.setdefault(columns, RecentlyUsed())
         known = by_priority.get(nominated.priority)
         if known is None:
-            known = NominatedVerdicts(self, self._snapshot, columns.filters.book, nominated)
+            known = NominatedVerdicts(self, self._snapshot, columns.filters, nominated)
             by_priority.put(nominated.priority, known, NOMINATED_PRIORITIES_CACHED)
         known.catch_up(state, pod, nominated)
         return known.over(columns.filters.codes, state, pod, nominated)
@@ -111,11 +111,18 @@ class NominatedVerdicts:
     """Cached verdicts for pods of one priority that share columns, where amounts decide alone."""
 
     def __init__(
-        self, filters: NominatedRows, snapshot: Snapshot, book: CodeBook, nominated: Nominations
+        self,
+        filters: NominatedRows,
+        snapshot: Snapshot,
+        columns: FilterColumns,
+        nominated: Nominations,
     ) -> None:
         self._filters = filters
         self._table = snapshot.table
-        self._book = book
+        self._columns = columns
+        self._book = columns.book
+        self._by_amounts: RecentlyUsed[Hashable, int] = RecentlyUsed()
+        """Codes by the amounts on a node and those of the nominated pods."""
         self._rows: Cursor[int] = self._table.row_log.cursor()
         self._names: Cursor[str] = nominated.log.cursor()
         self._skipped: frozenset[str] | None = None
@@ -128,6 +135,7 @@ class NominatedVerdicts:
         skipped = frozenset(state.skip_filter)
         if skipped != self._skipped:
             self._rows.start_over()
+            self._by_amounts.clear()
         rows, names = self._rows.changes(), self._names.changes()
         if rows is None or names is None:
             self._codes = np.zeros(count, np.int32)
@@ -137,22 +145,42 @@ class NominatedVerdicts:
             self._resize(count)
             changed = {row for row in rows if row < count}
             changed.update(table.rows[name] for name in names if name in table.rows)
-        judged = []
-        for row in changed:
-            if table.infos[row].name in nominated.others:
-                judged.append(row)
-            else:
-                self._is_nominated[row] = False
-        if judged:
-            where = np.array(judged, np.intp)
+        occupied = [row for row in changed if table.infos[row].name in nominated.others]
+        self._is_nominated[[*changed.difference(occupied)]] = False
+        if unknown := self._recall(occupied, nominated):
+            where = np.array(unknown, np.intp)
             self._codes[where], _ = self._filters.judge(
                 state, pod, where, nominated.others, self._book
             )
-            self._is_nominated[where] = True
+            self._remember(unknown, nominated)
+        self._is_nominated[occupied] = True
         # Only now: after an exception of a plugin the next attempt must read the same rows.
         self._skipped = skipped
         self._rows.advance()
         self._names.advance()
+
+    def _recall(self, rows: list[int], nominated: Nominations) -> list[int]:
+        """Take over codes from nodes with equal amounts; returns the rows that are left."""
+        if not self._columns.rejects_by_amounts_alone:
+            return rows
+        unknown = []
+        for row in rows:
+            code = self._by_amounts.get(self._amounts(row, nominated))
+            if code is None:
+                unknown.append(row)
+            else:
+                self._codes[row] = code
+        return unknown
+
+    def _remember(self, rows: list[int], nominated: Nominations) -> None:
+        if self._columns.rejects_by_amounts_alone:
+            for row in rows:
+                code = int(self._codes[row])
+                self._by_amounts.put(self._amounts(row, nominated), code, AMOUNTS_CACHED)
+
+    def _amounts(self, row: int, nominated: Nominations) -> Hashable:
+        info = self._table.infos[row]
+        return info.amounts, nominated.others[info.name].key
 
     def over(self, codes: Codes, state: CycleState, pod: PodInfo, nominated: Nominations) -> Codes:
         """The codes of all rows: those given, and the own ones of rows with nominated pods."""

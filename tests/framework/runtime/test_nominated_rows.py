@@ -110,3 +110,17 @@ async def test_an_attempt_costs_what_changed_and_not_who_is_nominated(nodes: int
     found = await judge(decider, pods[2])
     assert [name for name, reasons in found.items() if not reasons] == ["n7"]
     assert work.rows - before < 40
+
+
+async def test_nodes_with_equal_amounts_are_judged_once() -> None:
+    decider = Decider()
+    decider.set_cluster([make_node(f"n{number}").obj() for number in range(20)])
+    work = decider.profiles["default-scheduler"].pipeline.work
+    spent = [work.rows]
+    for number in range(20):
+        nominated = make_pod(f"nominated{number}").req(cpu="3").priority(5).nominated(f"n{number}")
+        decider.nominator.add(decider.cache.pod_info(nominated.obj()))
+        found = await judge(decider, decider.cache.pod_info(make_pod("p").req(cpu="2").obj()))
+        assert sum(map(bool, found.values())) == number + 1
+        spent.append(work.rows)
+    assert spent[0] < spent[1] == spent[-1]

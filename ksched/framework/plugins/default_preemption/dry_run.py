@@ -10,7 +10,8 @@ itself. Both ways give the same victims.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import islice
 
 import numpy as np
 from msgspec import Struct
@@ -31,7 +32,7 @@ from ksched.framework.plugins.default_preemption.candidates import Candidate, by
 from ksched.framework.plugins.default_preemption.evictable import Evictable, ReprieveOrder
 from ksched.framework.plugins.default_preemption.outcomes import Outcome
 from ksched.framework.time_slices import TimeSlice
-from ksched.tuning import CELLS_PER_DRY_RUN, NODES_PER_DRY_RUN
+from ksched.tuning import CELLS_PER_DRY_RUN, NODES_PER_DRY_RUN, ROWS_RECALLED
 
 Rows = NDArray[np.intp]
 
@@ -56,6 +57,16 @@ class Findings(Struct):
     def is_enough(self) -> bool:
         found = len(self.non_violating) + len(self.violating)
         return bool(self.non_violating) and found >= self.num_candidates
+
+    def extend(self, outcomes: Iterable[Outcome]) -> None:
+        """Add outcomes in order until there are enough candidates."""
+        for outcome in outcomes:
+            if isinstance(outcome, Status):
+                self.statuses[outcome] += 1
+            else:
+                self.add(outcome)
+                if self.is_enough:
+                    return
 
     def add(self, candidate: Candidate) -> None:
         found = self.violating if candidate.num_pdb_violations else self.non_violating
@@ -101,25 +112,51 @@ class DryRun:
         has_victims = self._evictable.staying[POD_COUNT, rows] < self._table.pod_count[rows]
         if without := len(rows) - int(np.count_nonzero(has_victims)):
             findings.reject(NO_VICTIMS, without)
-        rows = rows[has_victims]
+        left = iter(rows[has_victims].tolist())
         self._known = self._evictable.outcomes(self._pod, self._state.skip_filter, self._budgets)
-        position, size = 0, min(max(num_candidates, 1), NODES_PER_DRY_RUN)
+        size = min(max(num_candidates, 1), NODES_PER_DRY_RUN)
         largest = max(CELLS_PER_DRY_RUN // len(self._evictable.staying), 1)
-        while position < len(rows) and not findings.is_enough:
-            batch, before = rows[position : position + size].tolist(), len(findings.candidates)
-            await self._try(batch, findings)
-            position += size
+        while not findings.is_enough:
+            before = len(findings.candidates)
+            batch, outcomes = self._next(left, size, max(num_candidates - before, 1))
+            if not batch:
+                break
+            await self._try(batch, outcomes, findings)
             # Where few rows are candidates, many at once cost less.
             found = len(findings.candidates)
             wanted = 2 * size if 2 * (found - before) < size else num_candidates - found
             size = min(max(wanted, 1), largest)
         return findings
 
-    async def _try(self, rows: Sequence[int], findings: Findings) -> None:
+    def _next(
+        self, rows: Iterator[int], size: int, missing: int
+    ) -> tuple[list[int], dict[int, Outcome]]:
+        """The next rows, and what is known of them from earlier dry runs.
+
+        Up to ``size`` unknown ones, or fewer if the known ones have all the candidates missing.
+        """
+        recall = self._known.recall(self._handle.expected_pods(self._pod))
+        batch: list[int] = []
+        outcomes: dict[int, Outcome] = {}
+        for row in islice(rows, ROWS_RECALLED):
+            batch.append(row)
+            outcome = recall(row)
+            if outcome is not None:
+                outcomes[row] = outcome
+                missing -= isinstance(outcome, Candidate)
+            if not missing or len(batch) - len(outcomes) == size:
+                break
+        return batch, outcomes
+
+    async def _try(
+        self, rows: Sequence[int], outcomes: dict[int, Outcome], findings: Findings
+    ) -> None:
         """Add the outcomes on some rows to the findings, in order."""
-        outcomes = self._recall(rows)
         unknown = [row for row in rows if row not in outcomes]
         is_complete = self._preselect(unknown, outcomes) if unknown else True
+        if len(outcomes) == len(rows):
+            findings.extend(map(outcomes.__getitem__, rows))
+            rows = ()
         for number, row in enumerate(rows):
             if findings.is_enough:
                 break
@@ -137,12 +174,6 @@ class DryRun:
                 findings.add(outcome)
         if self._turn.is_over:
             await self._turn.give_way()
-
-    def _recall(self, rows: Sequence[int]) -> dict[int, Outcome]:
-        """The outcomes that are known from earlier dry runs."""
-        expected_on, infos = self._handle.expected_pods(self._pod), self._table.infos
-        found = ((row, self._known.get(row, expected_on(infos[row].name))) for row in rows)
-        return {row: outcome for row, outcome in found if outcome is not None}
 
     def _preselect(self, rows: Sequence[int], outcomes: dict[int, Outcome]) -> bool:
         """Reject rows that would not fit the pod by amounts; returns whether these decide alone."""

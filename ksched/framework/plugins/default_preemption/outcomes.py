@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TypeAlias
 
 from ksched.framework import Status
@@ -34,12 +35,22 @@ class KnownOutcomes:
         self._nodes.advance()
         self._generations = generations
 
-    def get(self, row: int, expected: object) -> Outcome | None:
-        """The outcome on a node to which pods are nominated as ``expected``, if it is known."""
-        known = self._by_row.get(row)
-        if known is None or known[1] is not expected:
-            return None
-        return known[2] if known[0] == self._table.infos[row].version else None
+    def recall(self, expected_on: Callable[[str], object]) -> Callable[[int], Outcome | None]:
+        """Return a function for the outcome on a row, if it is known.
+
+        ``expected_on`` returns the pods that are nominated to a node now.
+        """
+        known, infos = self._by_row, self._table.infos
+
+        def outcome(row: int) -> Outcome | None:
+            one = known.get(row)
+            if one is None:
+                return None
+            info = infos[row]
+            is_valid = one[0] == info.version and one[1] is expected_on(info.name)
+            return one[2] if is_valid else None
+
+        return outcome
 
     def put(self, row: int, expected: object, outcome: Outcome) -> None:
         self._by_row[row] = (self._table.infos[row].version, expected, outcome)

@@ -133,7 +133,9 @@ class DefaultPreemption:
             candidates = await self._call_extenders(pod, candidates)
         except ExtenderError as problem:
             return PostFilterResult(error(str(problem)))
-        candidates = [whole for one in candidates if (whole := self._whole(pod, one)) is not None]
+        if self.wholeness.is_on:
+            wholes = (self._whole(pod, one) for one in candidates)
+            candidates = [one for one in wholes if one is not None]
         if not candidates:
             return PostFilterResult(unschedulable("no candidate node for preemption"))
         best = pick_one_node_for_preemption(candidates, self._handle.rng)
