@@ -7,7 +7,7 @@ WORKERS = $(shell $(PYTHON) -c 'import os; print((os.cpu_count() or 1) + 1)')
 # Tests start hundreds of processes; without compiled modules each of them takes 2 s instead of 0.5 s.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: test-slow test-contract load soak run test lint types unit again lock release image test-pythons explore fuzz fuzz-http bulky docs simulate assets assets-path test-real parity parity-gangs simulate-gangs bench-real bench-gangs conformance helm clean help
+.PHONY: test-slow test-contract load soak run test lint types unit again lock release image test-pythons explore fuzz fuzz-http bulky docs simulate assets assets-path test-real parity parity-gangs simulate-gangs bench-real bench-gangs conformance helm simulate-short planted-bugs clean help
 .DEFAULT_GOAL := help
 
 help: ## list the targets
@@ -49,6 +49,12 @@ simulate: $(VENV)/.installed-test ## clusters under injected faults: make simula
 
 simulate-gangs: $(VENV)/.installed-test ## random histories of gangs with faults and killed leaders: make simulate-gangs SEEDS=0-1999
 	$(BIN)/python -m lab.gang_histories --seeds $(or $(SEEDS),200)
+
+simulate-short: $(VENV)/.installed-test ## short lives of clusters, faults and killed leaders: make simulate-short SEEDS=0-9999
+	$(BIN)/python -m lab.histories --seeds $(or $(SEEDS),1000)
+
+planted-bugs: $(VENV)/.installed-test ## do these histories find bugs of known kinds? the first seed that does
+	$(BIN)/python -m lab.planted_bugs
 
 fuzz: $(VENV)/.installed-test ## objects at the limits of API validation, from a new seed: make fuzz OBJECTS=20000
 	$(BIN)/python -m lab.fuzz --keep-going --objects $(or $(OBJECTS),20000)

@@ -8,14 +8,11 @@ that happens. Prints every violation; the exit code is 1 if there is one.
 
 from __future__ import annotations
 
-import argparse
 import logging
-import os
 import sys
 import traceback
 from collections import Counter
 from collections.abc import Mapping
-from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,7 +21,7 @@ from ksched.testing.virtual_time import run
 from lab.gang_simulation import GangSimulation, racked_node
 from lab.gangs import DIALECTS, PLUGIN, configured, install
 from lab.replicas import Replicas
-from lab.seeds import asked_seeds
+from lab.seed_runs import run_seeds
 
 PLAIN, RACKS, PREEMPTION, PROTECTION = "plain", "racks", "preemption", "protection"
 KINDS = (PLAIN, RACKS, PREEMPTION, PROTECTION)
@@ -96,23 +93,7 @@ def problem_of(seed: int) -> tuple[Counter[str], str]:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(prog="python -m lab.gang_histories", description=__doc__)
-    parser.add_argument("--seeds", default="100", help="200, 17,40 or 1000-1049; default 100")
-    parser.add_argument("--processes", type=int, default=os.cpu_count())
-    options = parser.parse_args()
-    seeds = asked_seeds(0, {"SEEDS": options.seeds})
-    happened: Counter[str] = Counter()
-    problems = 0
-    with ProcessPoolExecutor(options.processes) as pool:
-        for number, (events, problem) in enumerate(pool.map(problem_of, seeds, chunksize=4), 1):
-            happened += events
-            if problem:
-                problems += 1
-                print(problem, flush=True)
-            if number % 100 == 0:
-                print(f"{number} histories, {problems} with a violation", flush=True)
-    print(f"{len(seeds)} histories, {problems} with a violation; {dict(happened)}")
-    return 1 if problems else 0
+    return run_seeds("python -m lab.gang_histories", __doc__, problem_of)
 
 
 if __name__ == "__main__":

@@ -23,6 +23,7 @@ from ksched.testing.builders import NodeBuilder, PodBuilder, make_node, make_pod
 from ksched.testing.checkers import PATIENCE_SECONDS, Checkers
 from ksched.testing.harness import Cluster
 from lab.reference import would_take
+from lab.replicas import Replicas
 
 log = logging.getLogger(__name__)
 
@@ -46,18 +47,20 @@ class Simulation:
         nodes: int = 6,
         seconds_between_events: float = 90.0,
         bad_weather: bool = True,
+        good_weather_patience_seconds: float = PATIENCE_SECONDS,
     ) -> None:
         self._cluster, self.seed = c, seed
         self._rng = random.Random(seed)
         self._nodes_wanted = nodes
         self._seconds_between_events = seconds_between_events
-        patience = BAD_WEATHER_PATIENCE_SECONDS if bad_weather else PATIENCE_SECONDS
+        patience = BAD_WEATHER_PATIENCE_SECONDS if bad_weather else good_weather_patience_seconds
         self.checkers = Checkers(c, patience, would_take)
         self.happened: Counter[str] = Counter()
         """How often each kind of event took place."""
         self._numbers: Counter[str] = Counter()
         self._storm_ends = 0.0
         self._lag: Rule | None = None
+        self._replicas: Replicas | None = None
         self._actions: dict[Callable[[], Awaitable[None]], int] = {
             self.service: 20,
             self.batch: 20,
@@ -80,6 +83,11 @@ class Simulation:
             c.faults.rules.append(self._lag)
             c.server.drop_watches()
             self._actions |= {self.storm: 2, self.hiccup: 8, self.lose_watches: 3, self.compact: 1}
+
+    def add_take_overs(self, replicas: Replicas) -> None:
+        """Let leaders be killed."""
+        self._replicas = replicas
+        self._actions[self.leader_is_killed] = 6
 
     async def run(self, hours: float) -> None:
         """Live through some hours, then calm down; raises ``AssertionError`` with the seed."""
@@ -226,6 +234,13 @@ class Simulation:
         await self._patch_a_node(
             {"status": {"allocatable": amounts, "capacity": amounts}}, "status"
         )
+
+    async def leader_is_killed(self) -> None:
+        """Nothing is scheduled for a while, then the next one leads, its cache warm or not."""
+        assert self._replicas is not None
+        self._replicas.kill()
+        await self._cluster.advance(self._rng.choice((0.0, 0.1, 15.0)))
+        self._replicas.take_over(is_warm=self._rng.random() < 0.7)
 
     # -- weather --------------------------------------------------------------------------------
 

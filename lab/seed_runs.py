@@ -1,0 +1,42 @@
+"""Many seeds on all cores: what happened in them and what went wrong."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from collections import Counter
+from collections.abc import Callable, Sequence
+from concurrent.futures import ProcessPoolExecutor
+
+from lab.seeds import asked_seeds
+
+Outcome = tuple[Counter[str], str]
+"""What happened in a seed's history, and what was violated in it."""
+
+
+def run_seeds(
+    prog: str,
+    description: str | None,
+    outcome_of: Callable[[int], Outcome],
+    arguments: Sequence[str] | None = None,
+) -> int:
+    """Run the seeds that the command line names; print every violation and return 1 if any."""
+    parser = argparse.ArgumentParser(
+        prog=prog, description=description, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--seeds", default="100", help="200, 17,40 or 1000-1049; default 100")
+    parser.add_argument("--processes", type=int, default=os.cpu_count())
+    options = parser.parse_args(arguments)
+    seeds = asked_seeds(0, {"SEEDS": options.seeds})
+    happened: Counter[str] = Counter()
+    problems = 0
+    with ProcessPoolExecutor(options.processes) as pool:
+        for number, (events, problem) in enumerate(pool.map(outcome_of, seeds, chunksize=4), 1):
+            happened += events
+            if problem:
+                problems += 1
+                print(problem, flush=True)
+            if number % 100 == 0:
+                print(f"{number} histories, {problems} with a violation", flush=True)
+    print(f"{len(seeds)} histories, {problems} with a violation; {dict(happened)}")
+    return 1 if problems else 0
