@@ -188,6 +188,7 @@ class Metrics(Collector):
         )
         self._define_devices()
         self._define_process()
+        self._define_journal()
         self._define_rest_client()
 
         self.leader_election_slowpath = Counter(
@@ -258,6 +259,18 @@ class Metrics(Collector):
             "Errors of the scheduler itself that were contained to one pod, node or other object, "
             "by activity.",
             ("activity",),
+        )
+
+    def _define_journal(self) -> None:
+        self.journal_records = Counter(
+            "ksched_journal_records_total", "Records of the journal that were encoded."
+        )
+        self.journal_dropped_records = Counter(
+            "ksched_journal_dropped_records_total",
+            "Records of the journal that were lost because the disk was slow or full.",
+        )
+        self.journal_written_bytes = Counter(
+            "ksched_journal_written_bytes_total", "Bytes written to the journal, compressed."
         )
 
     def _define_preemption(self) -> None:

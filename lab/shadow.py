@@ -73,7 +73,7 @@ class Load:
     """Creates nodes and pods, and changes something now and then."""
 
     def __init__(self, client: ApiClient, nodes: int, *, seed: int = 0) -> None:
-        self._client, self._nodes = client, nodes
+        self.client, self._nodes = client, nodes
         self._random = Random(seed)
         self._numbers = count()
         self._created: list[str] = []
@@ -85,7 +85,7 @@ class Load:
         async def some() -> None:
             for number in names:
                 body = msgspec.json.encode(node(number))
-                await self._client.create(NODES, "", body)
+                await self.client.create(NODES, "", body)
 
         await self._at_once(some)
 
@@ -95,7 +95,7 @@ class Load:
                 if number >= pods:
                     return
                 body = pod(number, workload)
-                await self._client.create(PODS, "default", msgspec.json.encode(body))
+                await self.client.create(PODS, "default", msgspec.json.encode(body))
                 self._created.append(body["metadata"]["name"])
                 if churn and number % CHURN_EVERY == CHURN_EVERY - 1:
                     await self._change()
@@ -112,7 +112,7 @@ class Load:
             name = self._created.pop(self._random.randrange(len(self._created)))
             try:
                 path = f"{PODS.path('default', name)}?gracePeriodSeconds=0"
-                await self._client.request("DELETE", path, retry=REPEATABLE)
+                await self.client.request("DELETE", path, retry=REPEATABLE)
             except NotFound:
                 pass
             return
@@ -123,7 +123,7 @@ class Load:
 
     async def _cordon(self, name: str, value: bool) -> None:
         body = msgspec.json.encode({"spec": {"unschedulable": value}})
-        await self._client.patch(NODES, "", name, body, content_type=MERGE_PATCH)
+        await self.client.patch(NODES, "", name, body, content_type=MERGE_PATCH)
 
 
 @asynccontextmanager

@@ -50,6 +50,7 @@ SLOW = (
     "tests/hostile/test_bulky_pods.py",
     "tests/hostile/test_dear_claims.py",
     "tests/hostile/test_reference_cycles.py",
+    "tests/journal/",
     "tests/lab/test_fuzz.py",
     "tests/queue/test_in_flight.py",
     "tests/recorded/test_preemption.py",

@@ -44,6 +44,7 @@ LAYERS: list[set[str]] = [
     {"ksched.scheduling"},
     {"ksched.explain"},
     {"ksched.what_if", "ksched.shadow"},
+    {"ksched.journal"},
     {"ksched"},  # the public names
     {"ksched.web"},
     {"ksched.daemon"},
@@ -124,6 +125,7 @@ THIRD_PARTY = {
     "ksched.explain": {"msgspec", "numpy", "yaml"},
     "ksched.shadow": {"anyio", "msgspec", "numpy", "prometheus_client"},
     "ksched.what_if": {"msgspec"},
+    "ksched.journal": {"msgspec"},
     "ksched.web": {
         *("aiohttp", "anyio", "cryptography"),
         *("msgspec", "prometheus_client", "yaml"),

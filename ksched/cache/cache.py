@@ -158,6 +158,10 @@ class SchedulerCache:
         """kube-scheduler: IsAssumedPod."""
         return uid in self._assumed
 
+    def assumed(self) -> list[str]:
+        """Return the UIDs of all assumed pods."""
+        return list(self._assumed)
+
     def get_pod(self, uid: str) -> PodInfo | None:
         cached = self._pods.get(uid)
         return cached.info if cached is not None else None

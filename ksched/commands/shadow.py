@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from ksched.commands import Subparsers
 from ksched.commands.read_only_access import add_access_arguments, read_configuration
+from ksched.commands.structured_output import structured
 from ksched.daemon import logs
 from ksched.errors import ConfigError, KschedError
 
@@ -130,11 +131,7 @@ async def _serving(shadow: Shadow, address: tuple[str, int]) -> AsyncIterator[No
 
 def _text(summary: Summary, output: str) -> str:
     if output in ("json", "yaml"):
-        import msgspec
-
-        if output == "yaml":
-            return msgspec.yaml.encode(summary).decode().rstrip()
-        return msgspec.json.format(msgspec.json.encode(summary), indent=2).decode()
+        return structured(summary, output)
     from ksched.shadow.rendering import render
 
     return render(summary, wide=output == "wide")

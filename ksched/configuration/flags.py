@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
+from ksched.api.quantity import parse_quantity
 from ksched.configuration.durations import format_duration, parse_duration
 from ksched.configuration.feature_gates import gate_notes, parse_feature_gates
 from ksched.configuration.flag_values import DURATION, flag_values
@@ -33,6 +34,9 @@ from ksched.errors import ConfigError
 
 # kube-scheduler: 5 minutes. A retry is cheap here, so a lost wake-up is corrected sooner.
 POD_MAX_IN_UNSCHEDULABLE_PODS_SECONDS: Final = 60.0
+
+JOURNAL_BYTES: Final = 512 << 20
+_LEAST_JOURNAL_BYTES: Final = 16 << 20
 
 # Flag -> the leader election field that it sets.
 _LEADER_FLAGS: Final = {
@@ -105,6 +109,9 @@ class RunOptions:
     logging_format: str = "text"
     seed: int | None = None
     """Makes the choice among equal nodes reproducible."""
+    journal: str = ""
+    """The folder of the journal; empty for none."""
+    journal_bytes: int = JOURNAL_BYTES
     on_lease_lost: str = "exit"
     """``exit`` as kube-scheduler, or ``standby`` to campaign again."""
     notes: tuple[str, ...] = ()
@@ -157,6 +164,8 @@ def run_options(flags: argparse.Namespace, available: Collection[str] | None = N
         verbosity=flags.v,
         logging_format=flags.logging_format,
         seed=flags.seed,
+        journal=flags.journal,
+        journal_bytes=flags.journal_size,
         on_lease_lost=flags.on_lease_lost,
         notes=tuple(notes),
         flags=flag_values(_declared(), flags, _defaults(serving)),
@@ -259,6 +268,19 @@ def _add_misc(group: FlagGroup) -> None:
         "--seed", type=int, metavar="N", help="make the choice among equal nodes reproducible"
     )
     group.add_argument(
+        "--journal",
+        default="",
+        metavar="DIR",
+        help="append what is seen and decided to files there, for ksched replay",
+    )
+    group.add_argument(
+        "--journal-size",
+        type=checked(_parse_size),
+        default=JOURNAL_BYTES,
+        metavar="QUANTITY",
+        help="most that the journal takes on disk, oldest files go first (default 512Mi)",
+    )
+    group.add_argument(
         "--on-lease-lost",
         choices=("exit", "standby"),
         default="exit",
@@ -300,6 +322,13 @@ def _parse_rate(text: str) -> float:
     if not math.isfinite(rate):
         raise ValueError(f"must be a finite number, got {text!r}")
     return rate
+
+
+def _parse_size(text: str) -> int:
+    size = int(parse_quantity(text))
+    if size < _LEAST_JOURNAL_BYTES:
+        raise ValueError(f"must be at least 16Mi, got {text!r}")
+    return size
 
 
 def _parse_int32(text: str) -> int:

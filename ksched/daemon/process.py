@@ -18,6 +18,7 @@ import signal
 import socket
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import anyio
@@ -46,6 +47,7 @@ from ksched.web.listener import raise_descriptor_limit
 from ksched.web.secure_serving import SecureServing
 
 if TYPE_CHECKING:
+    from ksched.journal.writing import Journal
     from ksched.web.web_server import WebServer
 
 log = logging.getLogger(__name__)
@@ -149,6 +151,7 @@ class Daemon:
         self._elector = self._make_elector(lease_transport)
         self._fence = WriteFence(self._elector.remaining) if self._elector else WriteFence()
         self._watchdog = self._make_watchdog(config) if config else None
+        self._journal = self._make_journal() if options.journal else None
         self.scheduler = self._make_scheduler()
         self._web = self._make_web() if options.serving.secure_port else None
         self._waiting = anyio.CancelScope()
@@ -215,6 +218,8 @@ class Daemon:
             fence=self._fence,
         )
         self._observation.attach(scheduler)
+        if self._journal is not None:
+            self._journal.attach(scheduler)
         return scheduler
 
     def _make_web(self) -> WebServer:
@@ -233,6 +238,14 @@ class Daemon:
             is_leading=lambda: self._is_scheduling,
             election=self._election_view if self._elector else None,
         )
+
+    def _make_journal(self) -> Journal:
+        # Nor need one without a journal load what writes it.
+        from ksched.journal.writing import Journal
+
+        folder, limit_bytes = Path(self._options.journal), self._options.journal_bytes
+        metrics = self._observation.metrics
+        return Journal(folder, limit_bytes, self._clock, metrics, __version__)
 
     async def run(self) -> None:
         """Watch, lead and serve until ``stop``; raises ``LeaseLost`` if that ends the process."""
@@ -310,6 +323,8 @@ class Daemon:
         self._is_scheduling = True
         try:
             async with anyio.create_task_group() as tasks:
+                if self._journal is not None:
+                    tasks.start_soon(self._journal.run, name="journal")
                 with anyio.CancelScope() as work:
                     tasks.start_soon(self._drain, work, name="drain")
                     await self.scheduler.schedule()

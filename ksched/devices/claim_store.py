@@ -10,7 +10,7 @@ Follows util/assumecache and dynamicresources/dra_manager.go (v1.36).
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from ksched.api.devices import (
     EXTENDED_RESOURCE_CLAIM,
@@ -66,9 +66,19 @@ class ClaimStore:
         self._assumed.add(key)
         self._replace(key, claim)
 
+    @property
+    def assumed(self) -> Mapping[str, ResourceClaim]:
+        """The assumed claims by key."""
+        return {key: self._latest[key] for key in self._assumed}
+
     def forget_assumed(self) -> None:
         """Return to the watched versions: the API server may have lost what it returned."""
         for key in tuple(self._assumed):
+            self.forget(key)
+
+    def forget(self, key: str) -> None:
+        """Return to the watched version of one claim, if it is assumed."""
+        if key in self._assumed:
             name = self._latest[key].metadata
             self._assumed.discard(key)
             self._replace(key, self.lister.get(name.name, name.namespace))
@@ -129,6 +139,11 @@ class ClaimStore:
         return claim
 
     # -- claims in flight -----------------------------------------------------------------------
+
+    @property
+    def in_flight(self) -> Mapping[str, AllocationResult]:
+        """The devices of claims in flight, by UID of the claim; read-only."""
+        return self._in_flight
 
     def is_in_flight(self, uid: str) -> bool:
         return uid in self._in_flight

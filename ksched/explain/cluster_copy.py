@@ -88,6 +88,8 @@ class ClusterCopy:
         clock: Clock,
         *,
         registry: registries.Registry | None = None,
+        rng: random.Random | None = None,
+        sees_all_nodes: bool = True,
     ) -> None:
         configuration = ignore_extender_resources(configuration)
         self.configuration = configuration
@@ -100,7 +102,7 @@ class ClusterCopy:
         self.invalid: list[str] = []
         """Objects that could not be used, as sentences."""
         self.waiting = WaitingPods()
-        rng, metrics = random.Random(0), Metrics()
+        rng, metrics = rng or random.Random(0), Metrics()
         activations = Activations()
         self.groups = self.listers.view(Groups)
         self.groups.wall = clock.wall
@@ -134,7 +136,7 @@ class ClusterCopy:
             now=clock.now,
             metrics=metrics,
         )
-        for profile in self.profiles.values():
+        for profile in self.profiles.values() if sees_all_nodes else ():
             # Every node is explained, not only the first that suffice for a decision.
             profile.percentage_of_nodes_to_score = 100
         if self.groups.is_on:

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from functools import cached_property
 
-from ksched.cache.change_log import ChangeLog
+from ksched.cache.change_log import ChangeLog, Cursor
 from ksched.cache.dry_run_table import amounts_of
 from ksched.cache.pod_info import PodInfo
 from ksched.cache.recently_used import RecentlyUsed
@@ -174,6 +174,10 @@ class Nominator:
                 expected.pop(node_name, None)
             else:
                 expected[node_name] = pods
+
+    def cursor(self) -> Cursor[str]:
+        """Return a cursor over the nodes whose nominations changed."""
+        return self._log.cursor()
 
     def nominated_pods_for_node(self, node_name: str) -> list[PodInfo]:
         """kube-scheduler: nominatedPodToInfo."""

@@ -83,6 +83,8 @@ class Attempts:
             self._failures.put_back(queued)
             raise
         algorithm_seconds = stopwatch() - began
+        if self._cycle.observer is not None:
+            self._cycle.observer.ended(outcome)
         if isinstance(outcome, Rejected):
             self._decided(outcome, started, algorithm_seconds)
             self._failures.handle_scheduling_failure(outcome)

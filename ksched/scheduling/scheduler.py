@@ -156,7 +156,7 @@ class Scheduler:
         self.watches = self._make_watches(network)
         self._profile_recorder = ProfileRecorder(self.recorder)
         self._failures = self._make_failure_handler()
-        self._cycle = self._make_cycle(choices)
+        self.cycle = self._make_cycle(choices)
         self._attempts = self._make_attempts(self._make_binding(pre_binding, bind_slots), metrics)
         self._expires_assumed = assume_ttl_seconds > 0
         self._drain = anyio.CancelScope()
@@ -341,7 +341,7 @@ class Scheduler:
     def _make_attempts(self, binding: BindingCycle, metrics: Metrics) -> Attempts:
         group_cycle = make_group_cycle(
             cache=self.cache,
-            cycle=self._cycle,
+            cycle=self.cycle,
             groups=self.groups,
             pending=self.pending,
             nominator=self.nominator,
@@ -358,7 +358,7 @@ class Scheduler:
             pending=self.pending,
             waiting=self.waiting,
             groups=self.groups,
-            cycle=self._cycle,
+            cycle=self.cycle,
             group_cycle=group_cycle,
             binding=binding,
             failures=self._failures,
@@ -410,7 +410,7 @@ class Scheduler:
                     tasks.start_soon(self._group_admission.run, name="admit groups")
                 sweeper = Sweeper(
                     cache=self.cache,
-                    cycle=self._cycle,
+                    cycle=self.cycle,
                     profiles=self.profiles.values(),
                     clock=self.clock,
                 )

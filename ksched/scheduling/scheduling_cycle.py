@@ -10,6 +10,7 @@ import asyncio
 import logging
 import random
 from collections.abc import Mapping
+from typing import Protocol
 
 import numpy as np
 from msgspec import Struct
@@ -101,6 +102,14 @@ class Rejected(Struct, frozen=True):
         return self.diagnosis.message if self.diagnosis else self.status.message
 
 
+class CycleObserver(Protocol):
+    """Sees every decision about a single pod: what it is made on, and what it is."""
+
+    def began(self, queued: QueuedPodInfo, profile: Profile) -> None: ...
+
+    def ended(self, outcome: Placed | Rejected) -> None: ...
+
+
 class SchedulingCycle:
     """Schedules one pod at a time on the cache's snapshot."""
 
@@ -124,6 +133,7 @@ class SchedulingCycle:
         self._rng = rng
         self._unexpected_errors = unexpected_errors
         self._extenders = extenders
+        self.observer: CycleObserver | None = None
         self.is_running = False
         """Whether a cycle of a pod or a group is in progress; what it reads must not change."""
 
@@ -137,6 +147,8 @@ class SchedulingCycle:
         profile.metrics.executions.next_cycle()
         try:
             await self.update_snapshot()
+            if self.observer is not None:
+                self.observer.began(queued, profile)
             state = CycleState()
             fit = await self.find_nodes(profile, state, queued.pod)
             if isinstance(fit, Diagnosis):

@@ -26,27 +26,27 @@ class OneByOne(Generic[T]):
 
     def __init__(self, kind: str, handler: Handler[T], unexpected_errors: UnexpectedErrors) -> None:
         self._activity = f"watch {kind}"
-        self._handler = handler
+        self.handler = handler
         self._unexpected_errors = unexpected_errors
 
     def synced(self) -> None:
-        self._handler.synced()
+        self.handler.synced()
 
     def added(self, obj: T) -> None:
         try:
-            self._handler.added(obj)
+            self.handler.added(obj)
         except Exception as problem:  # noqa: BLE001 - reported
             self._unexpected_errors.report(self._activity, obj.metadata.key, problem)
 
     def modified(self, old: T, new: T) -> None:
         try:
-            self._handler.modified(old, new)
+            self.handler.modified(old, new)
         except Exception as problem:  # noqa: BLE001 - reported
             self._unexpected_errors.report(self._activity, new.metadata.key, problem)
 
     def deleted(self, obj: T) -> None:
         try:
-            self._handler.deleted(obj)
+            self.handler.deleted(obj)
         except Exception as problem:  # noqa: BLE001 - reported
             self._unexpected_errors.report(self._activity, obj.metadata.key, problem)
 
@@ -71,6 +71,7 @@ class Watches:
         self._unexpected_errors = unexpected_errors
         self._on_history_lost = on_history_lost
         self._reflectors: list[Reflector[Any]] = []
+        self._handlers: list[tuple[ApiResource, OneByOne[Any]]] = []
         self.health = WatchHealth(self._reflectors, clock)
 
     def add(
@@ -87,11 +88,13 @@ class Watches:
 
         A kind that ``may_be_absent`` has no objects while the API server does not serve it.
         """
+        one_by_one = OneByOne(resource.kind, handler, self._unexpected_errors)
+        self._handlers.append((resource, one_by_one))
         reflector = Reflector(
             self._client,
             resource,
             decode,
-            OneByOne(resource.kind, handler, self._unexpected_errors),
+            one_by_one,
             self._clock,
             selection=selection,
             rng=self._rng,
@@ -101,6 +104,11 @@ class Watches:
         )
         self._reflectors.append(reflector)
         return reflector
+
+    def tap(self, between: Callable[[ApiResource, Handler[Any]], Handler[Any]]) -> None:
+        """Replace the handler of every registered kind by one that passes on to it."""
+        for resource, one_by_one in self._handlers:
+            one_by_one.handler = between(resource, one_by_one.handler)
 
     async def run(self) -> None:
         """Watch until cancelled."""

@@ -33,6 +33,8 @@ class Judgement(Struct, frozen=True):
     best: frozenset[str] = frozenset()
     message: str = ""
     nominated: str = ""
+    feasible: int = 0
+    """How many nodes fit."""
 
     def agrees_with(self, live: LiveDecision) -> bool:
         if live.node:
@@ -74,7 +76,8 @@ class Judge:
         except PluginFailure as failed:
             return Judgement(message=failed.status.message)
         infos = self._copy.cache.snapshot.table.infos
-        return Judgement(best=frozenset(infos[row].name for row in rows.tolist()))
+        best = frozenset(infos[row].name for row in rows.tolist())
+        return Judgement(best=best, feasible=len(fit.rows))
 
     async def nominations(self, pod: Pod) -> frozenset[str]:
         """The nodes that preemption may choose."""

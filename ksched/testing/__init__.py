@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from ksched.testing.custom_resources import custom_resource_definition
     from ksched.testing.fake_plugins import NEVER, After, Call, FakePlugin, PermitGate
     from ksched.testing.harness import Cluster, PodEvent, cluster
+    from ksched.testing.journals import replay_journal
 
 __all__ = [
     "NEVER",
@@ -36,6 +37,7 @@ __all__ = [
     "custom_resource_definition",
     "make_node",
     "make_pod",
+    "replay_journal",
 ]
 
 _HOMES = {
@@ -56,6 +58,7 @@ _HOMES = {
     "custom_resource_definition": "ksched.testing.custom_resources",
     "make_node": "ksched.testing.builders",
     "make_pod": "ksched.testing.builders",
+    "replay_journal": "ksched.testing.journals",
 }
 
 

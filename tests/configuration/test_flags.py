@@ -25,6 +25,12 @@ def config_file(tmp_path: Path) -> Path:
     return tmp_path / "config.yaml"
 
 
+def test_the_journal_is_off_and_bounded() -> None:
+    assert (run().journal, run().journal_bytes) == ("", 512 << 20)
+    options = run("--journal=/tmp/j", "--journal-size=2Gi")
+    assert (options.journal, options.journal_bytes) == ("/tmp/j", 2 << 30)
+
+
 def test_without_flags_everything_is_default() -> None:
     assert run() == RunOptions(
         configuration=SchedulerConfiguration(),
@@ -184,6 +190,7 @@ def test_every_gate_may_be_given_its_default_and_absent_features_are_noted() -> 
         (["--kube-api-qps=x"], "argument --kube-api-qps: could not convert string to float: 'x'"),
         (["--v=much"], "argument -v/--v: invalid int value: 'much'"),
         (["--logging-format=xml"], "argument --logging-format: invalid choice: 'xml'"),
+        (["--journal-size=1Mi"], "argument --journal-size: must be at least 16Mi, got '1Mi'"),
         (["--on-lease-lost=panic"], "argument --on-lease-lost: invalid choice: 'panic'"),
         (
             ["--leader-elect-lease-duration=15"],

@@ -8,7 +8,7 @@ only that version: the next watch event is newer than the assumption. Shared by 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Generic, TypeVar
 
 from ksched.api.storage import PersistentVolume, PersistentVolumeClaim
@@ -63,6 +63,11 @@ class AssumedLister(Generic[T]):
             raise NotAssumed(f'"{key}" is out of sync (stored: {stored}, assume: {version})')
         self._assumed[key] = obj
         self._changed(key)
+
+    @property
+    def assumed(self) -> Mapping[str, T]:
+        """The assumed objects by key; read-only."""
+        return self._assumed
 
     def restore(self, obj: T) -> None:
         """Drop an assumed object, unless a later one replaced it."""
