@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 from msgspec.structs import replace
@@ -18,6 +18,7 @@ from ksched.framework.cycle_state import CycleState
 from ksched.framework.diagnosis import Diagnosis
 from ksched.framework.queued_pod import QueuedPodInfo
 from ksched.framework.runtime.codes import CodeBook
+from ksched.framework.runtime.filter_columns import FilterEntry
 from ksched.framework.runtime.guard import PluginFailure
 from ksched.framework.runtime.node_search import Feasibility
 from ksched.framework.runtime.profiles import Profile
@@ -176,21 +177,45 @@ class _Explaining:
         rows = NodeRows(table, np.arange(len(table), dtype=np.intp))
         found: dict[int, list[Rejection]] = {}
         for entry in self._profile.framework.filters:
-            if entry.name in state.skip_filter:
-                continue
-            if entry.is_columnar:
-                verdicts = entry.hook.call(state, pod, rows)
-            else:
-                calls = (entry.hook.call(state, pod, info) for info in rows.infos)
-                verdicts = Verdicts.of([entry.hook.status(result) for result in calls])
-            book = CodeBook()
-            codes = book.translate(entry.hook, entry.position, verdicts, len(rows))
-            if codes is None:
-                continue
-            for row in np.flatnonzero(codes).tolist():
-                reasons = book.status(int(codes[row])).reasons
-                found.setdefault(row, []).append(Rejection(entry.name, list(reasons)))
+            if entry.name not in state.skip_filter:
+                for row, reasons in _rejections(entry, state, pod, rows):
+                    found.setdefault(row, []).append(Rejection(entry.name, list(reasons)))
         return found
+
+
+def _rejections(
+    entry: FilterEntry, state: CycleState, pod: PodInfo, rows: NodeRows
+) -> list[tuple[int, Sequence[str]]]:
+    """Return the rows that a filter rejects and why.
+
+    An error is one more reason: it is about a node that an earlier filter rejected, since the
+    attempt would have failed otherwise.
+    """
+    try:
+        return _rejected_at_once(entry, state, pod, rows)
+    except PluginFailure as failed:
+        if len(rows) == 1:
+            return [(0, failed.status.reasons)]
+    found = []
+    for row in range(len(rows)):
+        alone = NodeRows(rows.table, np.array([row], np.intp))
+        found += [(row, reasons) for _, reasons in _rejections(entry, state, pod, alone)]
+    return found
+
+
+def _rejected_at_once(
+    entry: FilterEntry, state: CycleState, pod: PodInfo, rows: NodeRows
+) -> list[tuple[int, Sequence[str]]]:
+    if entry.is_columnar:
+        verdicts = entry.hook.call(state, pod, rows)
+    else:
+        calls = (entry.hook.call(state, pod, info) for info in rows.infos)
+        verdicts = Verdicts.of([entry.hook.status(result) for result in calls])
+    book = CodeBook()
+    codes = book.translate(entry.hook, entry.position, verdicts, len(rows))
+    if codes is None:
+        return []
+    return [(row, book.status(int(codes[row])).reasons) for row in np.flatnonzero(codes).tolist()]
 
 
 def _verdict(node: str, decisive: Status, objections: list[Rejection]) -> NodeVerdict:

@@ -7,6 +7,7 @@ message, scores, and in each claim the devices, configurations, reservations and
 
 from __future__ import annotations
 
+import asyncio
 import json
 import time
 from collections.abc import Iterator, Sequence
@@ -20,6 +21,7 @@ from ksched.errors import KschedError
 from lab.child_process import ChildProcess
 from lab.control_plane import HOST, USERS, ControlPlane
 from lab.device_recordings import SPECIAL, DeviceDecider, shown_claim
+from lab.parity.explained import explained
 from lab.parity.kube_scheduler_log import ScoreLog
 from lab.parity.tally import Tally
 from lab.random_devices import (
@@ -114,7 +116,8 @@ class DeviceScenario:
                 }
             )
         )
-        self._api, self._log, self._seed = _Api(plane), log, seed
+        self._plane, self._api, self._log, self._seed = plane, _Api(plane), log, seed
+        self.pods_explained = 0
         self._rng = Random(seed)
         self._source = RandomDevices(self._rng, f"s{seed}-")
         self._made: list[str] = []
@@ -151,8 +154,9 @@ class DeviceScenario:
             decider = DeviceDecider(cluster, self._configuration)
             found = []
             for number in range(decisions):
-                decision = self._decide(number, is_last=number == decisions - 1)
+                decision = await self._decide(number, is_last=number == decisions - 1)
                 differences = await decider.find_disagreements(decision)
+                differences += self._misexplained(decision)
                 tally.add([ALLOCATION, *decision["features"]], differs=bool(differences))
                 found += [f"seed {self._seed}, decision {number}:", *differences] * bool(
                     differences
@@ -235,7 +239,7 @@ class DeviceScenario:
 
     # -- decisions ------------------------------------------------------------------------------
 
-    def _decide(self, number: int, *, is_last: bool) -> Json:
+    async def _decide(self, number: int, *, is_last: bool) -> Json:
         """Have one pod decided, as a recorded decision; it and its claims are gone afterwards."""
         name = f"p-{self._seed}-{number}"
         features: set[str] = set()
@@ -246,7 +250,7 @@ class DeviceScenario:
         if number == 1 and (ready := self._ready_claim(f"{name}-ready")) is not None:
             claims.append(ready)
             # A claim in its first version, without devices, would be given others.
-            time.sleep(0.1)
+            await asyncio.sleep(0.1)
             features |= {STATUS, BINDING}
         elif self._long_percent and self._source.sometimes(self._long_percent):
             claims.append(self._make_claim(self._source.long_claim(f"{name}-long")))
@@ -265,11 +269,17 @@ class DeviceScenario:
             entry["resourceClaimTemplateName"] = entry.pop("resourceClaimName")
         pod["spec"]["schedulerName"] = SCHEDULER
         if not claims and not templates:
-            time.sleep(0.05)
+            await asyncio.sleep(0.05)
         stored = self._api.request("POST", _PODS, pod)
         verdict, scheduled = self._verdict(name)
         if "timed out" in verdict.get("message", ""):
             features.add(FILTER_TIMEOUT)
+        told = ""
+        if verdict.get("reason") == "Unschedulable" and FILTER_TIMEOUT not in features:
+            theirs = self._configuration.profiles[0]
+            theirs = theirs.model_copy(update={"scheduler_name": SCHEDULER})
+            configuration = self._configuration.model_copy(update={"profiles": [theirs]})
+            told = (await explained(self._plane, NAMESPACE, name, configuration)).message
         scores, _ = self._log.take(f"{NAMESPACE}/{name}")
         stored["spec"]["schedulerName"] = "default-scheduler"
         if templates:
@@ -287,6 +297,7 @@ class DeviceScenario:
             "claims": claims,
             "pods": [],
             "verdict": verdict,
+            "explained": told,
             "scores": scores if "node" in verdict else {},
             "result": {},
         }
@@ -304,6 +315,15 @@ class DeviceScenario:
         for claim in self._claims_of(name, names):
             self._remove(f"{_CLAIMS}/{claim['metadata']['name']}")
         return decision
+
+    def _misexplained(self, decision: Json) -> list[str]:
+        """Compare what ``ksched explain`` says of a pod that stays pending."""
+        told, message = decision.pop("explained"), decision["verdict"].get("message", "")
+        if told:
+            self.pods_explained += 1
+        if not told or told == message:
+            return []
+        return [f"explain: {told}", f"kube-scheduler: {message}"]
 
     def _ready_claim(self, name: str) -> Json | None:
         """A claim that has a device whose driver says that it can be used."""

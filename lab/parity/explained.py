@@ -13,12 +13,17 @@ from lab.control_plane import ControlPlane
 from lab.parity.verdicts import Outcome
 
 
-async def explained(plane: ControlPlane, namespace: str, pod: str) -> Outcome:
+async def explained(
+    plane: ControlPlane,
+    namespace: str,
+    pod: str,
+    configuration: SchedulerConfiguration | None = None,
+) -> Outcome:
     """Read the cluster once, as the command does, and explain the pod."""
     clock = LoopClock()
     async with connect(str(plane.kubeconfig("admin"))) as transport:
         client = ApiClient(ReadOnlyTransport(transport), clock)
-        copy = ClusterCopy(client, SchedulerConfiguration(), clock)
+        copy = ClusterCopy(client, configuration or SchedulerConfiguration(), clock)
         found = await copy.read_pod(namespace, pod)
         await copy.read()
     return Outcome(message=(await explain(copy, found)).message)

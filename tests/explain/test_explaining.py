@@ -17,6 +17,7 @@ from ksched.errors import InvariantBroken
 from ksched.explain.cluster_copy import ClusterCopy
 from ksched.explain.explaining import explain
 from ksched.explain.read_only import ReadOnlyTransport
+from ksched.framework import SUCCESS, error
 from ksched.framework.diagnosis import Diagnosis
 from ksched.testing import cluster, make_node, make_pod
 from lab.parity.manifests import RandomManifests
@@ -50,6 +51,42 @@ async def test_an_extender_is_named_without_its_credentials():
         await c.settle()
         explanation = await explained(c, "web", SchedulerConfiguration(extenders=(extender,)))
     assert explanation.notes == ["extender http://extender.example/v1 is not called"]
+
+
+class FailsOnLaterNodes:
+    """A filter with an error where the scheduler does not call it: another filter rejects first."""
+
+    name = "FailsOnLaterNodes"
+
+    def __init__(self, args, handle):
+        pass
+
+    def filter(self, state, pod, node_info):
+        return SUCCESS if node_info.name == "full" else error("the driver has no such key")
+
+
+async def test_an_error_about_a_node_that_is_rejected_anyway_is_one_more_reason():
+    config = {"plugins": {"filter": {"enabled": [{"name": "FailsOnLaterNodes"}]}}}
+    profile = {"profiles": [{"schedulerName": "default-scheduler", **config}]}
+    full = make_node("full").label(disk="ssd").capacity(cpu="1")
+    nodes = [full, make_node("other").label(disk="hdd")]
+    async with cluster(nodes, config=profile, plugins=[FailsOnLaterNodes]) as c:
+        await c.create(make_pod("web").req(cpu="2").node_selector(disk="ssd"))
+        await c.settle()
+        client = ApiClient(InProcessTransport(c.server, "reader"), c.clock)
+        copy = ClusterCopy(
+            client,
+            c.scheduler.configuration,
+            c.clock,
+            registry={"FailsOnLaterNodes": FailsOnLaterNodes},
+        )
+        pod = await copy.read_pod("default", "web")
+        await copy.read()
+        explanation = await explain(copy, pod)
+        (condition,) = c.pod("web")["status"]["conditions"]
+    assert explanation.message == condition["message"]
+    (other,) = [one for one in explanation.nodes if one.node == "other"]
+    assert "the driver has no such key" in other.rejections[-1].reasons[0]
 
 
 async def test_writes_are_refused_before_they_are_sent():

@@ -59,7 +59,8 @@ async def play(
             )
             differences = await scenario.play(tally)
             found += differences
-            print(f"seed {seed}", tally.decisions, "decisions", *differences, sep="\n")  # noqa: T201
+            counts = f"{tally.decisions} decisions, {scenario.pods_explained} of them explained"
+            print(f"seed {seed}: {counts}", *differences, sep="\n")  # noqa: T201
     assert not found, "\n".join(found)
 
 
