@@ -71,6 +71,8 @@ async def _send_slowly(port: int) -> None:
     while True:
         async with _connected(port) as writer:
             for byte in itertools.chain(b"GET /metrics HTTP/1.1\r\nX: ", itertools.repeat(120)):
+                if writer.is_closing():
+                    break
                 writer.write(bytes([byte]))
                 await writer.drain()
                 await asyncio.sleep(1)

@@ -62,7 +62,7 @@ VALUES = (
 VERSIONS = (b"HTTP/1.1", b"HTTP/1.0", b"HTTP/0.9", b"HTTP/2.0", b"HTTP/9.9", b"HTTP/1.1.1", b"")
 
 FAULT = re.compile(rb"Traceback|File \"|site-packages|\.py[\",:]")
-STATUS = re.compile(rb"HTTP/\d\.\d (\d{3})")
+STATUS = re.compile(rb"HTTP/\d\.\d (\d{3})(?!\d)")
 
 
 class ServerAtFault(KschedError):

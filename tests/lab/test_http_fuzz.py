@@ -58,3 +58,4 @@ def test_faults_are_recognized(answer: bytes) -> None:
 def test_sound_answers_are_their_statuses() -> None:
     assert checked(b"x", b"") == []
     assert checked(b"x", b"HTTP/1.1 200 OK\r\n\r\nokHTTP/1.1 400 Bad Request\r\n\r\n") == [200, 400]
+    assert checked(b"x", b"HTTP/1.0 400 Bad Request\r\n\r\nline: HTTP/1.1 9999") == [400]
