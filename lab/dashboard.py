@@ -70,7 +70,7 @@ async def served(nodes: int) -> AsyncIterator[tuple[Cluster, str]]:
 
 
 async def arrivals(running: Cluster, per_second: float) -> None:
-    """Create pods until cancelled; those of some minutes ago are deleted again."""
+    """Create pods until cancelled."""
     number = 0
     while True:
         await running.create(pod(number, "basic"))

@@ -8,20 +8,17 @@ that happens. Prints every violation; the exit code is 1 if there is one.
 
 from __future__ import annotations
 
-import logging
 import sys
-import traceback
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from ksched.testing import cluster
-from ksched.testing.virtual_time import run
 from lab.gang_simulation import GangSimulation, racked_node
 from lab.gangs import DIALECTS, PLUGIN, configured, install
 from lab.replicas import Replicas
-from lab.seed_runs import run_seeds
+from lab.seed_runs import Outcome, outcome, run_seeds
 
 PLAIN, RACKS, PREEMPTION, PROTECTION = "plain", "racks", "preemption", "protection"
 KINDS = (PLAIN, RACKS, PREEMPTION, PROTECTION)
@@ -82,18 +79,13 @@ class History:
         return config
 
 
-def problem_of(seed: int) -> tuple[Counter[str], str]:
+def outcome_of(seed: int) -> Outcome:
     """What happened in a seed's history, and what was violated in it."""
-    history = History.of(seed)
-    logging.disable(logging.ERROR)
-    try:
-        return run(history.live()), ""
-    except Exception:  # noqa: BLE001 - shown
-        return Counter(), f"{history}\n{traceback.format_exc(limit=-3)}"
+    return outcome(History.of(seed))
 
 
 def main() -> int:
-    return run_seeds("python -m lab.gang_histories", __doc__, problem_of)
+    return run_seeds("python -m lab.gang_histories", __doc__, outcome_of)
 
 
 if __name__ == "__main__":

@@ -9,16 +9,13 @@ Prints every violation; the exit code is 1 if there is one.
 
 from __future__ import annotations
 
-import logging
 import sys
-import traceback
 from collections import Counter
 from dataclasses import dataclass
 
 from ksched.testing import cluster
-from ksched.testing.virtual_time import run
 from lab.replicas import Replicas
-from lab.seed_runs import Outcome, run_seeds
+from lab.seed_runs import Outcome, outcome, run_seeds
 from lab.simulation import Simulation
 
 HOURS = 0.15
@@ -65,12 +62,7 @@ class History:
 
 def outcome_of(seed: int) -> Outcome:
     """What happened in a seed's history, and what was violated in it."""
-    history = History.of(seed)
-    logging.disable(logging.ERROR)
-    try:
-        return run(history.live()), ""
-    except Exception:  # noqa: BLE001 - shown
-        return Counter(), f"{history}\n{traceback.format_exc(limit=-3)}"
+    return outcome(History.of(seed))
 
 
 def main() -> int:

@@ -4,15 +4,36 @@ from __future__ import annotations
 
 import argparse
 import gc
+import logging
 import os
+import traceback
 from collections import Counter
 from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor
+from typing import Protocol
 
+from ksched.testing.virtual_time import run
 from lab.seeds import asked_seeds
 
 Outcome = tuple[Counter[str], str]
 """What happened in a seed's history, and what was violated in it."""
+
+
+class History(Protocol):
+    """Something that happens and is checked while it does."""
+
+    async def live(self) -> Counter[str]:
+        """Return what happened; raises ``AssertionError`` at a violation."""
+        ...
+
+
+def outcome(history: History) -> Outcome:
+    """Live through a history in virtual time."""
+    logging.disable(logging.ERROR)
+    try:
+        return run(history.live()), ""
+    except Exception:  # noqa: BLE001 - shown
+        return Counter(), f"{history}\n{traceback.format_exc(limit=-3)}"
 
 
 def run_seeds(

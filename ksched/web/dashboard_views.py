@@ -114,12 +114,15 @@ def _resources(info: NodeInfo | None) -> tuple[str, ...]:
 
 
 def _row(info: NodeInfo, positions: list[int]) -> list[Any]:
-    labels, node = info.labels, info.node
+    node = info.node
     assert node is not None
-    zone = labels.get(_ZONE) or labels.get(_OLD_ZONE, "")
     state = _CORDONED if node.spec.unschedulable else 0
     used = [_thousandths(info, one) for one in positions]
-    return [info.name, zone, state, info.num_pods, info.allowed_pods, *used]
+    return [info.name, _zone(info), state, info.num_pods, info.allowed_pods, *used]
+
+
+def _zone(info: NodeInfo) -> str:
+    return info.labels.get(_ZONE) or info.labels.get(_OLD_ZONE, "")
 
 
 def _thousandths(info: NodeInfo, position: int) -> int:
@@ -139,7 +142,7 @@ def node_view(scheduler: Scheduler, name: str, limit: int) -> View | None:
     pods = list(islice(info.pods.values(), limit))
     return {
         "node": name,
-        "zone": info.labels.get(_ZONE) or info.labels.get(_OLD_ZONE, ""),
+        "zone": _zone(info),
         "unschedulable": info.node.spec.unschedulable,
         "taints": [f"{one.key}={one.value}:{one.effect}" for one in info.node.spec.taints],
         "podCount": info.num_pods,
