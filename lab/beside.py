@@ -23,12 +23,14 @@ from __future__ import annotations
 import argparse
 import http.client
 import json
+import multiprocessing
 import sys
 import tempfile
 import threading
 import time
 from collections.abc import Iterator, Sequence, Set
 from concurrent.futures import ThreadPoolExecutor
+from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import NamedTuple
 
@@ -144,30 +146,41 @@ class ControlScheduler(threading.Thread):
         wire.request("POST", f"{PODS}/{name}/binding", binding)
 
 
-class Pinger(threading.Thread):
-    """Requests ``/livez`` in a loop; records the longest response time and the most CPU time."""
+class Pinger:
+    """Requests ``/livez`` in a loop; records the longest response time and the most CPU time.
+
+    In a process of its own: while it waits for its turn in this one, the daemon goes on working.
+    """
 
     def __init__(self, port: int, pid: int) -> None:
-        super().__init__(daemon=True)
-        self._port, self._pid = port, pid
-        self._ended = threading.Event()
-        self.longest = self.busiest = 0.0
+        context = multiprocessing.get_context("spawn")
+        self._control, far = context.Pipe()
+        self._process = context.Process(target=_ping, args=(port, pid, far), daemon=True)
+        self._process.start()
+        self._control.recv()
 
-    def run(self) -> None:
-        wire = http.client.HTTPConnection(HOST, self._port, timeout=PATIENCE_SECONDS)
-        while not self._ended.wait(PING_SECONDS):
-            began, used = time.monotonic(), main_thread_seconds(self._pid)
-            try:
-                wire.request("GET", "/livez")
-                wire.getresponse().read()
-            except (OSError, http.client.HTTPException):
-                wire.close()
-            self.longest = max(self.longest, time.monotonic() - began)
-            self.busiest = max(self.busiest, main_thread_seconds(self._pid) - used)
+    def end(self) -> tuple[float, float]:
+        """Return the longest response time and the most CPU time of one request, in seconds."""
+        self._control.send(None)
+        longest, busiest = self._control.recv()
+        self._process.join()
+        return longest, busiest
 
-    def end(self) -> None:
-        self._ended.set()
-        self.join()
+
+def _ping(port: int, pid: int, control: Connection) -> None:
+    wire = http.client.HTTPConnection(HOST, port, timeout=PATIENCE_SECONDS)
+    longest = busiest = 0.0
+    control.send("ready")
+    while not control.poll(PING_SECONDS):
+        began, used = time.monotonic(), main_thread_seconds(pid)
+        try:
+            wire.request("GET", "/livez")
+            wire.getresponse().read()
+        except (OSError, http.client.HTTPException):
+            wire.close()
+        longest = max(longest, time.monotonic() - began)
+        busiest = max(busiest, main_thread_seconds(pid) - used)
+    control.send((longest, busiest))
 
 
 def create_nodes(plane: ControlPlane, count: int) -> None:
@@ -195,7 +208,6 @@ class Meter:
         """Create pods of both groups, and bulky ones spread evenly among them."""
         wire, bulk_wire = Wire(self.plane), Wire(self.plane)
         pinger = Pinger(self._port, self._pid)
-        pinger.start()
         self._runs += 1
         created: dict[str, dict[str, float]] = {ORDINARY: {}, CONTROL: {}}
         places = {int((number + 0.5) * pods / len(bulky)): one for number, one in enumerate(bulky)}
@@ -209,13 +221,13 @@ class Meter:
             wire.request("POST", PODS, body)
             time.sleep(1 / self._per_second)
         self._wait_for(created[ORDINARY].keys() | created[CONTROL].keys())
-        pinger.end()
+        longest, busiest = pinger.end()
         late = time.monotonic()
         waits = {
             group: [self._bound.at.get(name, late) - began for name, began in pods_of.items()]
             for group, pods_of in created.items()
         }
-        return Outcome(pinger.longest, pinger.busiest, waits[ORDINARY], waits[CONTROL])
+        return Outcome(longest, busiest, waits[ORDINARY], waits[CONTROL])
 
     def _wait_for(self, names: Set[str]) -> None:
         deadline = time.monotonic() + PATIENCE_SECONDS
