@@ -7,6 +7,7 @@ import os
 import sys
 import tempfile
 from collections import defaultdict
+from collections.abc import Sequence
 from pathlib import Path
 
 import uvloop
@@ -61,7 +62,8 @@ async def measure(plane: ControlPlane, options: argparse.Namespace) -> str:
         for number in range(options.rounds):
             # Whoever goes second may find a warmer or a fuller server; they take turns at that too.
             turns = list(start_by_name.items())
-            await one_round(load, options, turns[:: -1 if number % 2 else 1], results)
+            turns = turns[:: -1 if number % 2 else 1]
+            await one_round(load, options, turns, results, plane.server_pids)
             limits.append(await limit_of_the_server(load, options))
     medians = {
         case: {name: Figures.median_of(by_name[name]) for name in options.schedulers}
@@ -88,19 +90,21 @@ async def one_round(
     options: argparse.Namespace,
     turns: list[tuple[str, Start]],
     results: Results,
+    server_pids: Sequence[int],
 ) -> None:
     for workload in options.workloads:
         for name, start in turns:
-            figures = Figures.of(await drain(load, start, workload, options.pods, options.timeout))
+            run = await drain(load, start, workload, options.pods, options.timeout, server_pids)
+            figures = Figures.of(run)
             say(f"{workload}: {name} {figures.pods_per_second:.0f} pods/s")
             results[workload][name].append(figures)
     backlogs = [] if not options.seconds else [0, options.stuck] if options.stuck else [0]
     for stuck in backlogs:
         case = f"{options.rate:g} pods/s" + (f", {stuck} stuck" if stuck else "")
         for name, start in turns:
-            run = await latency(load, start, options.rate, options.seconds, stuck)
-            say(f"{case}: {name} p50 {run.p50_ms:.1f} ms, p99 {run.p99_ms:.1f} ms")
-            results[case][name].append(Figures.of(run))
+            waits = await latency(load, start, options.rate, options.seconds, stuck)
+            say(f"{case}: {name} p50 {waits.p50_ms:.1f} ms, p99 {waits.p99_ms:.1f} ms")
+            results[case][name].append(Figures.of(waits))
 
 
 def say(text: str) -> None:

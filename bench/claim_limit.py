@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from time import monotonic
 
@@ -18,6 +19,7 @@ async def claim_limit(load: LoadGenerator, workload: str, pods: int) -> float:
 
     A claim is given the finalizer, then an allocation and its first pod; each further pod is one
     more write. A claim for extended resources is created before, and named in its pod after that.
+    Pods and claims are watched meanwhile; nominations and Events, which can wait, are left out.
     """
     await load.clear_pods()
     await clear_devices(load)
@@ -52,9 +54,13 @@ async def claim_limit(load: LoadGenerator, workload: str, pods: int) -> float:
             node_name = nodes[number % len(nodes)]
             await load.post(f"{PODS}/{user.name}/binding", binding(user, node_name))
 
-    started = monotonic()
-    await share_out(enumerate(sharers.items()), CONCURRENCY, write)
-    seconds = monotonic() - started
+    async with asyncio.TaskGroup() as tasks:
+        watches = [tasks.create_task(load.read_watch(each)) for each in (PODS, CLAIMS)]
+        started = monotonic()
+        await share_out(enumerate(sharers.items()), CONCURRENCY, write)
+        seconds = monotonic() - started
+        for watch in watches:
+            watch.cancel()
     await load.clear_pods()
     await clear_devices(load)
     return pods / seconds

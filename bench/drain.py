@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from time import monotonic
+from typing import NamedTuple
 
 from bench.devices import clear_devices, create_devices, create_pods
 from bench.load_generator import LoadGenerator
-from bench.process_usage import usage
+from bench.process_usage import MachineTime, Usage, machine_time, usage
 from bench.schedulers import Start
 from lab.child_process import ChildProcess
 
@@ -20,7 +23,8 @@ class Drain:
     """The figures of one drain.
 
     ``pods_per_second`` counts from the first to the last bind and ``cpu_ms_per_pod`` from the first
-    bind on: starting up is in ``first_bind_seconds``.
+    bind on: starting up is in ``first_bind_seconds``. ``server_ms_per_pod`` is the CPU time of the
+    API server and etcd, and ``idle_share`` that of the machine's time in which nothing ran.
     """
 
     bound: int
@@ -29,6 +33,14 @@ class Drain:
     first_bind_seconds: float
     cpu_ms_per_pod: float
     peak_rss_mb: float
+    server_ms_per_pod: float = math.nan
+    idle_share: float = math.nan
+
+
+class _Sample(NamedTuple):
+    scheduler: Usage
+    server_cpu_seconds: float
+    machine: MachineTime
 
 
 @dataclass
@@ -38,13 +50,18 @@ class _Progress:
     first: float | None = None
     last: float = 0.0
     names: set[str] = field(default_factory=set)
-    cpu_at_first: float | None = None
-    cpu: float = 0.0
+    at_first: _Sample | None = None
+    at_last: _Sample | None = None
     peak_rss_bytes: int = 0
 
 
 async def drain(
-    load: LoadGenerator, start: Start, workload: str, pods: int, timeout_seconds: float
+    load: LoadGenerator,
+    start: Start,
+    workload: str,
+    pods: int,
+    timeout_seconds: float,
+    server_pids: Sequence[int],
 ) -> Drain:
     """Create the pods, start the scheduler, and wait until all are bound or time is up."""
     await load.clear_pods()
@@ -71,30 +88,38 @@ async def drain(
             deadline = started + timeout_seconds
             while not watching.done() and scheduler.exit_code is None and monotonic() < deadline:
                 await asyncio.wait([watching], timeout=SAMPLE_SECONDS)
-                _sample(scheduler, progress)
+                _sample(scheduler, server_pids, progress)
             watching.cancel()
         scheduler.must_run(0)
     return _figures(progress, pods, started)
 
 
-def _sample(scheduler: ChildProcess, progress: _Progress) -> None:
-    now = usage(scheduler.pid)
-    progress.cpu = now.cpu_seconds
-    progress.peak_rss_bytes = max(progress.peak_rss_bytes, now.rss_bytes)
-    if progress.cpu_at_first is None and progress.names:
-        progress.cpu_at_first = now.cpu_seconds
+def _sample(scheduler: ChildProcess, server_pids: Sequence[int], progress: _Progress) -> None:
+    server = sum(usage(pid).cpu_seconds for pid in server_pids)
+    now = _Sample(usage(scheduler.pid), server, machine_time())
+    progress.at_last = now
+    progress.peak_rss_bytes = max(progress.peak_rss_bytes, now.scheduler.rss_bytes)
+    if progress.at_first is None and progress.names:
+        progress.at_first = now
 
 
 def _figures(progress: _Progress, pods: int, started: float) -> Drain:
-    bound, nothing = len(progress.names), float("nan")
-    first = nothing if progress.first is None else progress.first
-    span = progress.last - first
-    cpu = progress.cpu - (progress.cpu_at_first or 0.0)
+    bound, peak_rss_mb = len(progress.names), progress.peak_rss_bytes / 2**20
+    before, after = progress.at_first, progress.at_last
+    if progress.first is None or before is None or after is None:
+        return Drain(bound, pods, math.nan, math.nan, math.nan, peak_rss_mb)
+    span = progress.last - progress.first
+    cpu = after.scheduler.cpu_seconds - before.scheduler.cpu_seconds
+    server = after.server_cpu_seconds - before.server_cpu_seconds
+    machine = after.machine.seconds - before.machine.seconds
+    idle = after.machine.idle_seconds - before.machine.idle_seconds
     return Drain(
         bound=bound,
         asked=pods,
-        pods_per_second=bound / span if span else nothing,
-        first_bind_seconds=first - started,
-        cpu_ms_per_pod=1000 * cpu / bound if bound else nothing,
-        peak_rss_mb=progress.peak_rss_bytes / 2**20,
+        pods_per_second=bound / span if span else math.nan,
+        first_bind_seconds=progress.first - started,
+        cpu_ms_per_pod=1000 * cpu / bound,
+        peak_rss_mb=peak_rss_mb,
+        server_ms_per_pod=1000 * server / bound,
+        idle_share=idle / machine if machine else math.nan,
     )

@@ -7,16 +7,16 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from contextlib import asynccontextmanager
 from typing import TypeVar
 
-import aiohttp
 import msgspec
 
 from bench.workloads import NAMESPACE, Object, node
-from lab.control_plane import ADMIN, ControlPlane
+from ksched.client.connecting import connect
+from ksched.transport import JSON, Transport
+from lab.control_plane import ControlPlane
 
 T = TypeVar("T")
 
-JSON = "application/json"
-CONNECTIONS = 64
+REQUEST_SECONDS = 120.0
 CREATORS = 32
 NODES = "/api/v1/nodes"
 PODS = f"/api/v1/namespaces/{NAMESPACE}/pods"
@@ -62,22 +62,16 @@ async def share_out(work: Iterable[T], workers: int, do: Callable[[T], Awaitable
 
 
 class LoadGenerator:
-    """An administrator's connection to the control plane."""
+    """An administrator's connection to the control plane, with the client that ksched has."""
 
-    def __init__(self, session: aiohttp.ClientSession) -> None:
-        self._session = session
+    def __init__(self, transport: Transport) -> None:
+        self._transport = transport
 
     @classmethod
     @asynccontextmanager
     async def connected(cls, plane: ControlPlane) -> AsyncIterator[LoadGenerator]:
-        async with aiohttp.ClientSession(
-            plane.url,
-            headers={"Authorization": f"Bearer {ADMIN.token}"},
-            connector=aiohttp.TCPConnector(ssl=plane.ssl_context(), limit=CONNECTIONS),
-            timeout=aiohttp.ClientTimeout(total=None),
-            read_bufsize=2**22,
-        ) as session:
-            yield cls(session)
+        async with connect(str(plane.kubeconfig()), user_agent="bench") as transport:
+            yield cls(transport)
 
     async def create_nodes(self, count: int, body: Callable[[int], Object] = node) -> None:
         async def make(index: int) -> None:
@@ -116,14 +110,22 @@ class LoadGenerator:
         path = f"{PODS}?watch=1&fieldSelector=spec.nodeName!="
         # The server may close a watch at any time; the next one goes on where it ended.
         while True:
-            async with self._session.get(f"{path}&resourceVersion={resource_version}") as response:
-                response.raise_for_status()
-                async for line in response.content:
+            versioned = f"{path}&resourceVersion={resource_version}"
+            async with self._transport.stream(versioned) as response:
+                if response.status != 200:
+                    raise RuntimeError(f"watch {path}: {response.status}")
+                async for line in response.lines:
                     event = _watch_event.decode(line)
                     if event.type == "ERROR":
                         raise RuntimeError(f"watch {path}: {line.decode()}")
                     resource_version = event.object.metadata.resource_version
                     yield event.object.metadata.name
+
+    async def read_watch(self, collection: str) -> None:
+        """Receive all changes as a scheduler would, until cancelled; they are not decoded."""
+        async with self._transport.stream(f"{collection}?watch=1") as response:
+            async for _ in response.lines:
+                pass
 
     async def post(self, path: str, body: Object) -> Object:
         """Create an object; returns it as it is stored."""
@@ -152,10 +154,10 @@ class LoadGenerator:
     async def _call(
         self, method: str, path: str, body: bytes | None = None, content_type: str = JSON
     ) -> bytes:
-        headers = {"Content-Type": content_type}
-        async with self._session.request(method, path, data=body, headers=headers) as response:
-            answer = await response.read()
-            if not response.ok:
-                text = answer.decode(errors="replace")[:300]
-                raise RuntimeError(f"{method} {path}: {response.status} {text}")
-            return answer
+        response = await self._transport.request(
+            method, path, body, content_type=content_type, timeout=REQUEST_SECONDS
+        )
+        if response.status >= 300:
+            text = response.body.decode(errors="replace")[:300]
+            raise RuntimeError(f"{method} {path}: {response.status} {text}")
+        return response.body

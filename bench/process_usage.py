@@ -27,6 +27,22 @@ def usage(pid: int) -> Usage:
     return Usage(sum(one.cpu_seconds for one in each), sum(one.rss_bytes for one in each))
 
 
+class MachineTime(NamedTuple):
+    """Of all cores together, since the start."""
+
+    seconds: float
+    idle_seconds: float
+
+
+def machine_time() -> MachineTime:
+    """The time of all cores, and how much of it nothing ran."""
+    first_line = Path("/proc/stat").read_text().partition("\n")[0]
+    # User, nice, system, idle, waiting for a disk, interrupts of two kinds, stolen; what follows
+    # is part of the first two.
+    ticks = [int(one) for one in first_line.split()[1:9]]
+    return MachineTime(sum(ticks) / _TICKS_PER_SECOND, sum(ticks[3:5]) / _TICKS_PER_SECOND)
+
+
 def open_descriptors(pid: int) -> int:
     """How many files and sockets a process holds open; 0 for one that is gone."""
     try:

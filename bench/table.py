@@ -12,8 +12,8 @@ from bench.latency import Latency
 from bench.schedulers import KSCHED, KUBE_SCHEDULER
 
 HEADINGS = (
-    *("workload", "scheduler", "bound", "pods/s", "of limit", "CPU ms/pod", "RSS MB"),
-    *("first bind s", "p50 ms", "p99 ms"),
+    *("workload", "scheduler", "bound", "pods/s", "of limit", "CPU ms/pod", "server ms/pod"),
+    *("idle", "RSS MB", "first bind s", "p50 ms", "p99 ms"),
 )
 
 
@@ -25,6 +25,8 @@ class Figures:
     asked: float
     pods_per_second: float = math.nan
     cpu_ms_per_pod: float = math.nan
+    server_ms_per_pod: float = math.nan
+    idle_share: float = math.nan
     rss_mb: float = math.nan
     first_bind_seconds: float = math.nan
     p50_ms: float = math.nan
@@ -39,6 +41,8 @@ class Figures:
             asked=run.asked,
             pods_per_second=run.pods_per_second,
             cpu_ms_per_pod=run.cpu_ms_per_pod,
+            server_ms_per_pod=run.server_ms_per_pod,
+            idle_share=run.idle_share,
             rss_mb=run.peak_rss_mb,
             first_bind_seconds=run.first_bind_seconds,
         )
@@ -99,8 +103,10 @@ def _line(workload: str, scheduler: str, figures: Figures, limit: BindLimit | No
         scheduler,
         f"{figures.bound:.0f}/{figures.asked:.0f}",
         _number(figures.pods_per_second),
-        "" if math.isnan(share) else f"{share:.0%}",
+        _percentage(share),
         _number(figures.cpu_ms_per_pod),
+        _number(figures.server_ms_per_pod),
+        _percentage(figures.idle_share),
         _number(figures.rss_mb),
         _number(figures.first_bind_seconds),
         _number(figures.p50_ms),
@@ -113,8 +119,13 @@ def _ratio_line(ours: Figures, theirs: Figures) -> list[str]:
         mine, yours = getattr(ours, name), getattr(theirs, name)
         return "" if math.isnan(mine) or math.isnan(yours) or not yours else f"{mine / yours:.2f}x"
 
-    compared = ("cpu_ms_per_pod", "rss_mb", "first_bind_seconds", "p50_ms", "p99_ms")
-    return ["", "ratio", "", ratio("pods_per_second"), "", *map(ratio, compared)]
+    cpu = map(ratio, ("cpu_ms_per_pod", "server_ms_per_pod"))
+    others = map(ratio, ("rss_mb", "first_bind_seconds", "p50_ms", "p99_ms"))
+    return ["", "ratio", "", ratio("pods_per_second"), "", *cpu, "", *others]
+
+
+def _percentage(share: float) -> str:
+    return "" if math.isnan(share) else f"{share:.0%}"
 
 
 def _number(value: float) -> str:

@@ -99,6 +99,11 @@ class ControlPlane:
         return f"https://{HOST}:{self._port}"
 
     @property
+    def server_pids(self) -> tuple[int, ...]:
+        """kube-apiserver and etcd, as they run now."""
+        return tuple(one.pid for one in (self._apiserver, self._etcd) if one is not None)
+
+    @property
     def ca_file(self) -> Path:
         """The certificate to trust: the server makes its own and keeps it over a restart."""
         return self.folder / "certs" / "apiserver.crt"
