@@ -95,6 +95,8 @@ class ApiClient:
         self._clock = clock
         self._limiter = limiter
         self._rng = rng or random.Random()
+        self.in_flight = 0
+        """Requests that are on their way or wait for a connection, but not for the rate limit."""
 
     def with_limiter(self, limiter: RateLimiter) -> ApiClient:
         """Another user of the same server, with a rate limit of its own."""
@@ -136,6 +138,7 @@ class ApiClient:
         while True:
             if self._limiter is not None:
                 await self._limiter.acquire()
+            self.in_flight += 1
             try:
                 response = await self._transport.request(
                     method, path, body, content_type=content_type, timeout=timeout
@@ -145,6 +148,8 @@ class ApiClient:
                 error = error_from_response(method, path, response, self._clock.wall())
             except Unavailable as unavailable:
                 error = unavailable
+            finally:
+                self.in_flight -= 1
             tried += 1
             if tried >= retry.tries or not retry.applies_to(error):
                 raise error

@@ -48,6 +48,7 @@ from ksched.queue.nominator import Nominator
 from ksched.queue.pending_pods import PendingPods
 from ksched.queue.places import Observer
 from ksched.queue.scheduling_queue import SchedulingQueue
+from ksched.scheduling.binding_cycle import MAX_CONCURRENT_BINDS
 from ksched.scheduling.event_handlers import ListerHandler, PodHandler
 from ksched.scheduling.failure_handler import SCHEDULER_ERROR
 from ksched.scheduling.gate_reports import GateReports
@@ -63,24 +64,37 @@ from ksched.transport import Transport
 from ksched.unexpected_errors import UnexpectedErrors
 
 
+def server_is_busy(
+    client: ApiClient, limiter: RateLimiter, bind_slots: asyncio.Semaphore
+) -> Callable[[], bool]:
+    """Returns whether the API server has as many requests of binding cycles as it may have binds.
+
+    Those that only wait for our own rate limit are no load on it.
+    """
+
+    def is_busy() -> bool:
+        has_many_binds = bind_slots.locked() and not limiter.waiting
+        return has_many_binds or client.in_flight >= MAX_CONCURRENT_BINDS
+
+    return is_busy
+
+
 def make_recorder(
     *,
     transport: Transport,
     connection: ClientConnection,
     clock: Clock,
     rng: random.Random,
-    bind_slots: asyncio.Semaphore,
-    bind_limiter: RateLimiter,
+    gives_way: Callable[[], bool],
 ) -> EventRecorder:
-    """Build the writer of Events; it has its own rate limit and yields to binds."""
+    """Build the writer of Events; it has its own rate limit and yields to binding cycles."""
     limiter = RateLimiter(connection.qps, connection.burst, clock)
     return EventRecorder(
         ApiClient(transport, clock, limiter, rng),
         clock,
         hostname=gethostname(),
         rng=rng,
-        # Binds that only wait for our own rate limit are no load on the API server.
-        gives_way=lambda: bind_slots.locked() and not bind_limiter.waiting,
+        gives_way=gives_way,
     )
 
 

@@ -146,7 +146,8 @@ class BindingCycle:
 
     def _announce(self, placed: Placed | WaitingPod) -> None:
         """Nominate the node, for autoscalers and a restarted scheduler."""
-        self._status.set(placed.pod, DesiredStatus(nominated_node_name=placed.node_name))
+        nominated = DesiredStatus(nominated_node_name=placed.node_name)
+        self._status.set(placed.pod, nominated, can_wait=True)
 
     async def _bind(self, placed: Placed) -> Status:
         framework, state, pod = placed.profile.framework, placed.state, placed.pod

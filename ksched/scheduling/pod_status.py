@@ -1,14 +1,17 @@
 """Writes the outcome of attempts to the API server: the PodScheduled condition and the nomination.
 
 Patches never delay a cycle. The latest desired status per pod is queued for a worker, so a pod that
-fails a hundred times during an outage is patched once; a patch without effect is not sent.
+fails a hundred times during an outage is patched once; a patch without effect is not sent. A
+nomination of a pod that is being bound is as much work for the server as the bind: while it is
+busy, these wait, ``PATIENCE_SECONDS`` at most, and are not sent if the pod is bound meanwhile.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from typing import Protocol
+from collections.abc import Callable
+from typing import NamedTuple, Protocol
 
 import msgspec
 from msgspec import Struct
@@ -26,6 +29,9 @@ WORKERS = 4
 POD_SCHEDULED = "PodScheduled"
 NOMINATIONS_REMEMBERED = 4
 """Per pod; the watch lags behind what was sent."""
+PATIENCE_SECONDS = 10.0
+"""How long a nomination waits at most for the API server to be less busy."""
+GIVE_WAY_SECONDS = 0.1
 
 
 class StatusClient(Protocol):
@@ -55,6 +61,12 @@ class DesiredStatus(Struct, frozen=True):
 NOTHING = DesiredStatus()
 
 
+class _Postponed(NamedTuple):
+    pod: PodInfo
+    desired: DesiredStatus
+    until: float
+
+
 class PodStatusUpdater:
     """Sends status patches with bounded concurrency; the only writer of pod status.
 
@@ -62,25 +74,46 @@ class PodStatusUpdater:
     """
 
     def __init__(
-        self, client: StatusClient, clock: Clock, unexpected_errors: UnexpectedErrors
+        self,
+        client: StatusClient,
+        clock: Clock,
+        unexpected_errors: UnexpectedErrors,
+        gives_way: Callable[[], bool] = lambda: False,
     ) -> None:
         self._client = client
         self._clock = clock
         self._unexpected_errors = unexpected_errors
+        self._gives_way = gives_way
         self._desired: dict[str, tuple[PodInfo, DesiredStatus]] = {}
+        self._postponed: dict[str, _Postponed] = {}
+        """Not yet in ``_desired``, in the order of their time."""
         self._sent: dict[str, DesiredStatus] = {}
         self._nominated: dict[str, tuple[str, ...]] = {}
         """The nominations sent last, newest first; "" for a removed one."""
         self._busy: set[str] = set()
         self._wake = asyncio.Event()
+        self._wake_postponed = asyncio.Event()
 
-    def set(self, pod: PodInfo, desired: DesiredStatus) -> None:
-        """Queue a status update; replaces an older one not yet sent."""
-        if pod.uid in self._desired:
-            desired = desired.after(self._desired[pod.uid][1])
-        elif self._sent.get(pod.uid) == desired:
+    def set(self, pod: PodInfo, desired: DesiredStatus, *, can_wait: bool = False) -> None:
+        """Queue a status update; replaces an older one not yet sent.
+
+        One that ``can_wait`` is postponed while the API server is busy.
+        """
+        uid = pod.uid
+        postponed = self._postponed.get(uid)
+        if uid in self._desired:
+            desired = desired.after(self._desired[uid][1])
+        elif postponed is not None:
+            desired = desired.after(postponed.desired)
+        elif self._sent.get(uid) == desired:
             return
-        self._desired[pod.uid] = (pod, desired)
+        elif can_wait and self._gives_way():
+            until = self._clock.now() + PATIENCE_SECONDS
+            self._postponed[uid] = _Postponed(pod, desired, until)
+            self._wake_postponed.set()
+            return
+        self._postponed.pop(uid, None)
+        self._desired[uid] = (pod, desired)
         self._wake.set()
 
     def is_own_update(self, old: Pod, new: Pod) -> bool:
@@ -101,6 +134,7 @@ class PodStatusUpdater:
         """Drop the state of a pod that is gone or bound."""
         self._nominated.pop(uid, None)
         self._desired.pop(uid, None)
+        self._postponed.pop(uid, None)
         self._sent.pop(uid, None)
 
     def forget_sent(self) -> None:
@@ -108,13 +142,28 @@ class PodStatusUpdater:
         self._sent.clear()
 
     def __len__(self) -> int:
-        return len(self._desired) + len(self._busy)
+        return len(self._desired) + len(self._postponed) + len(self._busy)
 
     async def run(self) -> None:
         """Send patches until cancelled."""
         async with asyncio.TaskGroup() as workers:
             for number in range(WORKERS):
                 workers.create_task(self._work(), name=f"pod status {number}")
+            workers.create_task(self._end_postponements(), name="postponed pod status")
+
+    async def _end_postponements(self) -> None:
+        while True:
+            while not self._postponed:
+                self._wake_postponed.clear()
+                await self._wake_postponed.wait()
+            if self._gives_way() and self._clock.now() < next(iter(self._postponed.values())).until:
+                await self._clock.sleep(GIVE_WAY_SECONDS)
+                continue
+            uid = next(iter(self._postponed))
+            pod, desired, _ = self._postponed.pop(uid)
+            self._desired[uid] = (pod, desired)
+            self._wake.set()
+            del pod, desired
 
     async def _work(self) -> None:
         while True:

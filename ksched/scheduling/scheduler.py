@@ -60,6 +60,7 @@ from ksched.scheduling.assembly import (
     plugins_with_handles,
     pods_are_listed,
     read_pod,
+    server_is_busy,
     watch_listers,
 )
 from ksched.scheduling.attempts import Attempts
@@ -131,16 +132,16 @@ class Scheduler:
         connection = configuration.client_connection
         limiter = RateLimiter(connection.qps, connection.burst, self.clock)
         self.client = ApiClient(guard(transport), self.clock, limiter, network)
+        is_busy = server_is_busy(self.client, limiter, bind_slots)
         self.recorder = make_recorder(
             transport=transport,
             connection=connection,
             clock=self.clock,
             rng=network,
-            bind_slots=bind_slots,
-            bind_limiter=limiter,
+            gives_way=is_busy,
         )
         self.extenders = build_extenders(configuration.extenders, self.clock, guard)
-        self.pod_status = PodStatusUpdater(self.client, self.clock, self.unexpected_errors)
+        self.pod_status = PodStatusUpdater(self.client, self.clock, self.unexpected_errors, is_busy)
         self.permit_calls = PermitCalls(activations.activate)
         self.groups = self._make_groups(activations)
         self.preemption = self._make_preemption(pre_binding, activations, metrics)

@@ -375,6 +375,24 @@ async def test_every_try_takes_a_token(client_of, clock):
     assert script.times == [0, 1, 2]
 
 
+async def test_requests_in_flight_are_counted_but_not_those_that_wait_for_a_token(clock):
+    class Slow(Script):
+        async def request(self, *args, **kwargs):
+            await asyncio.sleep(10)
+            return await super().request(*args, **kwargs)
+
+    limiter = RateLimiter(qps=1, burst=2, clock=clock)
+    client = ApiClient(cast(Transport, Slow(OK, OK, LOST, OK)), clock, limiter)
+    asking = [asyncio.ensure_future(client.get(resources.PODS, "ns", "p")) for _ in range(4)]
+    await asyncio.sleep(0.5)
+    assert client.in_flight == 2
+    asking[0].cancel()
+    await asyncio.sleep(2)
+    assert client.in_flight == 3
+    await asyncio.gather(*asking, return_exceptions=True)
+    assert client.in_flight == 0
+
+
 async def test_cancelled_request_stops_at_once(client_of):
     client, script = client_of(failing(429, b"", **{"retry-after": "30"}))
     with pytest.raises(TimeoutError):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -15,6 +15,7 @@ from ksched.errors import ApiError, NotFound, Unavailable
 from ksched.metrics import Metrics
 from ksched.scheduling.pod_status import (
     NOTHING,
+    PATIENCE_SECONDS,
     WORKERS,
     DesiredStatus,
     PodStatusUpdater,
@@ -68,8 +69,10 @@ class FakeClient:
 
 
 @asynccontextmanager
-async def updater(client: FakeClient) -> AsyncIterator[PodStatusUpdater]:
-    status = PodStatusUpdater(client, VirtualClock(), UnexpectedErrors(Metrics()))
+async def updater(
+    client: FakeClient, gives_way: Callable[[], bool] = lambda: False
+) -> AsyncIterator[PodStatusUpdater]:
+    status = PodStatusUpdater(client, VirtualClock(), UnexpectedErrors(Metrics()), gives_way)
     async with asyncio.TaskGroup() as tasks:
         running = tasks.create_task(status.run())
         yield status
@@ -244,6 +247,42 @@ async def test_a_patch_that_was_cut_short_is_sent_by_the_next_leader() -> None:
             async with asyncio.timeout(0.5):
                 await status.run()
     assert len(client.sent) == 2
+    assert len(status) == 0
+
+
+NOMINATED = DesiredStatus(nominated_node_name="n1")
+
+
+async def test_a_nomination_waits_while_the_server_is_busy_but_not_for_ever() -> None:
+    client = FakeClient()
+    async with updater(client, lambda: True) as status:
+        began = asyncio.get_running_loop().time()
+        status.set(info(make_pod("web")), NOMINATED, can_wait=True)
+        status.set(info(make_pod("urgent")), NOMINATED)
+        await asyncio.sleep(2 * PATIENCE_SECONDS)
+    times = {name: at - began for at, name, _ in client.sent}
+    assert times["urgent"] == 0
+    assert PATIENCE_SECONDS <= times["web"] < PATIENCE_SECONDS + 0.2
+
+
+async def test_a_nomination_that_waits_is_sent_when_the_server_has_time() -> None:
+    client, is_busy = FakeClient(), True
+    async with updater(client, lambda: is_busy) as status:
+        for number in range(3):
+            status.set(info(make_pod(f"p{number}")), NOMINATED, can_wait=True)
+        status.set(info(make_pod("p1")), REFUSED)
+        status.forget(info(make_pod("p2")).uid)
+        await asyncio.sleep(5)
+        assert [(name, set(sent)) for _, name, sent in client.sent] == [
+            ("p1", {"conditions", "nominatedNodeName"})
+        ]
+        assert len(status) == 1
+        is_busy = False
+        await asyncio.sleep(0.2)
+        assert [name for _, name, _ in client.sent] == ["p1", "p0"]
+        status.set(info(make_pod("p3")), NOMINATED, can_wait=True)
+        await asyncio.sleep(0)
+        assert client.sent[-1][1] == "p3"
     assert len(status) == 0
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Sequence
+from weakref import WeakValueDictionary
 
 from ksched.api.devices import ResourceClaim
 from ksched.devices.claim_store import ClaimStore, NotAssumed
@@ -49,6 +50,8 @@ class ClaimBinder:
         """Runs the API calls of Unreserve, which is synchronous."""
         self._releases: dict[tuple[str, str], asyncio.Event] = {}
         """By UIDs of claim and pod, reservations that are being removed."""
+        self._turns: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+        """By UID of a claim that is being written."""
 
     async def bind(self, pod: PodInfo, node_name: str, attempt: Attempt) -> None:
         """Write all claims of a pod, and wait for their devices; raises ``NotWritten``.
@@ -57,14 +60,26 @@ class ClaimBinder:
         """
         for position in range(len(attempt.claims)):
             await self._released(pod, attempt, position)
-            if not attempt.claims[position].is_reserved_for(pod.uid):
-                await self._bind_claim(pod, attempt, position)
+            await self._bind_in_turn(pod, attempt, position)
         if have_binding_conditions(attempt.claims):
             note = f"waiting for binding conditions for device on node {node_name}"
             self._handle.recorder.event(
                 pod, "Normal", "BindingConditionsPending", "Scheduling", note
             )
             await self._wait_for_conditions(attempt)
+
+    async def _bind_in_turn(self, pod: PodInfo, attempt: Attempt, position: int) -> None:
+        """Write a claim when no other pod does: all but one would get a conflict."""
+        uid = attempt.claims[position].metadata.uid
+        turn = self._turns.get(uid)
+        is_shared = turn is not None
+        if turn is None:
+            turn = self._turns[uid] = asyncio.Lock()
+        async with turn:
+            if is_shared:
+                self._renew(attempt, position)
+            if not attempt.claims[position].is_reserved_for(pod.uid):
+                await self._bind_claim(pod, attempt, position)
 
     async def _bind_claim(self, pod: PodInfo, attempt: Attempt, position: int) -> None:
         claim = attempt.claims[position]
@@ -216,8 +231,14 @@ class ClaimBinder:
         if release is None:
             return
         await release.wait()
-        meta = claim.metadata
-        attempt.claims[position] = self._claims.get(meta.name, meta.namespace) or claim
+        self._renew(attempt, position)
+
+    def _renew(self, attempt: Attempt, position: int) -> None:
+        """Take the newest known version of a claim."""
+        meta = attempt.claims[position].metadata
+        known = self._claims.get(meta.name, meta.namespace)
+        if known is not None and known.metadata.uid == meta.uid:
+            attempt.claims[position] = known
 
 
 class _TimedOut(Exception):

@@ -18,6 +18,7 @@ from ksched.apiserver.status_errors import StatusError
 from ksched.devices.allocator import allocate
 from ksched.framework import error
 from ksched.queue.places import Place
+from ksched.scheduling.binding_cycle import MAX_CONCURRENT_BINDS
 from ksched.testing import Cluster, FakePlugin, PodBuilder, cluster, make_node, make_pod
 from ksched.testing.device_builders import (
     DRIVER,
@@ -91,6 +92,38 @@ async def test_a_claim_gets_a_device_and_the_pod_its_node() -> None:
         ]
 
 
+@pytest.mark.parametrize("is_extended", [False, True])
+async def test_while_claims_are_written_nominations_and_events_wait(is_extended: bool) -> None:
+    count = 3 * MAX_CONCURRENT_BINDS
+    many = make_slice("n1")
+    for number in range(count):
+        many = many.device(f"d{number}")
+    slow = Rule(Fault(delay_seconds=1.0), user="system:kube-scheduler", times=None)
+    slow.when = lambda request: request.method != "GET"
+    async with cluster(nodes=[make_node("n1")], faults=Faults([slow])) as c:
+        await c.create(make_device_class(extended="example.com/gpu"), many)
+        for number in range(count):
+            name = f"p{number}"
+            if is_extended:
+                await c.create(asking(name, 1))
+            else:
+                await c.create(
+                    make_resource_claim(name).request(), with_claim(make_pod(name), name)
+                )
+        await c.advance(60)
+
+        assert all(c.bound(f"p{number}") for number in range(count))
+        asked = [f"{one.verb} {one.path}" for one in c.requests if "kube-scheduler" in one.user]
+        binds = [at for at, one in enumerate(asked) if one.endswith("/binding")]
+        events = [
+            at for at, one in enumerate(asked) if one.startswith("create") and "events" in one
+        ]
+        patches = [one for one in asked if one.startswith("patch") and one.endswith("/status")]
+        assert len(events) == count
+        assert sum(at < binds[-1] for at in events) < MAX_CONCURRENT_BINDS
+        assert len(patches) < 2 * MAX_CONCURRENT_BINDS + count * is_extended
+
+
 async def test_pods_share_a_claim() -> None:
     async with cluster(nodes=NODES) as c:
         await c.create(CLASS, SLICE, CLAIM, POD, with_claim(make_pod("other"), "gpu"))
@@ -101,6 +134,23 @@ async def test_pods_share_a_claim() -> None:
         stored = await claim(c)
         assert {one["name"] for one in stored["status"]["reservedFor"]} == {"web", "other"}
         assert devices(stored) == ["d1"]
+
+
+async def test_pods_that_join_a_claim_at_the_same_time_cause_no_conflict() -> None:
+    slow = Rule(Fault(delay_seconds=1.0), verb="update", resource="resourceclaims/status")
+    slow.times = None
+    names = [f"p{number}" for number in range(8)]
+    async with cluster(nodes=NODES, faults=Faults([slow])) as c:
+        await c.create(CLASS, SLICE, CLAIM, *(with_claim(make_pod(name), "gpu") for name in names))
+        await c.advance(30)
+
+        assert {c.bound(name) for name in names} == {"n1"}
+        stored = await claim(c)
+        assert {one["name"] for one in stored["status"]["reservedFor"]} == set(names)
+        assert claim_writes(c) == [
+            "update resourceclaims/gpu",
+            *["update resourceclaims/gpu/status"] * len(names),
+        ]
 
 
 async def test_no_device_is_given_twice() -> None:
