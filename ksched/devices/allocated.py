@@ -6,7 +6,7 @@ two claims stays in use until both release it.
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Iterable, Mapping
 
 from ksched.api.devices import AllocationResult, DeviceRequestAllocationResult
 from ksched.api.quantity import to_nanos
@@ -36,10 +36,12 @@ class SharedDevice:
 class PoolUse:
     """The devices of one pool that are in use."""
 
-    __slots__ = ("_signature", "dedicated", "shared")
+    __slots__ = ("_signature", "dedicated", "is_frozen", "shared")
 
     def __init__(self) -> None:
         self._signature: tuple[dict[str, int], Hashable] | None = None
+        self.is_frozen = False
+        """Whether a reader must not see later changes: they are made in a copy."""
         self.dedicated: dict[str, int] = {}
         """By device, how many claims have it undivided."""
         self.shared: dict[str, SharedDevice] = {}
@@ -52,7 +54,6 @@ class PoolUse:
         return shared is not None and shared.with_capacity > 0
 
     def copy(self) -> PoolUse:
-        """For readers that must not see later changes."""
         copied = PoolUse()
         copied.dedicated = dict(self.dedicated)
         copied.shared = {name: one.copy() for name, one in self.shared.items()}
@@ -101,10 +102,28 @@ class AllocatedDevices:
     def of(self, pool: PoolKey) -> PoolUse:
         return self._pools.get(pool, NOTHING_IN_USE)
 
+    def frozen(self, pools: Iterable[PoolKey]) -> Mapping[PoolKey, PoolUse]:
+        """The use of pools as it is now, whatever changes later; without those not in use."""
+        found = {}
+        for key in pools:
+            use = self._pools.get(key)
+            if use is not None:
+                use.is_frozen = True
+                found[key] = use
+        return found
+
+    def _to_change(self, key: PoolKey) -> PoolUse:
+        use = self._pools.get(key)
+        if use is None:
+            use = self._pools[key] = PoolUse()
+        elif use.is_frozen:
+            use = self._pools[key] = use.copy()
+        return use
+
     def add(self, allocation: AllocationResult) -> None:
         for result in allocation.devices.results:
             if not result.admin_access:
-                use = self._pools.setdefault((result.driver, result.pool), PoolUse())
+                use = self._to_change((result.driver, result.pool))
                 if _add(use, result):
                     self._note(result, use)
 
@@ -112,8 +131,8 @@ class AllocatedDevices:
         for result in allocation.devices.results:
             if not result.admin_access:
                 key = (result.driver, result.pool)
-                use = self._pools.get(key)
-                assert use is not None, f"devices of {key} are in use"
+                assert key in self._pools, f"devices of {key} are in use"
+                use = self._to_change(key)
                 if _remove(use, result):
                     self._note(result, use)
                 if not use.dedicated and not use.shared:

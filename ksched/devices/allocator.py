@@ -101,6 +101,18 @@ def allocate(
     return None
 
 
+class _Uses(dict[PoolKey, PoolUse]):
+    """The use of the pools that a search has looked at."""
+
+    def __init__(self, in_use: PoolsInUse) -> None:
+        super().__init__()
+        self._in_use = in_use
+
+    def __missing__(self, key: PoolKey) -> PoolUse:
+        use = self[key] = self._in_use(key)
+        return use
+
+
 class _Search:
     """One search on one node. kube-scheduler: allocator, Allocator.Allocate."""
 
@@ -116,7 +128,7 @@ class _Search:
         self._among = None if among is None else frozenset(among)
         self._claims = claims
         self._effort = effort
-        self._use: dict[PoolKey, PoolUse] = {pool.key: in_use(pool.key) for pool in view.pools}
+        self._use = _Uses(in_use)
         self._all_by_claim: list[dict[Request, list[int]]] = []
         """Positions of the devices of requests for all."""
         self._constraints: list[list[Constraint]] = []

@@ -21,8 +21,10 @@ COST_LIMIT = 1_000_000
 """``CELSelectorExpressionMaxCost``"""
 MAX_STEPS_INLINE = 5_000
 """Steps (about 2 ms) up to which a selector may be evaluated on an event loop."""
-MAX_LENGTH_INLINE = 500
-"""Characters (about 10 ms) up to which a selector may be compiled on an event loop."""
+MAX_LENGTH_INLINE = 250
+"""Characters (about 5 ms) up to which a selector may be compiled on an event loop."""
+_ARITHMETIC_LENGTH, _CALL_LENGTH = 6, 15
+"""Characters that take as long as an arithmetic operator, or as a call or macro."""
 _DEVICE = "kubernetes.DRADevice"
 
 
@@ -171,7 +173,11 @@ def _identity(value: Value) -> Hashable:
 
 def is_expensive_to_compile(expression: str) -> bool:
     """Whether to compile an expression in a thread: it or a pattern in it may be long."""
-    return len(expression) > MAX_LENGTH_INLINE or "{" in expression or "\\" in expression
+    length = len(expression)
+    if length <= MAX_LENGTH_INLINE:
+        length += _ARITHMETIC_LENGTH * sum(map(expression.count, "+-*/%"))
+        length += _CALL_LENGTH * expression.count("(")
+    return length > MAX_LENGTH_INLINE or "{" in expression or "\\" in expression
 
 
 def compile_device_selector(expression: str, *, consumable_capacity: bool = True) -> DeviceSelector:

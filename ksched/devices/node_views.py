@@ -17,13 +17,12 @@ from ksched.cache.listers import Listers
 from ksched.cache.node_info import NodeInfo
 from ksched.cache.node_table import NodeTable
 from ksched.devices.claim_store import ClaimStore
-from ksched.devices.pools import NodeView, Slices
+from ksched.devices.pools import NodeView
+from ksched.devices.published_pools import Slices
 from ksched.devices.slices import PoolKey
 
 Ids = NDArray[np.int32]
 
-ROWS_PER_PAUSE = 4
-"""A node with many slices takes some tenths of a millisecond."""
 SPARE_KEYS = 1024
 """Limit of the keys of views as they were, besides two for each node."""
 
@@ -98,14 +97,17 @@ class NodeViews:
         self._find_outdated()
         while self._outdated:
             self._number_key(self._outdated.pop())
-            if len(self._outdated) % ROWS_PER_PAUSE == 0:
-                yield
+            yield
         while self._todo:
             row = self._todo.pop()
+            # Until its view is known: this may be given up during a pause.
+            self._todo.add(row)
             if row < count:
-                self._ids[row] = self._number(self.table.infos[row])
-                if len(self._todo) % ROWS_PER_PAUSE == 0:
-                    yield
+                info = self.table.infos[row]
+                view = yield from self._devices.slices.viewing(info.name, info.labels)
+                self._ids[row] = self._number(view)
+                yield
+            self._todo.discard(row)
 
     def catch_up_use(self) -> None:
         """Apply changes of the devices in use, without pauses."""
@@ -138,8 +140,7 @@ class NodeViews:
         self._key_numbers.clear()
         self._outdated = set(range(len(self.views)))
 
-    def _number(self, info: NodeInfo) -> int:
-        view = self._devices.slices.view(info.name, info.labels)
+    def _number(self, view: NodeView) -> int:
         number = self._numbers.get(view)
         if number is None:
             number = self._numbers[view] = len(self.views)

@@ -7,12 +7,10 @@ a *layout*.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
-from itertools import accumulate
+from collections.abc import Callable, Hashable, Sequence
+from itertools import accumulate, chain, repeat
 from weakref import WeakValueDictionary
 
-from ksched.api.devices import ResourceSlice
-from ksched.cache.change_log import ChangeLog
 from ksched.devices.slices import CounterAmounts, PoolDevice, PoolKey, PublishedSlice
 
 SCANS_CACHED = 64
@@ -133,149 +131,13 @@ class NodeView:
     def __init__(self, pools: tuple[Pool, ...]) -> None:
         self.pools = pools
         self.has_invalid_pools = any(pool.is_invalid for pool in pools)
-        self.candidates: tuple[tuple[PoolDevice, Pool, bool], ...] = tuple(
-            (device, pool, is_on_node)
-            for pool in pools
-            if pool.is_usable
-            for device, is_on_node in zip(pool.devices, pool.on_node, strict=True)
-        )
         usable = [pool for pool in pools if pool.is_usable and pool.devices]
+        self.candidates: tuple[tuple[PoolDevice, Pool, bool], ...] = tuple(
+            chain.from_iterable(zip(pool.devices, repeat(pool), pool.on_node) for pool in usable)
+        )
         ends = [*accumulate(len(pool.devices) for pool in usable)]
         self.spans: tuple[tuple[Pool, int, int], ...] = tuple(
             (pool, end - len(pool.devices), end) for pool, end in zip(usable, ends, strict=True)
         )
         """The pools of the candidates, and where those of each begin and end."""
         self.ends = ends
-
-
-class _Published:
-    """All slices of a pool."""
-
-    __slots__ = ("pools", "slices")
-
-    def __init__(self) -> None:
-        self.slices: dict[str, PublishedSlice] = {}
-        self.pools: dict[Hashable, Pool] = {}
-        """The pools of views, by slices and matching devices; until a slice changes."""
-
-
-class Slices:
-    """All published slices, and the views of nodes."""
-
-    def __init__(self) -> None:
-        self._slices: dict[str, PublishedSlice] = {}
-        self._pools: dict[PoolKey, _Published] = {}
-        self._local: dict[str, dict[str, PublishedSlice]] = {}
-        """Slices for one node, by its name."""
-        self._wide: dict[str, PublishedSlice] = {}
-        """All others; slices with counters are relevant to every node."""
-        self._interned: WeakValueDictionary[tuple[int, ...], NodeView] = WeakValueDictionary()
-        self.changed_nodes: ChangeLog[str] = ChangeLog()
-        """Nodes whose view may have changed; forgets when that may be all nodes."""
-
-    def __len__(self) -> int:
-        return len(self._slices)
-
-    def __iter__(self) -> Iterator[PublishedSlice]:
-        return iter(self._slices.values())
-
-    def put(self, published: ResourceSlice) -> None:
-        self.remove(published.metadata.name)
-        one = PublishedSlice(published)
-        self._slices[one.name] = one
-        self._pools.setdefault(one.pool, _Published()).slices[one.name] = one
-        self._index_of(one)[one.name] = one
-        self._note(one.pool)
-
-    def remove(self, name: str) -> None:
-        one = self._slices.pop(name, None)
-        if one is None:
-            return
-        self._note(one.pool)
-        del self._pools[one.pool].slices[name]
-        if not self._pools[one.pool].slices:
-            del self._pools[one.pool]
-        index = self._index_of(one)
-        del index[name]
-        if not index and index is not self._wide:
-            del self._local[one.nodes.node_name]
-
-    def _index_of(self, one: PublishedSlice) -> dict[str, PublishedSlice]:
-        if one.nodes.node_name and not one.has_counters:
-            return self._local.setdefault(one.nodes.node_name, {})
-        return self._wide
-
-    def _note(self, key: PoolKey) -> None:
-        """Record which nodes may have another view after a change of the pool."""
-        published = self._pools[key]
-        published.pools.clear()
-        if any(one.name in self._wide for one in published.slices.values()):
-            self.changed_nodes.forget()
-            return
-        for one in published.slices.values():
-            self.changed_nodes.append(one.nodes.node_name)
-
-    # -- views of nodes -------------------------------------------------------------------------
-
-    def relevant(self, node_name: str, labels: Mapping[str, str]) -> list[PublishedSlice]:
-        """Return the slices that are relevant to a node."""
-        own = self._local.get(node_name)
-        found = list(own.values()) if own else []
-        found += [one for one in self._wide.values() if one.is_relevant(node_name, labels)]
-        return found
-
-    def view(self, node_name: str, labels: Mapping[str, str]) -> NodeView:
-        """kube-scheduler: GatherPools."""
-        by_pool: dict[PoolKey, list[PublishedSlice]] = {}
-        for one in self.relevant(node_name, labels):
-            members = by_pool.setdefault(one.pool, [])
-            if members and one.generation > members[0].generation:
-                members.clear()
-            if not members or one.generation == members[0].generation:
-                members.append(one)
-        pools = []
-        for key in sorted(by_pool, key=lambda one: (one[0].encode(), one[1].encode())):
-            pool = self._pool(key, by_pool[key], node_name, labels)
-            # Counters without devices for the node matter only if something is wrong with them.
-            if pool is not None and (pool.devices or not pool.is_usable):
-                pools.append(pool)
-        plain = [one for one in pools if not one.has_binding_conditions]
-        ordered = (*plain, *(one for one in pools if one.has_binding_conditions))
-        identity = tuple(id(pool) for pool in ordered)
-        view = self._interned.get(identity)
-        if view is None:
-            view = self._interned[identity] = NodeView(ordered)
-        return view
-
-    def _pool(
-        self,
-        key: PoolKey,
-        slices: list[PublishedSlice],
-        node_name: str,
-        labels: Mapping[str, str],
-    ) -> Pool | None:
-        slices.sort(key=lambda one: one.name)
-        published, first = self._pools[key], slices[0]
-        others: list[PublishedSlice] = []
-        is_complete = len(slices) == first.declared_slices
-        if not is_complete:
-            all_slices = published.slices.values()
-            if any(one.generation > first.generation for one in all_slices):
-                return None
-            same = [one for one in all_slices if one.generation == first.generation]
-            is_complete = len(same) == first.declared_slices
-            if is_complete:
-                others = [one for one in same if one not in slices]
-
-        def matches(device: PoolDevice) -> bool:
-            return device.shape.nodes.matches(node_name, labels)
-
-        marks = tuple(
-            matches(device) for one in slices if one.is_per_device for device in one.devices
-        )
-        identity = (tuple(one.name for one in slices), marks)
-        pool = published.pools.get(identity)
-        if pool is None:
-            pool = Pool(key, slices, others, matches, is_complete=is_complete)
-            published.pools[identity] = pool
-        return pool

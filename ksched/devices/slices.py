@@ -49,7 +49,7 @@ class Capacity(NamedTuple):
 class NodeSelection:
     """The nodes to which a slice or a device is available."""
 
-    __slots__ = ("all_nodes", "node_name", "selector", "terms")
+    __slots__ = ("__weakref__", "all_nodes", "node_name", "selector", "terms")
 
     def __init__(
         self, node_name: str | None, selector: NodeSelector | None, all_nodes: bool | None
@@ -70,6 +70,18 @@ class NodeSelection:
         if self.all_nodes:
             return True
         return self.terms is not None and self.terms.matches(labels, node_name)
+
+
+_selections: WeakValueDictionary[bytes, NodeSelection] = WeakValueDictionary()
+
+
+def _selection(selector: NodeSelector | None, all_nodes: bool | None) -> NodeSelection:
+    """One object for equal selections."""
+    key = _encode((selector, all_nodes))
+    known = _selections.get(key)
+    if known is None:
+        known = _selections[key] = NodeSelection(None, selector, all_nodes)
+    return known
 
 
 _numbers = count(1)
@@ -159,7 +171,12 @@ class PublishedSlice:
         self.pool: PoolKey = (spec.driver, spec.pool.name)
         self.generation = spec.pool.generation
         self.declared_slices = spec.pool.resource_slice_count
-        self.nodes = NodeSelection(spec.node_name, spec.node_selector, spec.all_nodes)
+        self.nodes = (
+            NodeSelection(spec.node_name, spec.node_selector, spec.all_nodes)
+            if spec.node_name
+            else _selection(spec.node_selector, spec.all_nodes)
+        )
+        """One object for slices that select nodes alike."""
         self.is_per_device = bool(spec.per_device_node_selection)
         self.devices = tuple(
             PoolDevice(one.name, _shape(spec.driver, one), self) for one in spec.devices
@@ -174,6 +191,11 @@ class PublishedSlice:
     @property
     def has_counters(self) -> bool:
         return bool(self.counters)
+
+    @property
+    def is_local(self) -> bool:
+        """Whether it is relevant to one node only."""
+        return bool(self.nodes.node_name) and not self.counters
 
     def is_relevant(self, node_name: str, labels: Mapping[str, str]) -> bool:
         """Whether a slice is part of a node's view. kube-scheduler: GatherPools."""

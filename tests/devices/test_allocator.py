@@ -16,7 +16,8 @@ from ksched.api.devices import AllocationResult, ResourceClaim, ResourceSlice
 from ksched.devices.allocated import AllocatedDevices
 from ksched.devices.allocator import InvalidPools, WantedClaim, allocate
 from ksched.devices.effort import Effort, SearchIsLong, SearchTimedOut
-from ksched.devices.pools import NodeView, Slices
+from ksched.devices.pools import NodeView
+from ksched.devices.published_pools import Slices
 from ksched.devices.requests import AllocationFailed, ClaimPlan
 from ksched.devices.results import allocation_result
 from ksched.devices.selector_cache import SelectorCache

@@ -334,6 +334,7 @@ def _learning(
                 # The others will hardly be shorter.
                 seconds = 0.0
             if is_open:
+                yield
                 verdicts.ask(number, name, keys, asked)
                 if len(asked) >= MOST_QUESTIONS:
                     return asked.values()

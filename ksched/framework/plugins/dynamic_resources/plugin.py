@@ -109,6 +109,7 @@ class DynamicResources:
         self._finder = DeviceFinder(handle, args.binding_timeout_seconds)
         self._claims = self._finder.claims
         self._long_searches = LongSearches(args.filter_timeout_seconds)
+        self._finder.classes.follow(lambda _: self._long_searches.load_compiler())
         self._writer = ClaimWriter(handle)
         self._binder = ClaimBinder(handle, self._claims, self._writer, args.binding_timeout_seconds)
         self.timeout_seconds = args.binding_timeout_seconds + _WRITING_SECONDS

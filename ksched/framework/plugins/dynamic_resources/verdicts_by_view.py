@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ksched.clock import stopwatch
-from ksched.devices.allocated import PoolUse
+from ksched.devices.allocated import NOTHING_IN_USE, PoolUse
 from ksched.devices.allocator import (
     Chosen,
     ChosenDevice,
@@ -241,8 +241,7 @@ class VerdictsByView:
         view = self._views.views[number]
         key = self._views.key_of(view)
         if key not in asked:
-            devices = self._devices.claims.devices
-            in_use = {pool.key: devices.of(pool.key).copy() for pool in view.pools}
+            in_use = self._devices.claims.devices.frozen(pool.key for pool in view.pools)
             others = (one for one in self._views.alike(number) if one is not view)
             pools = [_pool_keys(one) for one in (view, *others)]
             asked[key] = Question(self, view, name, keys, key, in_use, pools)
@@ -320,8 +319,10 @@ class Question(NamedTuple):
     """Of this view, and of others for which the answer is the same."""
 
     def search(self, effort: Effort) -> Answer:
-        plans, in_use = self.verdicts.plans, self.in_use.__getitem__
-        return search(self.view, in_use, plans, self.node_name, self.keys, effort)
+        def in_use(key: PoolKey) -> PoolUse:
+            return self.in_use.get(key, NOTHING_IN_USE)
+
+        return search(self.view, in_use, self.verdicts.plans, self.node_name, self.keys, effort)
 
     def keep(self, answer: Answer) -> None:
         self.verdicts.keep(self.key, self.keys, answer)
