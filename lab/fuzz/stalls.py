@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from unittest.mock import patch
@@ -83,6 +83,17 @@ def measured_steps(meter: StallMeter) -> Iterator[None]:
             yield
     finally:
         gc.enable()
+
+
+def assert_no_stall(run: Callable[[], object], seconds: float) -> None:
+    """Run something, if need be three times: a step takes longer while others use the core."""
+    for _ in range(3):
+        meter = StallMeter()
+        with measured_steps(meter):
+            run()
+        if meter.worst[0] < seconds:
+            return
+    raise AssertionError(f"steps of more than {seconds} seconds: {meter.longest}")
 
 
 def _task_name(handle: asyncio.Handle) -> str:

@@ -35,8 +35,8 @@ from ksched.testing.device_builders import (
 from lab.decider import Decider
 from lab.fuzz.stalls import StallMeter, measured_steps
 
-STALL_SECONDS = 0.04
-"""Twice the limit: a step takes more CPU time while another process shares the core."""
+STALL_SECONDS = 0.02
+"""Of CPU time."""
 NODES, DEVICES = 4, 8
 
 DEAR = {
@@ -44,6 +44,7 @@ DEAR = {
     "what every device has": "device.attributes.exists(d, lists.range(9000).all(x, d != ''))",
     "an error after many steps": "lists.range(30000).all(x, x >= 0) && device.attributes['a'].b",
     "long to compile": "false || " * 1000 + "true",
+    "much arithmetic": f"{'1+' * 200}1 > 0",
     "a pattern": r"!device.driver.matches('(a\x7b500\x7d)\x7b10\x7d')",
     "over the cost limit": "lists.range(300000).reverse().sort().size() > 0",
 }
@@ -85,9 +86,13 @@ async def outcome_of(made: Decider) -> Placed | Rejected:
 
 
 def measured(*objects: Any, filter_timeout: str = "10s") -> tuple[Placed | Rejected, StallMeter]:
-    made, meter = decider(objects, filter_timeout), StallMeter()
-    with measured_steps(meter):
-        found = asyncio.run(outcome_of(made))
+    # If need be three times: a step takes longer while another process shares the core.
+    for _ in range(3):
+        made, meter = decider(objects, filter_timeout), StallMeter()
+        with measured_steps(meter):
+            found = asyncio.run(outcome_of(made))
+        if meter.worst[0] < STALL_SECONDS:
+            break
     return found, meter
 
 
