@@ -27,6 +27,9 @@ LOOK_AGAIN_SECONDS = 5.0
 SEEN_SECONDS = 120.0
 """How long the watch may take to deliver a claim created for extended resources."""
 SEEN_AGAIN_SECONDS = 1.0
+MAX_CONCURRENT_WRITERS = 48
+"""Pods whose claims are written concurrently. With more, the first pod of a burst would be bound
+only when the claims of all are written."""
 
 SUCCESS, FAILURE, TIMEOUT, ERROR = "success", "failure", "timeout", "error"
 
@@ -50,6 +53,7 @@ class ClaimBinder:
         """Runs the API calls of Unreserve, which is synchronous."""
         self._releases: dict[tuple[str, str], asyncio.Event] = {}
         """By UIDs of claim and pod, reservations that are being removed."""
+        self._writers = asyncio.Semaphore(MAX_CONCURRENT_WRITERS)
         self._turns: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         """By UID of a claim that is being written."""
 
@@ -58,9 +62,10 @@ class ClaimBinder:
 
         kube-scheduler: PreBind, bindClaim.
         """
-        for position in range(len(attempt.claims)):
-            await self._released(pod, attempt, position)
-            await self._bind_in_turn(pod, attempt, position)
+        async with self._writers:
+            for position in range(len(attempt.claims)):
+                await self._released(pod, attempt, position)
+                await self._bind_in_turn(pod, attempt, position)
         if have_binding_conditions(attempt.claims):
             note = f"waiting for binding conditions for device on node {node_name}"
             self._handle.recorder.event(

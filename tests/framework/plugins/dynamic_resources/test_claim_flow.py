@@ -17,6 +17,7 @@ from ksched.apiserver.faults import Fault, Faults, Rule
 from ksched.apiserver.status_errors import StatusError
 from ksched.devices.allocator import allocate
 from ksched.framework import error
+from ksched.framework.plugins.dynamic_resources.claim_binder import MAX_CONCURRENT_WRITERS
 from ksched.queue.places import Place
 from ksched.scheduling.binding_cycle import MAX_CONCURRENT_BINDS
 from ksched.testing import Cluster, FakePlugin, PodBuilder, cluster, make_node, make_pod
@@ -121,6 +122,8 @@ async def test_while_claims_are_written_nominations_and_events_wait(is_extended:
         patches = [one for one in asked if one.startswith("patch") and one.endswith("/status")]
         assert len(events) == count
         assert sum(at < binds[-1] for at in events) < MAX_CONCURRENT_BINDS
+        updates = [one.startswith("update") and "/resourceclaims/" in one for one in asked]
+        assert 0 < sum(updates[: binds[0]]) <= 2 * MAX_CONCURRENT_WRITERS < sum(updates)
         assert len(patches) < 2 * MAX_CONCURRENT_BINDS + count * is_extended
 
 
