@@ -189,6 +189,7 @@ class Metrics(Collector):
         self._define_devices()
         self._define_process()
         self._define_journal()
+        self._define_configuration()
         self._define_rest_client()
 
         self.leader_election_slowpath = Counter(
@@ -271,6 +272,18 @@ class Metrics(Collector):
         )
         self.journal_written_bytes = Counter(
             "ksched_journal_written_bytes_total", "Bytes written to the journal, compressed."
+        )
+
+    def _define_configuration(self) -> None:
+        self.config_reloads = Counter(
+            "ksched_config_reloads_total",
+            "How often the configuration file was loaded again: applied, unchanged, or refused.",
+            ("result",),
+        )
+        self.config_reload_pause = Histogram(
+            "ksched_config_reload_pause_seconds",
+            "How long a reload kept the next attempt from beginning, each time it did.",
+            exponential_buckets(0.0001, 2, 14),
         )
 
     def _define_preemption(self) -> None:

@@ -55,6 +55,7 @@ SLOW = (
     "tests/queue/test_in_flight.py",
     "tests/recorded/test_preemption.py",
     "tests/scheduling/test_plugin_answers.py",
+    "tests/scheduling/test_reload_histories.py",
     "tests/scheduling/test_tenants.py",
     "tests/shadow/test_shadowing.py",
     "tests/simulation/",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from itertools import islice
 from typing import Protocol
 
@@ -11,7 +11,7 @@ from msgspec import Struct
 
 from ksched.api.objects import Node, Pod
 from ksched.cache.node_info import NodeInfo
-from ksched.cache.pod_info import PodInfo, TemplateRegistry
+from ksched.cache.pod_info import PodInfo, PodTemplate, TemplateRegistry
 from ksched.cache.pod_states import CachedPod
 from ksched.cache.resource_axis import ResourceAxis
 from ksched.cache.snapshot import Snapshot
@@ -313,6 +313,10 @@ class SchedulerCache:
         self._apart[name] = node
         if name in self.snapshot.table.rows:
             self.snapshot.remove(name)
+
+    def templates(self) -> Iterator[PodTemplate]:
+        """The templates of all pods, pending ones too."""
+        return iter(self._templates)
 
     def statistics(self) -> CacheStatistics:
         return CacheStatistics(

@@ -13,6 +13,7 @@ from typing import Any, Generic, TypeVar
 from ksched.api.objects import Node, Pod
 from ksched.api.watched_kinds import HasMetadata, WatchedKind, watched_kind
 from ksched.cache.change_log import ChangeLog, Cursor
+from ksched.errors import ConfigError
 
 T = TypeVar("T", bound=HasMetadata)
 V = TypeVar("V")
@@ -112,7 +113,8 @@ class Listers:
                 "handle.pending_pods() has the pods without a node"
             )
         if self._is_complete and row not in self._listers:
-            raise RuntimeError(f"{row.resource} is required too late, do so in the constructor")
+            what = "what is watched is settled when the scheduler starts"
+            raise ConfigError([f"{row.resource} is required too late: {what}"])
         return self._listers.setdefault(row, Lister())
 
     def view(self, build: Callable[[Listers], V]) -> V:

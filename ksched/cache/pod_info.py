@@ -9,7 +9,7 @@ status belong to none of these (``Scope.POD``). Templates live as long as a pod 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cached_property, wraps
 from typing import Any, TypeVar
 from weakref import WeakValueDictionary
@@ -330,6 +330,10 @@ class TemplateRegistry:
         if signature is None:
             signature = self._signatures[key] = PodSignature()
         return signature
+
+    def __iter__(self) -> Iterator[PodTemplate]:
+        """Iterate over the templates there are now; some may go meanwhile."""
+        return iter(list(self._templates.values()))
 
     def __len__(self) -> int:
         return len(self._templates)

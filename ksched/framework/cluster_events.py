@@ -148,6 +148,8 @@ FORCE_ACTIVATE = _wildcard("ForceActivate")
 BACKOFF_COMPLETE = _wildcard("BackoffComplete")
 POP_FROM_BACKOFF = _wildcard("PopFromBackoffQ")
 SCHEDULE_ATTEMPT_FAILURE = _wildcard("ScheduleAttemptFailure")
+CONFIG_RELOAD = _wildcard("ConfigReload")
+"""Other plugins decide from now on: what a pod was rejected for may not hold any more."""
 
 
 class QueueingHint(Enum):

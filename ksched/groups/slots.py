@@ -100,3 +100,6 @@ class CountedSlots:
     def put(self, kind: Hashable, slots: Slots) -> None:
         assert self._table.row_log.generation == self._generation, "get comes first"
         self._slots.put(kind, slots, KINDS_REMEMBERED)
+
+    def clear(self) -> None:
+        self._slots.clear()

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, Final, Generic, TypeVar
+from typing import Any, Final, Generic, NamedTuple, TypeVar
 
 from ksched.api.objects import Node, Pod
 from ksched.api.resources import NODES, PODS, ApiResource
@@ -39,6 +39,7 @@ from ksched.journal.records import (
     Bound,
     Decided,
     Gone,
+    Header,
     Nominated,
     Off,
     Together,
@@ -98,13 +99,20 @@ class Placements:
         self._recording.displaced(uid)
 
 
+class NewFile(NamedTuple):
+    """Where in the queue another file begins: its header, and the whole state at that moment."""
+
+    header: Header
+    state: Iterator[Item]
+
+
 class Recording:
     """The records of one scheduler that are still to be written, oldest first."""
 
     def __init__(self, scheduler: Scheduler, most: int) -> None:
         self._scheduler, self._most = scheduler, most
         self._cache, self._pending = scheduler.cache, scheduler.pending
-        self.waiting: deque[Item] = deque()
+        self.waiting: deque[Item | NewFile] = deque()
         self.is_on = False
         self.dropped = 0
         """Records that found no room."""
@@ -128,8 +136,10 @@ class Recording:
 
     def start(self) -> Iterator[Item] | None:
         """Record from now on; returns the whole state as it is. ``None`` during a cycle."""
-        if self._scheduler.cycle.is_running:
-            return None
+        return None if self._scheduler.cycle.is_running else self.start_over()
+
+    def start_over(self) -> Iterator[Item]:
+        """As ``start``, by the one that holds up all cycles."""
         self.is_on, self._is_short = True, False
         self._deciding = ""
         self._nominations.start_over()

@@ -20,7 +20,7 @@ from typing import Any, Final
 from ksched.clock import Clock
 from ksched.configuration.dumping import configz
 from ksched.journal.encoding import Encoding, Item, all_lines, is_left_out
-from ksched.journal.recording import MAX_WAITING, Recording
+from ksched.journal.recording import MAX_WAITING, NewFile, Recording
 from ksched.journal.records import FORMAT, Header, Ready
 from ksched.journal.segments import JournalTooSmall, Segments
 from ksched.metrics import Metrics
@@ -61,7 +61,14 @@ class Journal:
 
     def attach(self, scheduler: Scheduler) -> None:
         self._scheduler, self._recording = scheduler, Recording(scheduler, MAX_WAITING)
+        scheduler.reloading.listeners.append(self._reconfigured)
         self._counted_drops = 0
+
+    def _reconfigured(self) -> None:
+        """Another configuration decides from now on, so another file begins here."""
+        assert self._recording is not None
+        if self._recording.is_on:
+            self._recording.waiting.append(NewFile(self._header(), self._recording.start_over()))
 
     async def run(self) -> None:
         """Write until cancelled; never raises for what happens to the files."""
@@ -116,25 +123,34 @@ class Journal:
     # -- writing --------------------------------------------------------------------------------
 
     async def _write(self, recording: Recording) -> None:
-        await self._write_items(islice(_taken(recording.waiting), len(recording.waiting)))
+        waiting = recording.waiting
+        await self._write_items(islice(_taken(waiting), len(waiting)))
+        while waiting:
+            new = waiting[0]
+            if not isinstance(new, NewFile):
+                break
+            del waiting[0]
+            await self._begin_file(new)
+            await self._write_items(islice(_taken(waiting), len(waiting)))
         if recording.is_on and not self._segments.is_full:
             return
         # What was queued meanwhile belongs to the file that ends; then comes the state.
-        self._lines += all_lines(self._encoding, _taken(recording.waiting))
-        state = recording.start()
+        self._lines += all_lines(self._encoding, _taken(waiting))
+        if waiting:
+            return
+        header, state = self._header(), recording.start()
         await self._flush()
         if state is not None:
-            await self._begin_file(state)
+            await self._begin_file(NewFile(header, state))
 
-    async def _begin_file(self, state: Iterator[Item]) -> None:
+    async def _begin_file(self, new: NewFile) -> None:
         stamp = datetime.fromtimestamp(self._clock.wall(), UTC).strftime("%Y%m%dT%H%M%S.%f")[:-3]
         # What happens from now on is queued behind the state.
-        header = self._header()
         self._is_ready = False
         await self._in_thread(self._segments.begin, f"{stamp}Z")
         self._encoding = Encoding()
-        await self._write_items(iter([header]))
-        await self._write_items(state)
+        await self._write_items(iter([new.header]))
+        await self._write_items(new.state)
         await self._write_items(iter([Ready(at=self._clock.wall())]))
         self._segments.state_is_written()
         self._is_ready = True
@@ -183,9 +199,14 @@ class Journal:
         self._counted_bytes = written
 
 
-def _taken(waiting: deque[Item]) -> Iterator[Item]:
+def _taken(waiting: deque[Item | NewFile]) -> Iterator[Item]:
+    """Take the records up to the next file."""
     while waiting:
-        yield waiting.popleft()
+        item = waiting[0]
+        if isinstance(item, NewFile):
+            return
+        del waiting[0]
+        yield item
 
 
 def _said(problem: Exception) -> dict[str, str]:

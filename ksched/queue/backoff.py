@@ -49,6 +49,10 @@ class BackoffQueue:
         """Rejected pods that had an early attempt, by when they may have the next."""
         self._errors: KeyedHeap[QueuedPodInfo] = KeyedHeap(self.expiration)
 
+    def set_durations(self, initial_seconds: float, max_seconds: float) -> None:
+        """Set the backoff of later failures; a pod that backs off already keeps its own."""
+        self._initial_seconds, self._max_seconds = initial_seconds, max_seconds
+
     def duration_seconds(self, queued: QueuedPodInfo) -> float:
         """Return the backoff after a pod's last failure: 1, 2, 4, 8, 10, 10 ... seconds.
 

@@ -68,6 +68,8 @@ class QueueContents:
         self._log = TransitionLog()
         self._rejections = RejectionCounts()
         self._ready = asyncio.Event()
+        self._resumed: asyncio.Event | None = None
+        """Set when a pause ends."""
 
     def get(self, uid: str) -> QueuedPodInfo | None:
         """Return the entry of a queued or in-flight pod."""
@@ -112,6 +114,17 @@ class QueueContents:
     def rejections(self) -> Counter[tuple[str, str]]:
         """Count waiting pods by rejecting plugin and profile."""
         return self._rejections.by_plugin()
+
+    # -- pauses ---------------------------------------------------------------------------------
+
+    def pause(self) -> None:
+        """Let ``pop`` return no pod until ``resume``; the attempt of the last one may go on."""
+        self._resumed = self._resumed or asyncio.Event()
+
+    def resume(self) -> None:
+        if self._resumed is not None:
+            self._resumed.set()
+            self._resumed = None
 
     # -- transitions ------------------------------------------------------------------------------
 

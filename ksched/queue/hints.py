@@ -21,6 +21,7 @@ from ksched.configuration.extension_points import EXTENSION_POINTS
 from ksched.errors import ConfigError
 from ksched.framework.cluster_events import (
     ASSUMED_POD_FORGOTTEN,
+    CONFIG_RELOAD,
     Action,
     ClusterEvent,
     ClusterEventWithHint,
@@ -183,6 +184,12 @@ class HintTable:
         work: QueueWork | None = None,
     ) -> None:
         self._work = work or QueueWork()
+        self._durations = durations
+        self._calls_left: float = math.inf if durations is None else 1
+        self.replace(hints)
+
+    def replace(self, hints: Mapping[str, Sequence[Registration]]) -> None:
+        """Forget all registrations; these are the ones now."""
         self._registrations = [
             (profile, plugin, registered)
             for profile, registered_events in hints.items()
@@ -190,8 +197,6 @@ class HintTable:
         ]
         self._interest: dict[tuple[str, Action], Interest] = {}
         self._failed: set[str] = set()
-        self._durations = durations
-        self._calls_left: float = math.inf if durations is None else 1
 
     def interest(self, event: ClusterEvent) -> Interest:
         """Return the registrations that match an event; may be empty."""
@@ -293,7 +298,9 @@ class HintTable:
             return
         if group.is_crowd and not self._can_end(group.shared_wait, event):
             return
-        for queued in group.to_wake(pods):
+        # A shared wait was proved by plugins that may be others now.
+        woken = list(pods) if event is CONFIG_RELOAD else group.to_wake(pods)
+        for queued in woken:
             own = self._evaluate(single, queued.pod, pending, change, answer) if single else answer
             yield queued, own
 

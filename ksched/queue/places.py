@@ -15,8 +15,9 @@
 A pod that waited too long, or that a plugin activates, moves as if a hint had accepted an event.
 With no backoff left, UNSCHEDULABLE and GATED lead straight to ACTIVE. BACKOFF leads to IN_FLIGHT
 when ACTIVE is empty. PreEnqueue runs before a pod enters ACTIVE or BACKOFF, except from one to the
-other: it is GATED instead if a plugin objects. Any place leads to ABSENT when the pod is deleted,
-and any in which a pod waits to IN_FLIGHT when a member of its pod group is popped.
+other: it is GATED instead if a plugin objects. When the configuration has changed it runs again
+before a pod that was ready is popped. Any place leads to ABSENT when the pod is deleted, and any in
+which a pod waits to IN_FLIGHT when a member of its pod group is popped.
 """
 
 from __future__ import annotations
@@ -62,8 +63,8 @@ IN_FLIGHT = Place.IN_FLIGHT
 _LEADS_TO: dict[Place, tuple[Place, ...]] = {
     # Not to UNSCHEDULABLE: a pod may wait for an event only if all events since its pop were seen.
     ABSENT: (ACTIVE, BACKOFF, GATED),
-    ACTIVE: (IN_FLIGHT, ABSENT),
-    BACKOFF: (ACTIVE, IN_FLIGHT, ABSENT),
+    ACTIVE: (IN_FLIGHT, GATED, ABSENT),
+    BACKOFF: (ACTIVE, IN_FLIGHT, GATED, ABSENT),
     UNSCHEDULABLE: (ACTIVE, BACKOFF, GATED, IN_FLIGHT, ABSENT),
     GATED: (ACTIVE, BACKOFF, IN_FLIGHT, ABSENT),
     IN_FLIGHT: (

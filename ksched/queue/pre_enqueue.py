@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from ksched.cache.pod_info import PodInfo
 from ksched.framework.status import Status
@@ -24,6 +24,23 @@ class PreEnqueuePlugins:
         self._plugins = plugins
         self._work = work
         self._failed: set[str] = set()
+        self.unchecked: set[str] = set()
+        """UIDs of ready pods that other plugins let pass, before ``replace``."""
+
+    def replace(
+        self, plugins: Mapping[str, Sequence[tuple[str, PreEnqueue]]], ready: Iterable[str]
+    ) -> None:
+        """Take other plugins; pods that are ready have to pass them too."""
+        self._plugins = plugins
+        self._failed.clear()
+        self.unchecked = set(ready)
+
+    def recheck(self, pod: PodInfo) -> str:
+        """The first plugin that rejects a ready pod, if it has not passed them yet."""
+        if pod.uid not in self.unchecked:
+            return ""
+        self.unchecked.discard(pod.uid)
+        return self.gating_plugin(pod)
 
     def gating_plugin(self, pod: PodInfo) -> str:
         """Return the first plugin that rejects a pod, or an empty string.

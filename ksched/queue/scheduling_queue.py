@@ -40,7 +40,7 @@ from typing import Any
 
 from ksched.api.objects import Pod
 from ksched.cache.pod_info import PodInfo
-from ksched.framework.cluster_events import FORCE_ACTIVATE, ClusterEvent
+from ksched.framework.cluster_events import CONFIG_RELOAD, FORCE_ACTIVATE, ClusterEvent
 from ksched.framework.event_derivation import pod_update_events
 from ksched.framework.queued_pod import QueuedPodInfo, SharedWait
 from ksched.metrics import Histogram
@@ -158,6 +158,7 @@ class SchedulingQueue(QueueContents):
     def delete(self, uid: str) -> None:
         """Remove a deleted or bound pod; one in flight will not return."""
         self.nominator.delete(uid)
+        self._pre_enqueue.unchecked.discard(uid)
         attempt = self._in_flight.get(uid)
         if attempt is not None:
             attempt.is_deleted = True
@@ -174,6 +175,9 @@ class SchedulingQueue(QueueContents):
         """
         await asyncio.sleep(0)
         while not self._is_closed:
+            if self._resumed is not None:
+                await self._resumed.wait()
+                continue
             if self._wake_ups.unfinished:
                 self.continue_wake_ups()
             queued = self._active.take_turn()
@@ -181,9 +185,12 @@ class SchedulingQueue(QueueContents):
             if queued is None:
                 queued = self._backoff.first_early(self._now())
                 cause = causes.POP_FROM_BACKOFF
-                if queued is not None:
-                    self._backoff.cut_short(queued)
             if queued is not None:
+                if self._pre_enqueue.unchecked and self._is_gated_now(queued):
+                    await asyncio.sleep(0)
+                    continue
+                if cause is causes.POP_FROM_BACKOFF:
+                    self._backoff.cut_short(queued)
                 # Counts every attempt and feeds only metrics; the backoff has its own counters.
                 queued.attempts += 1
                 self._move(queued, IN_FLIGHT, cause)
@@ -208,6 +215,7 @@ class SchedulingQueue(QueueContents):
             if place is ABSENT or place is IN_FLIGHT:
                 continue
             queued = self._pods[uid]
+            self._pre_enqueue.unchecked.discard(uid)
             if self._pre_enqueue.gating_plugin(queued.pod):
                 continue
             queued.attempts += 1
@@ -363,9 +371,41 @@ class SchedulingQueue(QueueContents):
     def close(self) -> None:
         """End all blocked ``pop`` calls; attempts in flight are done."""
         self._is_closed = True
+        self.resume()
         for attempt in self._in_flight.attempts():
             self._move(attempt.queued, ABSENT, causes.QUEUE_CLOSED)
         self._ready.set()
+
+    # -- another configuration ----------------------------------------------------------------
+
+    def reconfigure(
+        self,
+        *,
+        pre_enqueue: Mapping[str, Sequence[tuple[str, PreEnqueue]]],
+        hints: Mapping[str, Sequence[Registration]],
+        pod_initial_backoff_seconds: float,
+        pod_max_backoff_seconds: float,
+    ) -> None:
+        """Replace what depends on the plugins, except QueueSort; between two attempts.
+
+        Every waiting pod is worth another attempt, and a pod in flight if it returns: the plugin
+        that rejected it may be gone. Ready pods keep their place; PreEnqueue is repeated when they
+        are popped.
+        """
+        ready = (ACTIVE, BACKOFF)
+        uids = (uid for uid, place in self._place.items() if place in ready)
+        self._pre_enqueue.replace(pre_enqueue, uids)
+        self._hints.replace(hints)
+        self._backoff.set_durations(pod_initial_backoff_seconds, pod_max_backoff_seconds)
+        self.move_all_to_active_or_backoff_queue(CONFIG_RELOAD)
+
+    def _is_gated_now(self, queued: QueuedPodInfo) -> bool:
+        """Gate a ready pod that the PreEnqueue plugins of another configuration object to."""
+        plugin = self._pre_enqueue.recheck(queued.pod)
+        if plugin:
+            self._gate(queued, plugin, self._place[queued.uid])
+            self._move(queued, GATED, causes.CONFIG_RELOAD, f"by {plugin}")
+        return bool(plugin)
 
     # -- transitions ------------------------------------------------------------------------------
 

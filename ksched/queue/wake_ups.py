@@ -18,7 +18,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from typing import Any
 
 from ksched.cache.pod_info import PodInfo
-from ksched.framework.cluster_events import WILDCARD, ClusterEvent
+from ksched.framework.cluster_events import CONFIG_RELOAD, WILDCARD, ClusterEvent
 from ksched.framework.queued_pod import QueuedPodInfo
 from ksched.framework.time_slices import TimeSlice
 from ksched.queue.hints import SKIP, HintTable, Interest, Requeue
@@ -44,7 +44,7 @@ class WakeUp:
         "_pre_check",
         "_rest",
         "_what",
-        "label",
+        "event",
         "steps",
     )
 
@@ -60,7 +60,7 @@ class WakeUp:
         self._hints, self._at, self._what = hints, at, what
         self._rest: deque[_Target] = deque(targets)
         self._is_remembered = False
-        self.label = what[0].label
+        self.event = what[0]
         self._pre_check = pre_check
         self.steps = self._evaluate(waiting)
 
@@ -112,8 +112,10 @@ class WakeUps:
         if not any(map(len, self._waiting)):
             return False
         if len(self.unfinished) >= MAX_UNFINISHED:
+            missed = (event, *(one.event for one in self.unfinished))
             self.unfinished.clear()
-            event, old, new, pre_check = WILDCARD, None, None, None
+            event = CONFIG_RELOAD if CONFIG_RELOAD in missed else WILDCARD
+            old = new = pre_check = None
         targets = self._targets(event)
         if not targets:
             return False
@@ -134,7 +136,7 @@ class WakeUps:
             for step in wake_up.steps:
                 left -= 1
                 if step is not None and self._is_due(wake_up, *step):
-                    yield *step, wake_up.label
+                    yield *step, wake_up.event.label
                 if turn.is_over:
                     left = 0
                 if not left:

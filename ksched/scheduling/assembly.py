@@ -9,9 +9,9 @@ from __future__ import annotations
 import asyncio
 import functools
 import random
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from socket import gethostname
-from typing import Any
+from typing import Any, NamedTuple, Protocol, TypeAlias
 
 from msgspec import Raw
 
@@ -25,17 +25,25 @@ from ksched.cache.listers import Listers
 from ksched.cache.pod_info import PodInfo
 from ksched.cache.storage.volumes import Volumes
 from ksched.client.rate_limit import RateLimiter
-from ksched.client.recorder import EventRecorder
+from ksched.client.recorder import EventRecorder, ProfileRecorder
 from ksched.client.rest import ApiClient
 from ksched.clock import Clock
 from ksched.configuration.extension_points import PRE_ENQUEUE
 from ksched.configuration.model import ClientConnection, SchedulerConfiguration
 from ksched.devices.claim_store import ClaimStore
+from ksched.extenders.chain import Extenders
 from ksched.extenders.extender import EXTENDER
 from ksched.framework.cluster_events import Resource
+from ksched.framework.runtime import registry as registries
 from ksched.framework.runtime.framework import Framework
 from ksched.framework.runtime.guard import Hook, PluginFailure
-from ksched.framework.runtime.profiles import FrameworkHandle, Profile
+from ksched.framework.runtime.profiles import (
+    NO_PROFILES,
+    FrameworkHandle,
+    MakePipeline,
+    Profile,
+    build_profiles,
+)
 from ksched.framework.runtime.queue_sort import rank, sort_key
 from ksched.framework.runtime.waiting_pods import WaitingPods
 from ksched.framework.status import Status
@@ -47,6 +55,7 @@ from ksched.queue.hints import Registration, registrations, registrations_withou
 from ksched.queue.nominator import Nominator
 from ksched.queue.pending_pods import PendingPods
 from ksched.queue.places import Observer
+from ksched.queue.pre_enqueue import PreEnqueue
 from ksched.queue.scheduling_queue import SchedulingQueue
 from ksched.scheduling.binding_cycle import MAX_CONCURRENT_BINDS
 from ksched.scheduling.event_handlers import ListerHandler, PodHandler
@@ -77,6 +86,14 @@ def server_is_busy(
         return has_many_binds or client.in_flight >= MAX_CONCURRENT_BINDS
 
     return is_busy
+
+
+class BuildProfiles(Protocol):
+    """Builds the profiles of a configuration; of ``previous`` it keeps what did not change."""
+
+    def __call__(
+        self, configuration: SchedulerConfiguration, previous: Mapping[str, Profile] = NO_PROFILES
+    ) -> dict[str, Profile]: ...
 
 
 def make_recorder(
@@ -116,6 +133,71 @@ def lazy_api_client(
     return make
 
 
+class HandleParts(Protocol):
+    """The parts of a scheduler that plugins get by their handle."""
+
+    client: ApiClient
+    clock: Clock
+    recorder: EventRecorder
+    registry: registries.Registry
+    listers: Listers
+    cache: SchedulerCache
+    waiting: WaitingPods
+    nominator: Nominator
+    pending: PendingPods
+    preemption: PreemptionExecutor
+    extenders: Extenders
+    metrics: Metrics
+
+
+def profile_builder(
+    parts: HandleParts,
+    connection: ClientConnection,
+    rng: random.Random,
+    activations: Activations,
+    make_pipeline: MakePipeline,
+) -> BuildProfiles:
+    """Makes what builds the profiles, at the start and for every later configuration."""
+    clock, cache = parts.clock, parts.cache
+    make_api_client = lazy_api_client(parts.client, connection, clock)
+
+    def make_handle(profile_name: str, profiles: Mapping[str, Profile]) -> FrameworkHandle:
+        return FrameworkHandle(
+            profile_name=profile_name,
+            profiles=profiles,
+            recorder=ProfileRecorder(parts.recorder, profile_name),
+            clock=clock,
+            client=parts.client,
+            listers=parts.listers,
+            cache=cache,
+            waiting=parts.waiting,
+            nominator=parts.nominator,
+            rng=rng,
+            metrics=parts.metrics,
+            preemptor=parts.preemption,
+            activate=activations.activate,
+            pending_pods=parts.pending.__iter__,
+            make_api_client=make_api_client,
+            extenders=parts.extenders,
+        )
+
+    def build(
+        configuration: SchedulerConfiguration, previous: Mapping[str, Profile] = NO_PROFILES
+    ) -> dict[str, Profile]:
+        return build_profiles(
+            configuration,
+            registry=parts.registry,
+            make_handle=make_handle,
+            snapshot=cache.snapshot,
+            now=clock.now,
+            metrics=parts.metrics,
+            make_pipeline=make_pipeline,
+            previous=previous,
+        )
+
+    return build
+
+
 def plugins_with_handles(profiles: Mapping[str, Profile]) -> Iterator[tuple[Any, FrameworkHandle]]:
     """The plugins of all profiles in the order in which they were built."""
     for profile in profiles.values():
@@ -128,31 +210,28 @@ async def read_pod(client: ApiClient, pod: PodInfo) -> Pod:
     return decode_pod(Raw(await client.get(PODS, pod.namespace, pod.name)))
 
 
-def make_queue(
-    *,
-    configuration: SchedulerConfiguration,
-    profiles: Mapping[str, Profile],
+class QueueTables(NamedTuple):
+    """What the queue has of the plugins, by profile."""
+
+    pre_enqueue: Mapping[str, Sequence[tuple[str, PreEnqueue]]]
+    hints: Mapping[str, Sequence[Registration]]
+
+
+MakeTables: TypeAlias = Callable[[Mapping[str, Profile]], QueueTables]
+
+
+def queue_tables(
     listers: Listers,
-    has_extenders: bool,
-    clock: Clock,
-    pending: PendingPods,
-    nominator: Nominator,
-    activations: Activations,
     status: PodStatusUpdater,
     gate_reports: GateReports,
-    pod_max_in_unschedulable_seconds: float,
-    observer: Observer | None,
-    metrics: Metrics,
-) -> SchedulingQueue:
-    """Build the queue from the QueueSort, PreEnqueue and event registrations of the profiles."""
+    extenders: Extenders,
+    profiles: Mapping[str, Profile],
+) -> QueueTables:
+    """Collect the PreEnqueue plugins and the event registrations; raises ``ConfigError``."""
     frameworks = {name: profile.framework for name, profile in profiles.items()}
-    first = next(iter(frameworks.values()))
     required = frozenset(kind.event_resource for kind in listers.required()) - {"", *Resource}
     gated = gate_reports.gated
-    return SchedulingQueue(
-        now=clock.now,
-        sort_key=sort_key(first.queue_sort),
-        rank=rank(first.queue_rank) if first.queue_rank else None,
+    return QueueTables(
         pre_enqueue={
             name: [
                 (hook.plugin, _pre_enqueue(hook, framework.plugins[hook.plugin], status, gated))
@@ -161,9 +240,34 @@ def make_queue(
             for name, framework in frameworks.items()
         },
         hints={
-            name: _registrations(framework, required, has_extenders)
+            name: _registrations(framework, required, len(extenders) > 0)
             for name, framework in frameworks.items()
         },
+    )
+
+
+def make_queue(
+    *,
+    configuration: SchedulerConfiguration,
+    profiles: Mapping[str, Profile],
+    tables: QueueTables,
+    clock: Clock,
+    pending: PendingPods,
+    nominator: Nominator,
+    activations: Activations,
+    status: PodStatusUpdater,
+    pod_max_in_unschedulable_seconds: float,
+    observer: Observer | None,
+    metrics: Metrics,
+) -> SchedulingQueue:
+    """Build the queue from the QueueSort, PreEnqueue and event registrations of the profiles."""
+    first = next(iter(profiles.values())).framework
+    return SchedulingQueue(
+        now=clock.now,
+        sort_key=sort_key(first.queue_sort),
+        rank=rank(first.queue_rank) if first.queue_rank else None,
+        pre_enqueue=tables.pre_enqueue,
+        hints=tables.hints,
         pending=pending,
         nominator=nominator,
         activations=activations,

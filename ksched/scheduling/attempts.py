@@ -89,6 +89,7 @@ class Attempts:
             self._decided(outcome, started, algorithm_seconds)
             self._failures.handle_scheduling_failure(outcome)
             return
+        outcome.profile.open_bindings += 1
         self._begin_binding(outcome, started, algorithm_seconds, bindings)
 
     async def _schedule_group(
@@ -100,6 +101,8 @@ class Attempts:
         """
         members, began = [leader], stopwatch()
         started = self._clock.now()
+        # From here on: the plugins that let the members pass must be those that decide.
+        self._cycle.is_running = True
         try:
             await self._take_siblings(group, members)
             self._warn_of_priorities(group, leader)
@@ -109,6 +112,8 @@ class Attempts:
             for queued in members:
                 self._failures.put_back(queued)
             raise
+        finally:
+            self._cycle.is_running = False
         seconds = stopwatch() - began
         self._groups.decided(group)
         self._group_decided(decision, leader, started, seconds)
@@ -147,6 +152,8 @@ class Attempts:
         """Requeue rejected members and begin to bind placed ones, a slice at a time."""
         turn = TimeSlice(self._clock.now)
         rejected, placed = deque(decision.rejected), deque(decision.placed)
+        for ready in placed:
+            ready.profile.open_bindings += 1
         try:
             while rejected:
                 one = rejected.popleft()
@@ -226,7 +233,10 @@ class Attempts:
         bindings.create_task(self._bind(placed, started, algorithm_seconds), name="bind")
 
     async def _bind(self, placed: Placed, started: float, algorithm_seconds: float) -> None:
-        rejected = await self._binding.run(placed)
+        try:
+            rejected = await self._binding.run(placed)
+        finally:
+            placed.profile.open_bindings -= 1
         self._decided(rejected or placed, started, algorithm_seconds)
 
     def _decided(

@@ -111,6 +111,13 @@ class GroupCycle:
         self._slots = SlotCounter(cache, cycle)
         self._waits = SlotWaits(cache)
 
+    def filters_changed(self) -> None:
+        """Forget what was found with the plugins of another configuration."""
+        self._slots.forget()
+        self._waits.forget()
+        self._preemption.filters_changed()
+        self._protection.filters_changed()
+
     async def run(self, group: Group, members: Sequence[QueuedPodInfo]) -> GroupDecision:
         """Place the members that the group needs, or none and return the reasons.
 

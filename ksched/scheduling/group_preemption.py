@@ -73,6 +73,9 @@ class GroupPreemption:
         """Of the last plan of each group that waits."""
         self._at_best = CountedSlots(cache.snapshot.table)
 
+    def filters_changed(self) -> None:
+        self._at_best.clear()
+
     def forget(self, group: Group) -> None:
         """A group was placed."""
         self._victims.pop(group.key, None)

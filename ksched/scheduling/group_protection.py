@@ -66,6 +66,9 @@ class GroupProtection:
         self._useless: dict[GroupKey, set[str]] = {}
         """Nodes where a group does not fit though there is room for it."""
 
+    def filters_changed(self) -> None:
+        self._useless.clear()
+
     def forget(self, group: Group) -> None:
         """Room for a group is not kept any longer: it was placed, or lacks members."""
         self._useless.pop(group.key, None)

@@ -40,6 +40,10 @@ class SlotCounter:
         self._cycle = cycle
         self._slots = CountedSlots(cache.snapshot.table)
 
+    def forget(self) -> None:
+        """The filters are others now."""
+        self._slots.clear()
+
     def has_counted(self, queued: QueuedPodInfo) -> bool:
         """Whether the slots of pods like this one are known for the table as it is."""
         return self._slots.get(kind_of(queued)) is not None

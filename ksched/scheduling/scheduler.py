@@ -13,7 +13,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-from collections.abc import Mapping
 from functools import partial
 from types import TracebackType
 from typing import Self
@@ -37,12 +36,7 @@ from ksched.framework.runtime.permit_calls import PermitCalls
 from ksched.framework.runtime.pipeline import Pipeline
 from ksched.framework.runtime.plugin_tasks import PluginLives
 from ksched.framework.runtime.pre_binding import PreBindingPods
-from ksched.framework.runtime.profiles import (
-    FrameworkHandle,
-    MakePipeline,
-    Profile,
-    build_profiles,
-)
+from ksched.framework.runtime.profiles import MakePipeline
 from ksched.framework.runtime.waiting_pods import WaitingPods
 from ksched.groups.registry import Groups
 from ksched.metrics import Metrics
@@ -52,13 +46,16 @@ from ksched.queue.pending_pods import PendingPods
 from ksched.queue.places import Observer
 from ksched.queue.scheduling_queue import SchedulingQueue
 from ksched.scheduling.assembly import (
+    BuildProfiles,
+    MakeTables,
     forget_answers,
-    lazy_api_client,
     make_group_cycle,
     make_queue,
     make_recorder,
     plugins_with_handles,
     pods_are_listed,
+    profile_builder,
+    queue_tables,
     read_pod,
     server_is_busy,
     watch_listers,
@@ -73,9 +70,11 @@ from ksched.scheduling.finished_members import FinishedMembers
 from ksched.scheduling.flushing import Flusher
 from ksched.scheduling.gate_reports import GateReports
 from ksched.scheduling.group_admission import GroupAdmission
+from ksched.scheduling.group_cycle import GroupCycle
 from ksched.scheduling.group_status import GroupStatusUpdater
 from ksched.scheduling.pod_status import PodStatusUpdater
 from ksched.scheduling.preemption_executor import PreemptionExecutor, Preemptors
+from ksched.scheduling.reloading import Reload, Reloading
 from ksched.scheduling.scheduling_cycle import SchedulingCycle
 from ksched.scheduling.sweeping import Sweeper
 from ksched.scheduling.watches import Watches
@@ -113,13 +112,11 @@ class Scheduler:
         make_pipeline: MakePipeline = Pipeline,
     ) -> None:
         configuration = ignore_extender_resources(configuration or SchedulerConfiguration())
-        self.configuration = configuration
         self.clock = clock or LoopClock()
-        metrics = metrics or Metrics()
-        self.unexpected_errors = UnexpectedErrors(metrics)
+        self.metrics = metrics or Metrics()
+        self.unexpected_errors = UnexpectedErrors(self.metrics)
         # Two generators: timing of the network must not change the choices.
         network, choices = random.Random(seed), random.Random(seed)
-
         self.cache = SchedulerCache(self.clock.now, assume_ttl_seconds)
         self.listers = Listers()
         self.pending = PendingPods()
@@ -144,13 +141,15 @@ class Scheduler:
         self.pod_status = PodStatusUpdater(self.client, self.clock, self.unexpected_errors, is_busy)
         self.permit_calls = PermitCalls(activations.activate)
         self.groups = self._make_groups(activations)
-        self.preemption = self._make_preemption(pre_binding, activations, metrics)
-        self.profiles = self._make_profiles(
-            registry or {}, choices, activations, metrics, make_pipeline
-        )
+        self.preemption = self._make_preemption(configuration, pre_binding, activations)
+        self.registry: registries.Registry
+        self.registry = registries.merge(IN_TREE, registries.installed(), registry or {})
+        build = profile_builder(self, connection, choices, activations, make_pipeline)
+        self.profiles = build(configuration)
         self.plugin_lives = PluginLives(plugins_with_handles(self.profiles))
+        tables = self._queue_tables()
         self.queue = self._make_queue(
-            activations, pod_max_in_unschedulable_seconds, observer, metrics
+            configuration, tables, activations, pod_max_in_unschedulable_seconds, observer
         )
         self.nodes = NodeHandler(cache=self.cache, queue=self.queue)
         self.pods = self._make_pod_handler()
@@ -158,7 +157,10 @@ class Scheduler:
         self._profile_recorder = ProfileRecorder(self.recorder)
         self._failures = self._make_failure_handler()
         self.cycle = self._make_cycle(choices)
-        self._attempts = self._make_attempts(self._make_binding(pre_binding, bind_slots), metrics)
+        group_cycle = self._make_group_cycle()
+        binding = self._make_binding(pre_binding, bind_slots)
+        self._attempts = self._make_attempts(binding, group_cycle)
+        self.reloading = self._make_reloading(configuration, build, tables, group_cycle)
         self._expires_assumed = assume_ttl_seconds > 0
         self._drain = anyio.CancelScope()
         self._is_draining = False
@@ -168,7 +170,10 @@ class Scheduler:
     # Each part is built after those it depends on: ``__init__`` calls these in that order.
 
     def _make_preemption(
-        self, pre_binding: PreBindingPods, activations: Activations, metrics: Metrics
+        self,
+        configuration: SchedulerConfiguration,
+        pre_binding: PreBindingPods,
+        activations: Activations,
     ) -> PreemptionExecutor:
         preemptors = Preemptors(pending=self.pending, read_pod=partial(read_pod, self.client))
         return PreemptionExecutor(
@@ -179,77 +184,38 @@ class Scheduler:
             pre_binding=pre_binding,
             status=self.pod_status,
             clock=self.clock,
-            metrics=metrics,
+            metrics=self.metrics,
             activate=activations.activate,
             preemptors=preemptors,
             unexpected_errors=self.unexpected_errors,
-            parallelism=self.configuration.parallelism,
-        )
-
-    def _make_profiles(
-        self,
-        registry: registries.Registry,
-        rng: random.Random,
-        activations: Activations,
-        metrics: Metrics,
-        make_pipeline: MakePipeline,
-    ) -> dict[str, Profile]:
-        make_api_client = lazy_api_client(
-            self.client, self.configuration.client_connection, self.clock
-        )
-
-        def make_handle(profile_name: str, profiles: Mapping[str, Profile]) -> FrameworkHandle:
-            return FrameworkHandle(
-                profile_name=profile_name,
-                profiles=profiles,
-                recorder=ProfileRecorder(self.recorder, profile_name),
-                clock=self.clock,
-                client=self.client,
-                listers=self.listers,
-                cache=self.cache,
-                waiting=self.waiting,
-                nominator=self.nominator,
-                rng=rng,
-                metrics=metrics,
-                preemptor=self.preemption,
-                activate=activations.activate,
-                pending_pods=self.pending.__iter__,
-                make_api_client=make_api_client,
-                extenders=self.extenders,
-            )
-
-        return build_profiles(
-            self.configuration,
-            registry=registries.merge(IN_TREE, registries.installed(), registry),
-            make_handle=make_handle,
-            snapshot=self.cache.snapshot,
-            now=self.clock.now,
-            metrics=metrics,
-            make_pipeline=make_pipeline,
+            parallelism=configuration.parallelism,
         )
 
     def _make_queue(
         self,
+        configuration: SchedulerConfiguration,
+        tables: MakeTables,
         activations: Activations,
         pod_max_in_unschedulable_seconds: float,
         observer: Observer | None,
-        metrics: Metrics,
     ) -> SchedulingQueue:
         return make_queue(
-            configuration=self.configuration,
+            configuration=configuration,
             profiles=self.profiles,
-            listers=self.listers,
-            has_extenders=len(self.extenders) > 0,
+            tables=tables(self.profiles),
             clock=self.clock,
             pending=self.pending,
             nominator=self.nominator,
             activations=activations,
             status=self.pod_status,
-            gate_reports=self.gate_reports,
             pod_max_in_unschedulable_seconds=pod_max_in_unschedulable_seconds,
             observer=observer,
-            metrics=metrics,
+            metrics=self.metrics,
         )
+
+    def _queue_tables(self) -> MakeTables:
+        shared = (self.listers, self.pod_status, self.gate_reports, self.extenders)
+        return partial(queue_tables, *shared)
 
     def _make_groups(self, activations: Activations) -> Groups:
         groups = self.listers.view(Groups)
@@ -339,8 +305,8 @@ class Scheduler:
             unexpected_errors=self.unexpected_errors,
         )
 
-    def _make_attempts(self, binding: BindingCycle, metrics: Metrics) -> Attempts:
-        group_cycle = make_group_cycle(
+    def _make_group_cycle(self) -> GroupCycle:
+        return make_group_cycle(
             cache=self.cache,
             cycle=self.cycle,
             groups=self.groups,
@@ -351,8 +317,10 @@ class Scheduler:
             status=self.pod_status,
             clock=self.clock,
             unexpected_errors=self.unexpected_errors,
-            metrics=metrics,
+            metrics=self.metrics,
         )
+
+    def _make_attempts(self, binding: BindingCycle, group_cycle: GroupCycle) -> Attempts:
         return Attempts(
             cache=self.cache,
             queue=self.queue,
@@ -366,10 +334,38 @@ class Scheduler:
             decisions=self.decisions,
             recorder=self._profile_recorder,
             clock=self.clock,
-            metrics=metrics,
+            metrics=self.metrics,
+        )
+
+    def _make_reloading(
+        self,
+        configuration: SchedulerConfiguration,
+        build: BuildProfiles,
+        tables: MakeTables,
+        group_cycle: GroupCycle,
+    ) -> Reloading:
+        return Reloading(
+            configuration=configuration,
+            profiles=self.profiles,
+            build=build,
+            tables=tables,
+            lives=self.plugin_lives,
+            permit_calls=self.permit_calls,
+            queue=self.queue,
+            pending=self.pending,
+            cache=self.cache,
+            cycle=self.cycle,
+            group_cycle=group_cycle,
+            clock=self.clock,
+            metrics=self.metrics,
         )
 
     # -- running --------------------------------------------------------------------------------
+
+    @property
+    def configuration(self) -> SchedulerConfiguration:
+        """What decides now."""
+        return self.reloading.configuration
 
     async def watch(self) -> None:
         """Keep cache and queue up to date with the API server until cancelled."""
@@ -403,6 +399,7 @@ class Scheduler:
                 tasks.start_soon(flusher.run, name="flush")
                 tasks.start_soon(self.pod_status.run, name="update pod status")
                 tasks.start_soon(self.preemption.run, name="preempt")
+                tasks.start_soon(self.reloading.run, name="stop replaced plugins")
                 if self.groups.is_on:
                     tasks.start_soon(self.group_status.run, name="update group status")
                     tasks.start_soon(self.finished_members.run, name="count finished members")
@@ -432,6 +429,13 @@ class Scheduler:
             self.decisions.close()
             if self._end_of_holds is not None:
                 self._end_of_holds.cancel()
+
+    async def reload(self, configuration: SchedulerConfiguration) -> Reload:
+        """Let another configuration decide from the next attempt on.
+
+        Raises ``ConfigError`` and changes nothing if it is wrong, or needs a restart.
+        """
+        return await self.reloading.reload(configuration)
 
     async def run(self) -> None:
         """Watch and schedule until cancelled."""

@@ -295,13 +295,21 @@ class SchedulingCycle:
 
     async def judge_everywhere(self, profile: Profile, pod: PodInfo) -> NodeStatuses:
         """What the filters say about every node, wherever the pod is nominated to."""
-        table, state = self._cache.snapshot.table, CycleState()
+        table = self._cache.snapshot.table
+        fit = await self.fit_everywhere(profile, CycleState(), pod)
+        if isinstance(fit, Status):
+            return NodeStatuses.same_for_all(table, fit)
+        return NodeStatuses(table, fit.codes, fit.book.statuses)
+
+    async def fit_everywhere(
+        self, profile: Profile, state: CycleState, pod: PodInfo
+    ) -> Feasibility | Status:
+        """Filter all nodes without extenders; a status if PreFilter rejects the pod."""
         status, names, narrowing = await profile.pipeline.run_pre_filter(state, pod)
         if not status.is_success:
-            return NodeStatuses.same_for_all(table, status)
+            return status
         search = self._search(profile, names, narrowing, self._expected_beside(pod))
-        fit = await profile.pipeline.find_nodes_that_fit(state, pod, replace(search, limit=None))
-        return NodeStatuses(table, fit.codes, fit.book.statuses)
+        return await profile.pipeline.find_nodes_that_fit(state, pod, replace(search, limit=None))
 
     # -- score and select -----------------------------------------------------------------------
 

@@ -37,6 +37,10 @@ class SlotWaits:
         Written by the group cycle."""
         self._waits: WeakValueDictionary[Hashable, SlotWait] = WeakValueDictionary()
 
+    def forget(self) -> None:
+        """The filters are others now: later proofs make waits of their own."""
+        self._waits.clear()
+
     def proved(
         self,
         kind: Hashable,

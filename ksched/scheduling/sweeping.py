@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection
 
 from ksched.cache.cache import SchedulerCache
 from ksched.clock import Clock
@@ -22,6 +22,8 @@ class Sweeper:
     State cached for a template, term or label is valid for later pods too, so it is not dropped
     with the last pod that used it: a similar pod may follow. Nor does it stay until a limit is
     reached, because one tenant could then fill the caches for good.
+
+    ``profiles`` may change in between, as the values of a dictionary do.
     """
 
     def __init__(
@@ -29,12 +31,12 @@ class Sweeper:
         *,
         cache: SchedulerCache,
         cycle: SchedulingCycle,
-        profiles: Iterable[Profile],
+        profiles: Collection[Profile],
         clock: Clock,
     ) -> None:
         self._cache = cache
         self._cycle = cycle
-        self._profiles = tuple(profiles)
+        self._profiles = profiles
         self._clock = clock
         self._trim = _malloc_trim()
 

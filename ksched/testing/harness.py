@@ -42,6 +42,7 @@ from ksched.framework.handle import PluginFactory
 from ksched.framework.queued_pod import QueuedPodInfo
 from ksched.framework.runtime.declaration_checks import DeclarationChecks
 from ksched.queue.places import Place, Transition
+from ksched.scheduling.reloading import Reload
 from ksched.scheduling.scheduler import Scheduler
 from ksched.testing.builders import Builder, make_node
 from ksched.testing.virtual_time import VirtualClock, VirtualLoop
@@ -75,8 +76,10 @@ class Cluster:
         clock: Clock,
         rng: random.Random,
         checks: DeclarationChecks | None = None,
+        plugins: Iterable[str] = (),
     ) -> None:
         self._checks = checks or DeclarationChecks()
+        self._plugins = tuple(plugins)
         self.server, self.scheduler, self.faults = server, scheduler, faults
         self.clock, self.rng = clock, rng
         self.client = ApiClient(InProcessTransport(server, "test"), clock, rng=rng)
@@ -171,6 +174,13 @@ class Cluster:
         """Bind a pod as another scheduler would."""
         namespace, name = _split(pod)
         await self.client.bind(namespace, name, "", node_name)
+
+    async def reload(self, config: SchedulerConfiguration | Mapping[str, Any] | str) -> Reload:
+        """Give the running scheduler another configuration, as ``cluster`` would be given it.
+
+        Raises ``ConfigError`` if it is refused; then nothing has changed.
+        """
+        return await self.scheduler.reload(_configuration(config, self._plugins))
 
     async def settle(self) -> None:
         """Run until nothing more can happen without time passing.
@@ -348,7 +358,7 @@ async def cluster(
         **options,
     )
     async with AsyncExitStack() as stack:
-        harness = Cluster(server, scheduler, faults, clock, random.Random(seed), checks)
+        harness = Cluster(server, scheduler, faults, clock, random.Random(seed), checks, registry)
         await harness.add_nodes(nodes)
         if kubelet:
             kubelets = Kubelet(InProcessTransport(server, "kubelet"), clock)

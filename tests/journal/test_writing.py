@@ -147,3 +147,25 @@ async def test_a_follower_writes_nothing(folder):
         recording: Any = c.scheduler.cycle.observer
         assert not recording.waiting
     assert not folder.exists()
+
+
+async def test_another_configuration_begins_another_file(folder):
+    async with cluster(3, check_declarations=False) as c, journaling(c, folder):
+        for turn, weight in enumerate((1, 2, 50)):
+            await fill(c, 40, first=100 * turn)
+            args = {"name": "InterPodAffinity", "args": {"hardPodAffinityWeight": weight}}
+            score = {
+                "disabled": [{"name": ["ImageLocality", "NodeAffinity", "TaintToleration"][turn]}]
+            }
+            profile = {"schedulerName": "default-scheduler", "pluginConfig": [args]}
+            await c.create(*(make_pod(f"before-{turn}-{n}").req(cpu="1m") for n in range(5)))
+            await c.reload({"profiles": [{**profile, "plugins": {"score": score}}]})
+            await c.create(*(make_pod(f"after-{turn}-{n}").req(cpu="1m") for n in range(5)))
+        await c.advance(2)
+    files = journal_files(folder)
+    assert len(files) == 4
+    configurations = [JournalFile(path).header.configuration for path in files]
+    assert len({str(one) for one in configurations}) == 4
+    summary = await replayed(folder)
+    assert (summary.decisions, summary.different) == (150, 0)
+    assert summary.notes == []

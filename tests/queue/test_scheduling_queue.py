@@ -477,3 +477,17 @@ async def test_a_pod_that_was_taken_and_not_tried_is_next_by_itself() -> None:
     assert queue.place_of(extra.uid) is Place.ACTIVE
     assert queue.place_of(deleted.uid) is Place.ABSENT
     queue.put_back(deleted)
+
+
+async def test_a_paused_queue_returns_nobody() -> None:
+    queue = make_queue()
+    queue.pod_added(info("a"))
+    queue.pause()
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(5):
+            await queue.pop()
+    queue.resume()
+    assert (await pop(queue)).pod.name == "a"
+    queue.pause()
+    queue.close()
+    assert await queue.pop() is None

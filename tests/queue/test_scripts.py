@@ -135,14 +135,16 @@ class QueueScript:
         self.preemption = Preemption()
         self.queue = self.make_queue()
 
-    def make_queue(self, **settings: Any) -> WatchedQueue:
+    def tables(self) -> dict[str, Any]:
         plugins = [Fit(), Affinity(), Gang(), Broken(), Gates(), self.preemption]
         gating = [(plugin.name, plugin.pre_enqueue) for plugin in (Gates(), self.preemption)]
+        return {"pre_enqueue": {PROFILE: gating}, "hints": {PROFILE: registrations(plugins)}}
+
+    def make_queue(self, **settings: Any) -> WatchedQueue:
         return WatchedQueue(
             now=lambda: self.time,
             sort_key=lambda queued: (-queued.pod.priority, queued.timestamp),
-            pre_enqueue={PROFILE: gating},
-            hints={PROFILE: registrations(plugins)},
+            **self.tables(),
             observer=self,
             rank=lambda queued: queued.pod.priority,
             **settings,
@@ -258,6 +260,13 @@ class QueueScript:
     def do_nominated(self, node_name: str) -> str:
         pods = self.queue.nominator.nominated_pods_for_node(node_name)
         return ", ".join(f"{pod.name} priority={pod.priority}" for pod in pods) or "nobody"
+
+    def do_reload(self, initial: str = "1", longest: str = "10") -> None:
+        self.queue.reconfigure(
+            **self.tables(),
+            pod_initial_backoff_seconds=int(initial),
+            pod_max_backoff_seconds=int(longest),
+        )
 
     def do_close(self) -> None:
         self.queue.close()

@@ -261,6 +261,6 @@ async def test_a_kind_required_too_late_is_refused() -> None:
         late = WatchedKind.custom(
             Unstructured, group="example.com", version="v1", plural="others", kind="Other"
         )
-        with pytest.raises(RuntimeError, match=r"others\.example\.com is required too late"):
+        with pytest.raises(ConfigError, match=r"others\.example\.com is required too late"):
             gate(c).handle.listers.require(late)
         assert gate(c).handle.listers.require(TICKETS) is gate(c).tickets

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import logging
-from typing import Any
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any, Final
 
 from ksched.configuration.declared_args import declared_args
 from ksched.configuration.expansion import expand_profile, plugin_args
@@ -32,16 +34,27 @@ from ksched.framework.untrusted_values import safe_error_text, safe_repr
 
 log = logging.getLogger(__name__)
 
+NO_PLUGINS: Final[Mapping[str, Any]] = MappingProxyType({})
+
 
 class Framework:
     """The hooks of a profile at each extension point, in calling order.
 
+    ``kept`` are plugins that exist already, by name; the others are built.
+
     kube-scheduler: frameworkImpl, NewFramework.
     """
 
-    def __init__(self, profile: Profile, registry: Registry, handle: Handle) -> None:
+    def __init__(
+        self,
+        profile: Profile,
+        registry: Registry,
+        handle: Handle,
+        kept: Mapping[str, Any] = NO_PLUGINS,
+    ) -> None:
         self.name = profile.scheduler_name
-        self.plugins = _instantiate(profile, registry, handle)
+        self.configuration = profile
+        self.plugins = _instantiate(profile, registry, handle, kept)
 
         def implements(name: str, point: ExtensionPoint) -> bool:
             plugin = self.plugins.get(name)
@@ -68,6 +81,18 @@ class Framework:
         ]
         self.add_pod = self._optional("add_pod")
         self.remove_pod = self._optional("remove_pod")
+
+    def plugins_kept_for(self, profile: Profile) -> dict[str, Any]:
+        """The plugins that a changed profile has with the same arguments: they keep their state.
+
+        Not those that cache what the filters of other plugins returned.
+        """
+        return {
+            name: plugin
+            for name, plugin in self.plugins.items()
+            if plugin_args(self.configuration, name) == plugin_args(profile, name)
+            and not getattr(plugin, "is_rebuilt_on_reload", False)
+        }
 
     def stopped_by(self, rejecting: Hook, state: CycleState, status: Status) -> Status:
         """Note which PreFilter plugins are not called after a rejection, and return its status."""
@@ -130,13 +155,24 @@ class Framework:
         )
 
 
-def _instantiate(profile: Profile, registry: Registry, handle: Handle) -> dict[str, Any]:
-    names = dict.fromkeys(
-        plugin.name for _, points in profile.plugins.items() for plugin in points.enabled
+def enabled_plugins(profile: Profile) -> list[str]:
+    """The names of the plugins that are built for a profile, in order."""
+    return list(
+        dict.fromkeys(
+            plugin.name for _, points in profile.plugins.items() for plugin in points.enabled
+        )
     )
+
+
+def _instantiate(
+    profile: Profile, registry: Registry, handle: Handle, kept: Mapping[str, Any]
+) -> dict[str, Any]:
     plugins: dict[str, Any] = {}
     problems: list[str] = []
-    for name in names:
+    for name in enabled_plugins(profile):
+        if name in kept:
+            plugins[name] = kept[name]
+            continue
         factory = registry.get(name)
         if factory is None:
             continue

@@ -153,6 +153,12 @@ class PermitCalls:
             sizes[hook.plugin] = (running + line.running, queued + len(line.queued))
         return sizes
 
+    def forget_idle(self) -> None:
+        """Drop the lines without a call; those of plugins that are gone would stay otherwise."""
+        for hook, line in list(self._lines.items()):
+            if not line.running and not len(line.queued):
+                del self._lines[hook]
+
     # -- one call -------------------------------------------------------------------------------
 
     def _run(self, call: PermitCall, line: _Line) -> None:

@@ -68,6 +68,10 @@ class Pipeline:
         self._uncached_names = frozenset(entry.name for entry in uncached)
         self._uncached_score_entries = [entry for entry in framework.scores if not entry.is_cached]
 
+    def fact_keys(self) -> list[object]:
+        """Under which keys templates keep facts for this pipeline (``PodTemplate.facts``)."""
+        return [self._answer_cache]
+
     def sweep(self) -> None:
         """Drop cached state that is no longer used; never during a cycle."""
         self._answer_cache.sweep()

@@ -90,44 +90,103 @@ class PluginLives:
     """
 
     def __init__(self, plugins: Iterable[tuple[Any, GivesHandles]]) -> None:
-        once: dict[int, tuple[Any, GivesHandles]] = {}
-        for plugin, handle in plugins:
-            if hasattr(plugin, "start") or hasattr(plugin, "stop"):
-                once.setdefault(id(plugin), (plugin, handle))
-        self._plugins = tuple(once.values())
+        self._plugins = _once(plugins)
         self._begun: list[tuple[Any, PluginTasks]] = []
+        self._is_live = False
+        self.is_starting = False
 
     async def start(self) -> None:
         """Call ``start`` of one after the other; raises ``PluginFailure`` if one cannot."""
-        for plugin, handle in self._plugins:
-            tasks = PluginTasks(plugin)
-            self._begun.append((plugin, tasks))
-            if hasattr(plugin, "start"):
-                await _call(Hook(plugin, plugin.start, "Start"), handle.with_tasks(tasks))
+        self._is_live = self.is_starting = True
+        try:
+            await self._start(self._plugins)
+        finally:
+            self.is_starting = False
 
     async def stop(self) -> None:
         """Call ``stop`` of all that were started, then cancel their tasks.
 
         Takes ``STOP_SECONDS`` and twice ``CANCEL_SECONDS`` at most.
         """
+        self._is_live = False
         begun, self._begun = self._begun[::-1], []
-        stops = []
-        for plugin, _ in begun:
-            if hasattr(plugin, "stop"):
-                hook = Hook(plugin, plugin.stop, "Stop")
-                hook.timeout_seconds = min(hook.timeout_seconds, STOP_SECONDS)
-                stops.append(_call(hook))
-        # Logged by the hooks: the others must get their turn all the same.
-        await asyncio.gather(*stops, return_exceptions=True)
-        cancelled = [task for _, tasks in begun for task in tasks.cancel()]
-        if cancelled:
-            await asyncio.wait(cancelled, timeout=CANCEL_SECONDS)
-            for _, tasks in begun:
-                tasks.log_stragglers()
+        await _stop(begun)
+
+    # -- other plugins while scheduling goes on -------------------------------------------------
+
+    def unstarted(self, plugins: Iterable[tuple[Any, GivesHandles]]) -> bool:
+        """Whether some of these must be started before they are called."""
+        return self.is_starting or (self._is_live and bool(self._missing(plugins)))
+
+    async def start_more(self, plugins: Iterable[tuple[Any, GivesHandles]]) -> None:
+        """Start those that run not yet, if the others run; all or, with ``PluginFailure``, none."""
+        missing = self._missing(plugins) if self._is_live else ()
+        try:
+            await self._start(missing)
+        except BaseException:
+            with anyio.CancelScope(shield=True):
+                await self._stop_only([plugin for plugin, _ in missing])
+            raise
+
+    def replace(self, plugins: Iterable[tuple[Any, GivesHandles]]) -> None:
+        """These are started from now on; those that run stay until ``stop_others``."""
+        self._plugins = _once(plugins)
+
+    async def stop_others(self, used: Iterable[Any]) -> None:
+        """Stop what runs and is neither among the plugins now nor among the used ones."""
+        kept = {id(plugin) for plugin, _ in self._plugins} | {id(plugin) for plugin in used}
+        await self._stop_only([plugin for plugin, _ in self._begun if id(plugin) not in kept])
 
     def sizes(self) -> dict[str, int]:
         """By plugin that was started, how many tasks it has."""
         return {tasks.plugin: len(tasks) for _, tasks in self._begun}
+
+    def _missing(
+        self, plugins: Iterable[tuple[Any, GivesHandles]]
+    ) -> tuple[tuple[Any, GivesHandles], ...]:
+        begun = {id(plugin) for plugin, _ in self._begun}
+        return tuple(one for one in _once(plugins) if id(one[0]) not in begun)
+
+    async def _start(self, plugins: Iterable[tuple[Any, GivesHandles]]) -> None:
+        for plugin, handle in plugins:
+            tasks = PluginTasks(plugin)
+            self._begun.append((plugin, tasks))
+            if hasattr(plugin, "start"):
+                await _call(Hook(plugin, plugin.start, "Start"), handle.with_tasks(tasks))
+
+    async def _stop_only(self, plugins: Iterable[Any]) -> None:
+        ending = {id(plugin) for plugin in plugins}
+        begun = [one for one in self._begun if id(one[0]) in ending]
+        self._begun = [one for one in self._begun if id(one[0]) not in ending]
+        await _stop(begun[::-1])
+
+
+def _once(
+    plugins: Iterable[tuple[Any, GivesHandles]],
+) -> tuple[tuple[Any, GivesHandles], ...]:
+    """Those that have a ``start`` or a ``stop``, each once."""
+    once: dict[int, tuple[Any, GivesHandles]] = {}
+    for plugin, handle in plugins:
+        if hasattr(plugin, "start") or hasattr(plugin, "stop"):
+            once.setdefault(id(plugin), (plugin, handle))
+    return tuple(once.values())
+
+
+async def _stop(begun: Iterable[tuple[Any, PluginTasks]]) -> None:
+    begun = list(begun)
+    stops = []
+    for plugin, _ in begun:
+        if hasattr(plugin, "stop"):
+            hook = Hook(plugin, plugin.stop, "Stop")
+            hook.timeout_seconds = min(hook.timeout_seconds, STOP_SECONDS)
+            stops.append(_call(hook))
+    # Logged by the hooks: the others must get their turn all the same.
+    await asyncio.gather(*stops, return_exceptions=True)
+    cancelled = [task for _, tasks in begun for task in tasks.cancel()]
+    if cancelled:
+        await asyncio.wait(cancelled, timeout=CANCEL_SECONDS)
+        for _, tasks in begun:
+            tasks.log_stragglers()
 
 
 async def _call(hook: Hook, *args: Any) -> None:

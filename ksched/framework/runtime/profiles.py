@@ -6,7 +6,8 @@ import copy
 import random
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import partial
-from typing import Any, Protocol, TypeAlias
+from types import MappingProxyType
+from typing import Any, Final, Protocol, TypeAlias
 
 from ksched.api.objects import Node
 from ksched.cache.cache import SchedulerCache
@@ -16,13 +17,14 @@ from ksched.cache.node_info import NodeInfo
 from ksched.cache.pod_info import PodInfo
 from ksched.cache.snapshot import Snapshot
 from ksched.clock import Clock
+from ksched.configuration import model
 from ksched.configuration.extension_points import EXTENSION_POINTS, PRE_ENQUEUE, QUEUE_SORT
 from ksched.configuration.model import SchedulerConfiguration
 from ksched.errors import ConfigError
 from ksched.framework.cycle_state import CycleState
 from ksched.framework.handle import EventRecorder, PluginTasks, PodClient
 from ksched.framework.runtime.dry_run_filters import DryRunFilters, ResourceFilters
-from ksched.framework.runtime.framework import Framework
+from ksched.framework.runtime.framework import NO_PLUGINS, Framework
 from ksched.framework.runtime.guard import PluginFailure
 from ksched.framework.runtime.pipeline import Pipeline
 from ksched.framework.runtime.profile_metrics import ProfileMetrics
@@ -61,8 +63,9 @@ class Preemptor(Protocol):
 class FrameworkHandle:
     """The services of one profile's plugins (see ``ksched.framework.Handle``).
 
-    ``profiles`` are those built so far. A profile is added after its plugins are built: what
-    depends on all plugins is not available while their constructors run.
+    ``profiles`` are those built so far, and later those that a reload put in their place. A profile
+    is added after its plugins are built: what depends on all plugins is not available while their
+    constructors run.
     """
 
     def __init__(
@@ -215,6 +218,16 @@ class Profile:
         self.metrics = pipeline.metrics
         self.percentage_of_nodes_to_score = percentage
         self.next_start_node_index = 0
+        self.open_bindings = 0
+        """Pods that were placed by this profile and are not bound yet, nor given up."""
+
+    def is_of(self, configuration: model.Profile, percentage: int) -> bool:
+        """Whether this is what a configuration would be built to."""
+        is_same = self.framework.configuration == configuration
+        return is_same and self.percentage_of_nodes_to_score == percentage
+
+
+NO_PROFILES: Final[Mapping[str, Profile]] = MappingProxyType({})
 
 
 class MakeHandle(Protocol):
@@ -232,22 +245,31 @@ def build_profiles(
     now: Callable[[], float],
     metrics: Metrics,
     make_pipeline: MakePipeline = Pipeline,
+    previous: Mapping[str, Profile] = NO_PROFILES,
 ) -> dict[str, Profile]:
     """Build every configured profile, or raise ``ConfigError`` with the problems of all.
+
+    ``previous`` are those of the configuration before. An equal profile is the same object; a
+    changed one has new caches, the same handle, and those plugins that did not change.
 
     kube-scheduler: profile.NewMap.
     """
     profiles: dict[str, Profile] = {}
     problems: list[str] = []
     for one in configuration.profiles:
-        handle = make_handle(one.scheduler_name, profiles)
+        own = one.percentage_of_nodes_to_score
+        percentage = configuration.percentage_of_nodes_to_score if own is None else own
+        before = previous.get(one.scheduler_name)
+        if before is not None and before.is_of(one, percentage):
+            profiles[one.scheduler_name] = before
+            continue
+        handle = before.handle if before else make_handle(one.scheduler_name, profiles)
+        kept = before.framework.plugins_kept_for(one) if before else NO_PLUGINS
         try:
-            framework = Framework(one, registry, handle)
+            framework = Framework(one, registry, handle, kept)
         except ConfigError as error:
             problems += [f'profile "{one.scheduler_name}": {text}' for text in error.problems]
             continue
-        own = one.percentage_of_nodes_to_score
-        percentage = configuration.percentage_of_nodes_to_score if own is None else own
         profile_metrics = ProfileMetrics(metrics, one.scheduler_name)
         _measure(framework, profile_metrics)
         pipeline = make_pipeline(framework, snapshot, now, profile_metrics)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from ksched.errors import ConfigError
 from ksched.framework.handle import PluginFactory
@@ -52,3 +52,17 @@ def available() -> frozenset[str]:
     Loads none of them.
     """
     return frozenset([*IN_TREE, *installed()])
+
+
+def import_plugins(registry: Registry, names: Iterable[str]) -> None:
+    """Import the packages of these plugins, which may take long; whoever builds one tells why not.
+
+    To be called in a thread.
+    """
+    for name in names:
+        factory = registry.get(name)
+        if isinstance(factory, InstalledPlugin):
+            try:
+                factory.load()
+            except ConfigError:
+                continue

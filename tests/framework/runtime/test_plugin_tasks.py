@@ -298,3 +298,41 @@ async def test_a_plugin_without_them_is_not_looked_at(caplog: pytest.LogCaptureF
         assert isinstance(c.scheduler, Scheduler)
         assert c.scheduler.plugin_lives.sizes() == {}
     assert not caplog.records
+
+
+async def test_plugins_come_and_go_while_others_live_on() -> None:
+    log: list[str] = []
+
+    class Named:
+        def __init__(self, name: str) -> None:
+            self.name = name
+
+        def start(self, handle: Any) -> None:
+            log.append(f"start {self.name}")
+            if self.name == "broken":
+                raise ValueError("no")
+
+        def stop(self) -> None:
+            log.append(f"stop {self.name}")
+
+    def those(*plugins: Named) -> list[tuple[Any, Any]]:
+        return [(plugin, Handles()) for plugin in plugins]
+
+    a, b, c, broken = (Named(name) for name in ("a", "b", "c", "broken"))
+    lives = PluginLives(those(a, b))
+    await lives.start_more(those(b, c))
+    assert not lives.unstarted(those(c)), "nothing runs yet, so nothing is missing"
+    await lives.start()
+    assert lives.unstarted(those(b, c))
+    with pytest.raises(PluginFailure):
+        await lives.start_more(those(b, c, broken))
+    assert log == ["start a", "start b", "start c", "start broken", "stop broken", "stop c"]
+    await lives.start_more(those(b, c))
+    lives.replace(those(b, c))
+    del log[:]
+    await lives.stop_others(used=[a])
+    assert log == []
+    await lives.stop_others(used=[])
+    assert log == ["stop a"]
+    await lives.stop()
+    assert log == ["stop a", "stop c", "stop b"]

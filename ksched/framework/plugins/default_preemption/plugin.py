@@ -66,6 +66,8 @@ class DefaultPreemption:
     """
 
     name: ClassVar[str] = names.DEFAULT_PREEMPTION
+    is_rebuilt_on_reload: ClassVar[bool] = True
+    """Outcomes of dry runs depend on the filters of the profile."""
 
     def __init__(self, args: DefaultPreemptionArgs | None, handle: Handle) -> None:
         self._args = args or DefaultPreemptionArgs()
