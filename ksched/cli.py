@@ -22,6 +22,7 @@ from ksched.commands import (
     groups,
     kubelet,
     plugins,
+    reload,
     replay,
     run,
     shadow,
@@ -33,6 +34,7 @@ from ksched.redaction import redact_text
 # Each adds its parser and the function that runs it; the order is that of the help.
 COMMANDS = (
     run,
+    reload,
     explain,
     what_if,
     shadow,

@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 import argparse
-import ssl
-import urllib.error
-import urllib.request
-from pathlib import Path
 from typing import Any
-from urllib.parse import quote, urlsplit
+from urllib.parse import quote
 
 import msgspec
 
 from ksched.commands import Subparsers
-from ksched.errors import ConfigError, KschedError
+from ksched.commands.scheduler_client import ADDRESS_HELP, add_server_arguments, fetch
 
-DESCRIPTION = """\
+DESCRIPTION = f"""\
 List the pod groups that a running scheduler knows: state, members, and what each group waits for.
 With a name, also the pods of that group. Only the leader decides; a replica that stands by knows
 the members, but not why a group was rejected.
@@ -28,16 +24,11 @@ states: incomplete  too few pods exist, or the group's object is missing
         ended       had its minimum, and pods have succeeded since
         broken      had its minimum, and has lost pods since: failed, deleted, or their nodes were
 
-A scheduler started with --insecure-loopback is read with --server http://127.0.0.1:10259; others
-want a token, and --certificate-authority unless their certificate is signed by a known authority.
-
+{ADDRESS_HELP}
 exit codes: 0, or 1 if the scheduler cannot be reached or does not know the group
 """
 
-DEFAULT_SERVER = "https://127.0.0.1:10259"
-TIMEOUT_SECONDS = 10.0
 LIMIT = 10_000
-MAX_BYTES = 64 * 2**20
 
 Group = dict[str, Any]
 
@@ -53,14 +44,7 @@ def add_parser(commands: Subparsers) -> None:
     add("name", metavar="NAME", nargs="?", help="show this group and its pods")
     add("-n", "--namespace", help='default: all; with NAME "default"')
     add("-o", "--output", choices=("table", "json"), default="table")
-    add(
-        "--server",
-        metavar="URL",
-        default=DEFAULT_SERVER,
-        help="where the scheduler serves its debug pages (default %(default)s)",
-    )
-    add("--certificate-authority", metavar="FILE", help="verifies the certificate of an https URL")
-    add("--token-file", metavar="FILE", help="bearer token of a user who may get /debug/groups")
+    add_server_arguments(parser, "get /debug/groups")
     parser.set_defaults(execute=execute)
 
 
@@ -70,9 +54,7 @@ def execute(arguments: argparse.Namespace) -> int:
     if name:
         namespace = namespace or "default"
         path = f"/debug/groups/{quote(namespace, '')}/{quote(name, '')}?limit={LIMIT}"
-    headers = _credentials(arguments.token_file)
-    authority = arguments.certificate_authority
-    view = msgspec.json.decode(_fetched(arguments.server, path, headers, authority))
+    view = msgspec.json.decode(fetch(arguments, path))
     groups: list[Group] = view["groups"]
     if namespace and not name:
         groups = [one for one in groups if one["group"].startswith(f"{namespace}/")]
@@ -84,43 +66,6 @@ def execute(arguments: argparse.Namespace) -> int:
     if view["count"] > LIMIT and not name:
         print(f"only {LIMIT} of {view['count']} groups were read")
     return 0
-
-
-def _credentials(token_file: str | None) -> dict[str, str]:
-    if token_file is None:
-        return {}
-    try:
-        token = Path(token_file).read_text().strip()
-    except OSError as problem:
-        raise ConfigError([f"--token-file: {problem}"]) from None
-    return {"Authorization": f"Bearer {token}"}
-
-
-def _fetched(server: str, path: str, headers: dict[str, str], authority: str | None) -> bytes:
-    if urlsplit(server).scheme not in ("http", "https"):
-        raise ConfigError([f"--server: got {server!r}, wanted a URL like {DEFAULT_SERVER}"])
-    try:
-        context = ssl.create_default_context(cafile=authority)
-    except OSError as problem:
-        raise ConfigError([f"--certificate-authority {authority}: {problem}"]) from None
-    # Without the proxies of the environment: the default is this machine.
-    opener = urllib.request.build_opener(
-        urllib.request.ProxyHandler({}), urllib.request.HTTPSHandler(context=context)
-    )
-    try:
-        request = urllib.request.Request(server.rstrip("/") + path, headers=headers)
-        with opener.open(request, timeout=TIMEOUT_SECONDS) as response:
-            body: bytes = response.read(MAX_BYTES)
-            return body
-    except urllib.error.HTTPError as problem:
-        text = problem.read(1000).decode(errors="replace").strip()
-        raise KschedError(f"{server}: {text or problem}") from None
-    except OSError as problem:
-        reason = getattr(problem, "reason", problem)
-        raise KschedError(
-            f"{server}: {reason}; is it a ksched? In a cluster: "
-            "kubectl -n kube-system port-forward deployment/ksched 10259"
-        ) from None
 
 
 def _table(groups: list[Group], namespace: str | None) -> str:

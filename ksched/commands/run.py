@@ -21,6 +21,7 @@ those whom the API server allows to read them; --insecure-loopback is for trials
 signals:
   SIGTERM, SIGINT   wait for bindings in flight, release the lease and exit with 0; a second one
                     exits at once
+  SIGHUP            load the configuration file again, which also happens when it changes
   SIGUSR2           write the queue to the log and compare the cache with the API server
 
 exit codes: 0 stopped by a signal, 1 failure or lease lost, 2 bad usage or configuration

@@ -6,6 +6,8 @@ scheduler again and contains them, so only its owner may read it.
 
 from __future__ import annotations
 
+import hashlib
+import json
 import os
 from typing import Any
 
@@ -33,6 +35,12 @@ def _versioned(configuration: SchedulerConfiguration) -> dict[str, Any]:
     if not content["extenders"]:
         del content["extenders"]
     return {"apiVersion": API_VERSION, "kind": KIND, **content}
+
+
+def configuration_hash(configuration: SchedulerConfiguration) -> str:
+    """Tells configurations apart, as far as ``configz`` shows them."""
+    text = json.dumps(configz(configuration), sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()[:12]
 
 
 def dump_config(configuration: SchedulerConfiguration) -> str:

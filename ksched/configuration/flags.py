@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import argparse
 import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
@@ -91,6 +91,21 @@ _IGNORED_SWITCHES: Final[Mapping[str, str]] = {
 }
 
 
+@dataclass(frozen=True)
+class ConfigFile:
+    """A configuration file and how it is read, together with the flags of the process."""
+
+    path: str
+    text: str
+    """What it said when the process started."""
+    load: Callable[[str, list[str]], SchedulerConfiguration]
+    """Makes a configuration of a text; adds notes, raises ``ConfigError``."""
+
+    def read(self) -> str:
+        """What the file says now; raises ``ConfigError``."""
+        return _read(self.path)
+
+
 @dataclass(frozen=True, kw_only=True)
 class RunOptions:
     """The resolved options of ``ksched run``."""
@@ -118,6 +133,8 @@ class RunOptions:
     """Flags without effect, and the file's warnings; for the log at start-up."""
     flags: Mapping[str, str] = field(default_factory=dict, compare=False)
     """All flags as they are shown, without secrets."""
+    config_file: ConfigFile | None = field(default=None, compare=False)
+    """Where the configuration is from, to load it again."""
 
 
 def add_run_flags(parser: argparse.ArgumentParser) -> None:
@@ -149,7 +166,8 @@ def run_options(flags: argparse.Namespace, available: Collection[str] | None = N
     for name, reason in (*_IGNORED_FLAGS.items(), *_IGNORED_SWITCHES.items()):
         if getattr(flags, name.replace("-", "_")) is not None:
             notes.append(f"--{name} has no effect: {reason}")
-    configuration = enable_gated_plugins(_configuration(flags, notes, available), gates)
+    text = _read(flags.config) if flags.config else None
+    configuration = _configuration(flags, text, notes, available, gates)
     problems: list[str] = []
     serving = serving_options(flags, problems)
     if problems:
@@ -169,7 +187,23 @@ def run_options(flags: argparse.Namespace, available: Collection[str] | None = N
         on_lease_lost=flags.on_lease_lost,
         notes=tuple(notes),
         flags=flag_values(_declared(), flags, _defaults(serving)),
+        config_file=_config_file(flags, text, available, gates),
     )
+
+
+def _config_file(
+    flags: argparse.Namespace,
+    text: str | None,
+    available: Collection[str] | None,
+    gates: Mapping[str, bool],
+) -> ConfigFile | None:
+    if text is None:
+        return None
+
+    def load(text: str, notes: list[str]) -> SchedulerConfiguration:
+        return _configuration(flags, text, notes, available, gates)
+
+    return ConfigFile(flags.config, text, load)
 
 
 def _declared() -> list[argparse.Action]:
@@ -201,10 +235,15 @@ def _defaults(serving: ServingOptions) -> dict[str, Any]:
 
 
 def _configuration(
-    flags: argparse.Namespace, notes: list[str], available: Collection[str] | None
+    flags: argparse.Namespace,
+    text: str | None,
+    notes: list[str],
+    available: Collection[str] | None,
+    gates: Mapping[str, bool],
 ) -> SchedulerConfiguration:
-    if flags.config:
-        configuration = load_config(_read(flags.config), notes.append, available)
+    """The configuration of flags and the text of the file, if there is one."""
+    if text is not None:
+        configuration = load_config(text, notes.append, available)
         notes += [
             f"--{flag.replace('_', '-')} is ignored because --config is given"
             for flag in (*_CLIENT_FLAGS, *_PROFILING_FLAGS)
@@ -219,7 +258,7 @@ def _configuration(
         election = LeaderElection(**{**dict(configuration.leader_election), **leader})
         configuration = configuration.model_copy(update={"leader_election": election})
     validate(configuration)
-    return configuration
+    return enable_gated_plugins(configuration, gates)
 
 
 def _read(path: str) -> str:

@@ -61,7 +61,7 @@ class Observation:
         """Add the leader gauge; ``name`` is the lock's."""
 
         def status() -> Iterator[Metric]:
-            yield _gauge(
+            yield gauge(
                 "leader_election_master_status",
                 "Whether this replica leads.",
                 ("name",),
@@ -121,7 +121,7 @@ def _tell_bound(decision: Decision) -> None:
 
 def gauges(scheduler: Scheduler) -> Iterator[Metric]:
     """Return the gauges of current sizes."""
-    yield _gauge(
+    yield gauge(
         "scheduler_event_loop_tasks",
         "Tasks that run or wait on the event loop.",
         (),
@@ -132,13 +132,13 @@ def gauges(scheduler: Scheduler) -> Iterator[Metric]:
     if scheduler.groups.is_on:
         yield from _groups(scheduler)
     cache = scheduler.cache.statistics()
-    yield _gauge(
+    yield gauge(
         "scheduler_nodes_set_apart",
         "Nodes excluded from scheduling because of an error of the scheduler; see the log.",
         (),
         {(): cache.nodes_set_apart},
     )
-    yield _gauge(
+    yield gauge(
         "scheduler_cache_size",
         "Objects in the cache.",
         ("type",),
@@ -148,7 +148,7 @@ def gauges(scheduler: Scheduler) -> Iterator[Metric]:
             ("assumed_pods",): cache.assumed_pods,
         },
     )
-    yield _gauge(
+    yield gauge(
         "scheduler_watch_age_seconds",
         "Seconds since the last event, bookmark or list of a resource from the API server.",
         ("resource",),
@@ -158,7 +158,7 @@ def gauges(scheduler: Scheduler) -> Iterator[Metric]:
 
 def _pending_pods(scheduler: Scheduler) -> Iterator[Metric]:
     queue = scheduler.queue.statistics()
-    yield _gauge(
+    yield gauge(
         "scheduler_pending_pods",
         "Pending pods by queue.",
         ("queue",),
@@ -169,14 +169,14 @@ def _pending_pods(scheduler: Scheduler) -> Iterator[Metric]:
             ("gated",): queue.gated,
         },
     )
-    yield _gauge(
+    yield gauge(
         "scheduler_unschedulable_pods",
         "Waiting pods by the plugins that rejected them last; a pod counts for each.",
         ("plugin", "profile"),
         scheduler.queue.rejections(),
     )
     events = scheduler.queue.in_flight_events()
-    yield _gauge(
+    yield gauge(
         "scheduler_inflight_events",
         "Events recorded for pods in flight, and those pods (PodPopped).",
         ("event",),
@@ -185,7 +185,7 @@ def _pending_pods(scheduler: Scheduler) -> Iterator[Metric]:
 
 
 def _held_pods(scheduler: Scheduler) -> Iterator[Metric]:
-    yield _gauge(
+    yield gauge(
         "scheduler_plugin_permit_calls",
         "Async Permit calls running, and pods queued for a slot of their plugin.",
         ("plugin", "state"),
@@ -195,14 +195,14 @@ def _held_pods(scheduler: Scheduler) -> Iterator[Metric]:
             for state, count in zip(("running", "queued"), counts, strict=True)
         },
     )
-    yield _gauge(
+    yield gauge(
         "scheduler_permit_waiting_pods",
         "Pods held at Permit, by plugin: those that returned Wait, and async ones that are "
         "running or queued; a pod counts for each.",
         ("plugin",),
         {(plugin,): pods for plugin, pods in scheduler.waiting.held_by.items()},
     )
-    yield _gauge(
+    yield gauge(
         "scheduler_quarantined_pods",
         "Pending pods in quarantine, because a scheduler hung on them.",
         (),
@@ -212,19 +212,19 @@ def _held_pods(scheduler: Scheduler) -> Iterator[Metric]:
 
 def _groups(scheduler: Scheduler) -> Iterator[Metric]:
     states = count_states(scheduler.groups)
-    yield _gauge(
+    yield gauge(
         "ksched_groups",
         "Pod groups by state.",
         ("state",),
         {(state,): count for state, count in states.items()},
     )
-    yield _gauge(
+    yield gauge(
         "ksched_group_short_slots",
         "Places that were missing when the groups that wait were tried last, in all.",
         (),
         {(): sum(one.short_slots for one in scheduler.groups if state_of(one) == SHORT)},
     )
-    yield _gauge(
+    yield gauge(
         "ksched_group_broken",
         "Pod groups that had their minimum and lost members that did not succeed.",
         (),
@@ -232,7 +232,7 @@ def _groups(scheduler: Scheduler) -> Iterator[Metric]:
     )
 
 
-def _gauge(
+def gauge(
     name: str, text: str, labels: tuple[str, ...], values: Mapping[Any, float]
 ) -> GaugeMetricFamily:
     from prometheus_client.core import GaugeMetricFamily

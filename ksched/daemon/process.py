@@ -7,7 +7,8 @@
                          └────────── a new scheduler ──────────┘ with --on-lease-lost=standby
 
 Every replica watches; only the leader schedules. SIGTERM and SIGINT shut down gracefully, a second
-one exits at once. SIGUSR2 writes the queue to the log and compares the cache with the API server.
+one exits at once. SIGHUP loads the configuration file again (``reloads``). SIGUSR2 writes the queue
+to the log and compares the cache with the API server.
 """
 
 from __future__ import annotations
@@ -35,6 +36,7 @@ from ksched.configuration.flags import RunOptions
 from ksched.daemon.garbage_collection import spare_first_objects
 from ksched.daemon.inspection import compare_with_api_server, log_queue
 from ksched.daemon.observation import Observation
+from ksched.daemon.reloads import SIGNAL, ConfigReloads
 from ksched.daemon.watchdog import Watchdog, quarantine_by
 from ksched.election import Callbacks, Elector, WriteFence, make_identity, make_lock
 from ksched.errors import KschedError, LeaseLost
@@ -152,6 +154,9 @@ class Daemon:
         self._fence = WriteFence(self._elector.remaining) if self._elector else WriteFence()
         self._watchdog = self._make_watchdog(config) if config else None
         self._journal = self._make_journal() if options.journal else None
+        self._reloads = ConfigReloads(
+            options.config_file, options.configuration, lambda: self.scheduler, clock, metrics
+        )
         self.scheduler = self._make_scheduler()
         self._web = self._make_web() if options.serving.secure_port else None
         self._waiting = anyio.CancelScope()
@@ -209,7 +214,7 @@ class Daemon:
         options = self._options
         scheduler = Scheduler(
             self._transport,
-            options.configuration,
+            self._reloads.configuration,
             clock=self._clock,
             seed=options.seed,
             pod_max_in_unschedulable_seconds=options.pod_max_in_unschedulable_pods_seconds,
@@ -237,6 +242,7 @@ class Daemon:
             has_statusz=is_enabled(gates, COMPONENT_STATUSZ),
             is_leading=lambda: self._is_scheduling,
             election=self._election_view if self._elector else None,
+            reloads=self._reloads if self._reloads.has_file else None,
         )
 
     def _make_journal(self) -> Journal:
@@ -251,6 +257,8 @@ class Daemon:
         """Watch, lead and serve until ``stop``; raises ``LeaseLost`` if that ends the process."""
         async with self._web_server(), anyio.create_task_group() as tasks:
             tasks.start_soon(self._obey_signals, tasks, name="signals")
+            if self._reloads.has_file:
+                tasks.start_soon(self._reloads.run, name="configuration file")
             tasks.start_soon(self._observation.probe_event_loop, self._clock, name="probe")
             if self._serving is not None:
                 tasks.start_soon(self._serving.keep_current, name="certificates")
@@ -350,12 +358,17 @@ class Daemon:
 
     async def _obey_signals(self, tasks: TaskGroup) -> None:
         """kube-scheduler: ListenForSignal."""
-        with anyio.open_signal_receiver(signal.SIGTERM, signal.SIGINT, signal.SIGUSR2) as signals:
+        obeyed = [signal.SIGTERM, signal.SIGINT, signal.SIGUSR2]
+        if self._reloads.has_file:
+            obeyed.append(signal.SIGHUP)
+        with anyio.open_signal_receiver(*obeyed) as signals:
             async for number in signals:
                 name = signal.Signals(number).name
                 if number == signal.SIGUSR2:
                     log_queue(self.scheduler)
                     tasks.start_soon(compare_with_api_server, self.scheduler, name="comparison")
+                elif number == signal.SIGHUP:
+                    self._reloads.want(SIGNAL)
                 elif self._stop.is_set():
                     log.warning("second signal, exiting at once", extra={"signal": name})
                     os._exit(1)

@@ -10,7 +10,7 @@ import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from itertools import chain
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 from aiohttp import web
 from aiohttp.http_exceptions import HttpProcessingError
@@ -51,6 +51,20 @@ MAX_LIMIT: Final = 10_000
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
+RELOAD: Final = "/reload"
+
+
+class Reloads(Protocol):
+    """Loads the configuration file of the process again."""
+
+    def view(self) -> View:
+        """Which configuration decides, and what became of the last file."""
+        ...
+
+    async def requested(self) -> View:
+        """Load the file; the ``problems`` of the result are empty if it can be used."""
+        ...
+
 
 class WebServer:
     """Serves one scheduler at a time, which may be replaced.
@@ -59,6 +73,7 @@ class WebServer:
     with None everybody who can connect. ``flags`` are shown at /flagz, which is absent with None.
     Only a replica that ``is_leading`` shows the resources of pods, so that they count once.
     ``election`` describes leader and lease for the dashboard, if there is an election.
+    ``reloads`` is None without a configuration file.
     """
 
     def __init__(
@@ -73,10 +88,12 @@ class WebServer:
         has_statusz: bool = True,
         is_leading: Callable[[], bool] = lambda: True,
         election: Callable[[], View] | None = None,
+        reloads: Reloads | None = None,
     ) -> None:
         self.scheduler = scheduler
         self._metrics_of_scheduler, self._election = metrics, election
         self._access = access
+        self._reloads = reloads
         self._slis = SliMetrics()
         self._health = {
             name: Health(name, checks, self._slis.observe)
@@ -99,7 +116,7 @@ class WebServer:
     @property
     def paths(self) -> list[str]:
         """All paths that are served; a part in braces stands for any name."""
-        return sorted(self._routes)
+        return sorted([*self._routes, RELOAD])
 
     @asynccontextmanager
     async def listening(
@@ -111,6 +128,7 @@ class WebServer:
         """
         application = web.Application(middlewares=[self._answered])
         application.add_routes([web.get(path, handler) for path, handler in self._routes.items()])
+        application.add_routes([web.post(RELOAD, self._reload)])
         runner = web.AppRunner(
             application,
             access_log=None,
@@ -159,7 +177,7 @@ class WebServer:
     def _make_statusz(self) -> ZPage:
         wall, metric = self.scheduler.clock.wall, process_start_metric()
         started = metric.samples[0].value if metric is not None else wall()
-        return statusz(started, wall, [*self._routes, "/statusz"])
+        return statusz(started, wall, [*self._routes, RELOAD, "/statusz"])
 
     @web.middleware
     async def _answered(self, request: web.Request, handler: Handler) -> web.StreamResponse:
@@ -236,9 +254,20 @@ class WebServer:
         return web.Response(body=self._renderer.stream(pieces), headers=headers)
 
     async def _configz(self, request: web.Request) -> web.Response:
-        return await self._page(
-            request, lambda: {"componentconfig": configz(self.scheduler.configuration)}
-        )
+        def view() -> View:
+            shown: View = {"componentconfig": configz(self.scheduler.configuration)}
+            return {**shown, "reload": self._reloads.view()} if self._reloads else shown
+
+        return await self._page(request, view)
+
+    async def _reload(self, request: web.Request) -> web.Response:
+        if self._reloads is None:
+            text = "there is no file to load again: the process was started without --config\n"
+            raise web.HTTPConflict(text=text)
+        view = await self._reloads.requested()
+        response = _json(b"".join(json_pieces(view)))
+        response.set_status(422 if view["problems"] else 200)
+        return response
 
     async def _overview(self, request: web.Request) -> web.Response:
         metrics, election = self._metrics_of_scheduler, self._election
@@ -287,8 +316,9 @@ class WebServer:
     async def _page(
         self, request: web.Request, view: Callable[[], Any], limit: int = 0
     ) -> web.Response:
-        # Pages of a previous scheduler must not be reused.
-        name = f"{id(self.scheduler)} {request.path} {limit}"
+        # Pages of a previous scheduler or configuration must not be reused.
+        origin = f"{id(self.scheduler)} {id(self.scheduler.configuration)}"
+        name = f"{origin} {request.path} {limit}"
         return _json(await self._renderer.page(name, lambda: json_pieces(view())))
 
 

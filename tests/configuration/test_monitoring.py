@@ -11,6 +11,7 @@ import pytest
 import yaml
 
 from ksched.daemon.observation import _groups, gauges
+from ksched.daemon.reloads import ConfigReloads
 from ksched.metrics import Counter, Histogram, Metrics
 from ksched.testing import Cluster, cluster
 from tools.dashboard import PAGE, PANELS, text
@@ -44,7 +45,10 @@ def labels_of(c: Cluster) -> dict[str, set[str]]:
             found[metric.name] = set(metric.labels)
         elif isinstance(metric, Histogram):
             found[f"{metric.name}_bucket"] = set(metric.labels)
-    for family in (*gauges(c.scheduler), *_groups(c.scheduler)):
+    reloads = ConfigReloads(
+        None, c.scheduler.configuration, lambda: c.scheduler, c.clock, c.scheduler.metrics
+    )
+    for family in (*gauges(c.scheduler), *_groups(c.scheduler), *reloads.gauges()):
         found[family.name] = set(family._labelnames)  # type: ignore[attr-defined]
     return found
 

@@ -313,7 +313,8 @@ async def test_flags_and_status_are_pages_for_people():
 
     assert "\nv=2\n" in flags
     assert (
-        "\nPaths: /configz /debug /flagz /healthz /livez /metrics /readyz /statusz /ui\n" in status
+        "\nPaths: /configz /debug /flagz /healthz /livez /metrics /readyz /reload /statusz /ui\n"
+        in status
     )
     assert '"flags":{"v":"2"}' in structured
     assert refused == 406
