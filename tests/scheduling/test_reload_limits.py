@@ -10,7 +10,6 @@ import pytest
 from ksched.api.watched_kinds import Unstructured, WatchedKind
 from ksched.configuration.model import ClientConnection, LeaderElection, SchedulerConfiguration
 from ksched.errors import ConfigError
-from ksched.framework import SUCCESS, Status
 from ksched.scheduling.reload_limits import FIXED_FIELDS, FIXED_PLUGINS
 from ksched.testing import cluster, make_node, make_pod
 from lab.configurations import profile, with_args, without
@@ -34,8 +33,8 @@ class Licensed:
     def stop(self) -> None:
         self.log.append(f"stop {self.has_licence}")
 
-    def reserve(self, state: Any, pod: Any, node_name: str) -> Status:
-        return SUCCESS
+    def post_bind(self, state: Any, pod: Any, node_name: str) -> None:
+        pass
 
 
 def changed(**fields: Any) -> SchedulerConfiguration:
