@@ -251,7 +251,11 @@ class GangSimulation:
         return {info.labels.get("rack", "") for info in infos if info is not None}
 
     def _check_reserved_room(self) -> list[str]:
-        """I9, for nodes whose nominated pods are those of the last step."""
+        """I9, for nodes whose nominated pods are those of the last step.
+
+        A nomination may have ended and come back meanwhile, where a bind was refused: only those
+        count that took the room while it was there.
+        """
         scheduler, problems = self._cluster.scheduler, []
         before, self._nominated = self._nominated, {}
         for name, nominated in scheduler.nominator.by_node().items():
@@ -262,7 +266,8 @@ class GangSimulation:
             self._nominated[name] = (uids, frozenset(info.pods))
             if name not in before or before[name][0] != uids:
                 continue
-            for pod in [pod for uid, pod in info.pods.items() if uid not in before[name][1]]:
+            takers = self.evictions.takers.difference(before[name][1])
+            for pod in [info.pods[uid] for uid in takers.intersection(info.pods)]:
                 kept = [one for one in nominated if one.priority >= pod.priority]
                 used = [one.template.requests["cpu"] for one in (*info.pods.values(), *kept)]
                 if kept and sum(used) > 4000:
@@ -334,13 +339,26 @@ class EvictionChecks:
         self.problems: list[str] = []
         self.waves: Counter[str] = Counter()
         self._victims: dict[str, set[str]] = {}
+        self.takers: set[str] = set()
+        """Pods that were placed where nominated pods as important have no room then."""
         self.follow()
 
     def follow(self) -> None:
-        """Look at the evictions of the scheduler that leads now."""
+        """Look at the evictions and placements of the scheduler that leads now."""
         scheduler = self._cluster.scheduler
-        self._start = scheduler.preemption.start
+        self._start, self._assume = scheduler.preemption.start, scheduler.cache.assume_pod
         scheduler.preemption.start = self.start  # type: ignore[method-assign, assignment]
+        scheduler.cache.assume_pod = self.assume  # type: ignore[method-assign]
+
+    def assume(self, pod: PodInfo) -> None:
+        scheduler = self._cluster.scheduler
+        self._assume(pod)
+        info = scheduler.cache.get_node(pod.node_name)
+        others = scheduler.nominator.nominated_pods_for_node(pod.node_name)
+        kept = [one for one in others if one.priority >= pod.priority and one.uid != pod.uid]
+        there = [] if info is None else info.pods.values()
+        if kept and sum(one.template.requests["cpu"] for one in (*there, *kept)) > 4000:
+            self.takers.add(pod.uid)
 
     def leader_is_gone(self) -> None:
         """Keep what another leader can know.

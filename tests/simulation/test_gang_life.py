@@ -13,6 +13,7 @@ from ksched.framework import SUCCESS, Handle, PermitResult, PodInfo, wait
 from ksched.framework.plugins.default_preemption import group_plan
 from ksched.groups import wholeness
 from ksched.scheduling.group_survey import Lines
+from ksched.scheduling.scheduling_cycle import SchedulingCycle
 from ksched.scheduling.victim_search import VictimSearch
 from ksched.testing import cluster
 from ksched.testing.virtual_time import run
@@ -55,6 +56,10 @@ async def test_a_successor_may_evict_for_a_gang_whose_room_others_have_taken() -
     await History.of(117).live()
 
 
+async def test_room_may_be_taken_while_the_bind_of_the_pod_it_was_freed_for_is_refused() -> None:
+    await History.of(559).live()
+
+
 async def live(seed: int) -> None:
     config = configured("annotations")
     async with cluster(3, config=config, seed=seed, check_declarations=False, kubelet=True) as c:
@@ -84,6 +89,13 @@ def test_the_checks_see_evictions_for_a_part_of_a_gang(monkeypatch: pytest.Monke
     monkeypatch.setattr(Lines, "of_pod", lambda self, pod: [2 * n for n in plain(self, pod)])
     monkeypatch.setattr(VictimSearch, "_try", pretend)
     assert is_seen("I3: ")
+
+
+def test_the_checks_see_room_taken_that_was_freed_for_others(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(SchedulingCycle, "_expected_beside", lambda self, pod: None)
+    assert is_seen("I9: ")
 
 
 async def pretend(self: Any, members: Any, going: Any, wanted: Any) -> Any:
