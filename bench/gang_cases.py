@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from bench.workloads import NAMESPACE, Object, node, pod
 
@@ -41,6 +41,17 @@ class Case:
     @property
     def pods(self) -> int:
         return self.gangs * self.size
+
+    def smaller(self, part: int) -> Case:
+        """A case of the same kind with a part of the nodes and of the pods."""
+        gangs, size = self.gangs, self.size
+        if gangs >= part:
+            gangs //= part
+        else:
+            size //= part
+        kind = self.name.split()[0]
+        nodes = self.nodes // part
+        return replace(self, name=f"{kind} {gangs}x{size}", gangs=gangs, size=size, nodes=nodes)
 
     @property
     def gates(self) -> tuple[str, ...]:

@@ -50,6 +50,7 @@ POD_GROUPS = f"/apis/scheduling.k8s.io/v1alpha2/namespaces/{NAMESPACE}/podgroups
 FILLERS = f"/api/v1/namespaces/{FILLER_NAMESPACE}/pods"
 PRIORITY_CLASSES = "/apis/scheduling.k8s.io/v1/priorityclasses"
 HOPELESS = "hopeless"
+NO_GANGS = Case(HOPELESS, 0, 0)
 SERVER_FLAGS = (
     "--runtime-config=scheduling.k8s.io/v1alpha2=true",
     switched_on(ALL_GATES),
@@ -152,10 +153,10 @@ class Bench:
             watching.cancel()
 
     async def singles(
-        self, scheduler_name: str, rate: float, seconds: float, gangs: int
+        self, nodes: Case, scheduler_name: str, rate: float, seconds: float, gangs: int
     ) -> Figures:
         """Single pods at a fixed rate, beside gangs that fit nowhere and came before."""
-        await self._prepare(Case(HOPELESS, 0, 0))
+        await self._prepare(nodes)
         for number in range(gangs):
             await self._load.post(POD_GROUPS, pod_group(number, HOPELESS_SIZE))
         await self._load.create_pods(_hopeless(gangs))
@@ -238,15 +239,19 @@ async def _one_case(
     bench: Bench, name: str, turns: list[str], options: argparse.Namespace, results: Results
 ) -> None:
     if name == HOPELESS:
+        nodes = NO_GANGS.smaller(options.part)
         for gangs in (0, options.hopeless):
             title = f"{options.rate:g} pods/s" + (f", {gangs} hopeless" if gangs else "")
             for scheduler_name in turns:
-                figures = await bench.singles(scheduler_name, options.rate, options.seconds, gangs)
+                figures = await bench.singles(
+                    nodes, scheduler_name, options.rate, options.seconds, gangs
+                )
                 _note(title, scheduler_name, figures, results)
         return
+    case = CASES[name].smaller(options.part)
     for scheduler_name in turns:
-        figures = await bench.burst(CASES[name], scheduler_name)
-        _note(CASES[name].name, scheduler_name, figures, results)
+        figures = await bench.burst(case, scheduler_name)
+        _note(case.name, scheduler_name, figures, results)
 
 
 def _note(title: str, scheduler_name: str, figures: Figures, results: Results) -> None:
@@ -272,6 +277,9 @@ def parse(arguments: list[str]) -> argparse.Namespace:
         nargs="+",
         choices=(KUBE_SCHEDULER, KSCHED),
         default=[KUBE_SCHEDULER, KSCHED],
+    )
+    parser.add_argument(
+        "--part", type=int, default=1, metavar="N", help="the Nth part of the nodes and pods"
     )
     parser.add_argument("--hopeless", type=int, default=HOPELESS_GANGS, help="gangs of ten")
     parser.add_argument("--rate", type=float, default=100, help="hopeless: single pods a second")

@@ -2,7 +2,8 @@
 
 The pods of a workload are queued; each is popped, scheduled and assumed, and the watch event that
 confirms it goes through the event handler, as in the daemon. A popped member of a gang brings the
-others along, and victims of preemption end at once; resource claims are confirmed like pods.
+others along, victims of preemption end at once, and pods held at Permit are allowed when all are
+held; resource claims are confirmed like pods.
 Nothing is decoded, bound or recorded: this measures the core. Against a real control plane:
 ``python -m bench`` and ``python -m bench.gangs``.
 """
@@ -15,7 +16,7 @@ import random
 import resource
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Final, NoReturn
 
@@ -36,15 +37,16 @@ from ksched.configuration.gated_plugins import (
     GENERIC_WORKLOAD,
     enable_gated_plugins,
 )
+from ksched.configuration.loading import load_config
 from ksched.configuration.model import SchedulerConfiguration
 from ksched.daemon.garbage_collection import freeze_existing_objects
 from ksched.devices.claim_store import ClaimStore
 from ksched.framework import Resource
+from ksched.framework.diagnosis import Diagnosis
 from ksched.framework.handle import EventRecorder
 from ksched.framework.plugins import names
 from ksched.framework.plugins.dynamic_resources.attempt import Attempt
 from ksched.framework.queued_pod import QueuedPodInfo
-from ksched.groups.dialects.annotations import MINIMUM, NAME, TOPOLOGY
 from ksched.groups.group import Group
 from ksched.metrics import Metrics
 from ksched.scheduling.assembly import make_group_cycle
@@ -56,9 +58,9 @@ from ksched.scheduling.scheduling_cycle import Placed, Rejected, SchedulingCycle
 from ksched.testing.builders import PodBuilder, make_node, make_pod
 from ksched.testing.device_builders import ResourceClaimBuilder
 from ksched.testing.device_workloads import DEVICE_WORKLOADS
+from ksched.testing.gang_workloads import GANGS, HOLDING, RACK, Gangs, Hold
 
 HOSTNAME: Final = "kubernetes.io/hostname"
-RACK: Final = "example.com/rack"
 NODES_PER_RACK: Final = 50
 ZONE: Final = "topology.kubernetes.io/zone"
 REGION: Final = "topology.kubernetes.io/region"
@@ -91,6 +93,8 @@ class Figures(Struct, frozen=True):
     """... and in the last, which shows growth."""
     longest_ms: float
     """The longest time that a gang's decision did not yield to the event loop; 0 without gangs."""
+    undone: int
+    """Placements of members that were undone because their gang did not fit."""
     peak_rss_mb: float
 
 
@@ -119,49 +123,6 @@ SHAPES: Final[Mapping[str, Shape]] = MappingProxyType(
 MIXED: Final = ("basic", "spread", "affinity", "nodeaffinity", "prefaffinity")
 
 
-class Gangs(Struct, frozen=True):
-    """A workload of gangs."""
-
-    size: int = 0
-    """How many pods have to start together; 0: all."""
-    cpu: str = "100m"
-    fits: bool = True
-    in_rack: bool = False
-    cpu_in_use: tuple[int, ...] = ()
-    """On the nodes in turn, by one pod each, which is less important."""
-    priority: int = 0
-
-    def pod(self, number: int, pods: int) -> Pod:
-        size = min(self.size or pods, pods)
-        gang = number // size
-        # The last gang may be smaller.
-        marks = {NAME: f"g{gang}", MINIMUM: str(min(size, pods - gang * size))}
-        if self.in_rack:
-            marks[TOPOLOGY] = RACK
-        pod = make_pod(f"p-gang-{number:06d}").req(cpu=self.cpu, memory="500Mi")
-        return pod.annotation(marks).priority(self.priority).obj()
-
-    def running(self, nodes: int) -> Iterator[Pod]:
-        """What runs before the gangs come."""
-        for number in range(nodes if self.cpu_in_use else 0):
-            cpu = self.cpu_in_use[number % len(self.cpu_in_use)]
-            pod = make_pod(f"running-{number:05d}").req(cpu=cpu).node(f"node-{number:05d}")
-            yield pod.priority(-1).obj()
-
-
-GANGS: Final[Mapping[str, Gangs]] = MappingProxyType(
-    {
-        "gangs3": Gangs(3),
-        "gangs30": Gangs(30),
-        "gangs300": Gangs(300),
-        "gang": Gangs(),
-        # Nodes are full to 80 %, and on every fifth there is too little room for one pod.
-        "gangsfull": Gangs(30, cpu="3", cpu_in_use=(20, 24, 26, 28, 30), priority=-1),
-        "gangrack": Gangs(in_rack=True),
-        "gangsevict": Gangs(500, cpu="12", cpu_in_use=(30,)),
-        "gangshopeless": Gangs(10, cpu="1000", fits=False),
-    }
-)
 WORKLOADS: Final = (*SHAPES, "mixed", *GANGS, *DEVICE_WORKLOADS)
 
 
@@ -193,10 +154,14 @@ async def measure(workload: str, nodes: int, pods: int, seed: int = 0) -> Figure
     """Schedule a workload on a cluster of its own."""
     gangs = GANGS.get(workload)
     bench = _bench(workload, nodes, pods, seed)
+    await bench.begin()
     for number in range(pods):
-        pod = (
-            make_workload_pod(number, workload).obj() if gangs is None else gangs.pod(number, pods)
-        )
+        if gangs is None:
+            pod = make_workload_pod(number, workload).obj()
+        elif gangs.are_singles_beside:
+            pod = make_workload_pod(number, "basic").obj()
+        else:
+            pod = gangs.pod(number, pods)
         bench.scheduler.pods.added(pod)
     # As in the daemon: existing objects are frozen, so that collections skip them.
     before = gc.get_threshold()
@@ -223,6 +188,7 @@ async def measure(workload: str, nodes: int, pods: int, seed: int = 0) -> Figure
         first_micros=(marks[part] - marks[0]) / part * 1e6,
         last_micros=(marks[pods] - marks[pods - part]) / part * 1e6,
         longest_ms=1000 * bench.longest_seconds,
+        undone=int(bench.metrics.group_undone_placements.value()),
         peak_rss_mb=_peak_rss_mb(),
     )
 
@@ -238,7 +204,10 @@ class _Bench:
         *,
         is_racked: bool = False,
     ) -> None:
-        self.scheduler = Scheduler(_NoTransport(), configuration, seed=seed)
+        self.scheduler = Scheduler(
+            _NoTransport(), configuration, registry={Hold.name: Hold}, seed=seed
+        )
+        self.metrics = Metrics()
         self.placed = 0
         self.longest_seconds = 0.0
         self._cycle = SchedulingCycle(
@@ -254,10 +223,16 @@ class _Bench:
             self.scheduler.nodes.added(make_workload_node(number, is_racked=is_racked))
         self.scheduler.cache.update_snapshot()
 
+    async def begin(self) -> None:
+        """Do what happens before the pods come."""
+
     async def schedule_one(self) -> int:
         """Run one attempt; return for how many pods."""
         queued = await self.scheduler.queue.pop()
         assert queued is not None
+        return await self._attempt(queued)
+
+    async def _attempt(self, queued: QueuedPodInfo) -> int:
         self._end(await self._cycle.run(queued))
         return 1
 
@@ -269,8 +244,10 @@ class _Bench:
             before = queued.pod.pod
             self.scheduler.pods.modified(before, _bound(before, outcome.node_name))
         else:
-            plugins = outcome.diagnosis.unschedulable_plugins if outcome.diagnosis else None
-            queue.add_unschedulable_if_not_present(queued, plugins or frozenset())
+            diagnosis = outcome.diagnosis or Diagnosis(0)
+            queue.add_unschedulable_if_not_present(
+                queued, diagnosis.unschedulable_plugins, shared_wait=diagnosis.shared_wait
+            )
 
     def rows_asked(self) -> int:
         return sum(profile.pipeline.work.rows for profile in self.scheduler.profiles.values())
@@ -278,7 +255,7 @@ class _Bench:
 
 def _bench(workload: str, nodes: int, pods: int, seed: int) -> _Bench:
     if workload in GANGS:
-        return _GangBench(nodes, seed, GANGS[workload])
+        return _GangBench(nodes, pods, seed, GANGS[workload])
     if workload in DEVICE_WORKLOADS:
         return _DeviceBench(nodes, seed, workload, pods)
     return _Bench(nodes, seed)
@@ -331,11 +308,14 @@ class _DeviceBench(_Bench):
 class _GangBench(_Bench):
     """The same for gangs; also plays whoever ends the victims."""
 
-    def __init__(self, nodes: int, seed: int, gangs: Gangs) -> None:
+    def __init__(self, nodes: int, pods: int, seed: int, gangs: Gangs) -> None:
         gates = {GENERIC_WORKLOAD: True, GANG_SCHEDULING: True}
-        configuration = enable_gated_plugins(SchedulerConfiguration(), gates)
+        configuration = load_config(HOLDING) if gangs.is_held else SchedulerConfiguration()
+        configuration = enable_gated_plugins(configuration, gates)
         super().__init__(nodes, seed, configuration, is_racked=gangs.in_rack)
+        self._gangs, self._pods = gangs, pods
         self._victims: list[PodInfo] = []
+        self._held: list[Placed] = []
         scheduler = self.scheduler
         for pod in gangs.running(nodes):
             scheduler.pods.added(pod)
@@ -351,15 +331,21 @@ class _GangBench(_Bench):
             status=scheduler.pod_status,
             clock=scheduler.clock,
             unexpected_errors=scheduler.unexpected_errors,
-            metrics=Metrics(),
+            metrics=self.metrics,
         )
 
-    async def schedule_one(self) -> int:
-        scheduler = self.scheduler
-        leader = await scheduler.queue.pop()
-        assert leader is not None
+    async def begin(self) -> None:
+        refused = list(self._gangs.refused(self._pods))
+        for pod in refused:
+            self.scheduler.pods.added(pod)
+        for _ in range(len(refused) // self._gangs.size if refused else 0):
+            await self.schedule_one()
+
+    async def _attempt(self, queued: QueuedPodInfo) -> int:
+        scheduler, leader = self.scheduler, queued
         group = scheduler.groups.to_decide(leader.uid)
-        assert group is not None
+        if group is None:
+            return await super()._attempt(queued)
         async with asyncio.TaskGroup() as tasks:
             probing = tasks.create_task(self._probe())
             await asyncio.sleep(0)
@@ -367,7 +353,7 @@ class _GangBench(_Bench):
             probing.cancel()
         for victim in self._victims:
             scheduler.pods.deleted(victim.pod)
-        is_repeated = bool(self._victims)
+        is_repeated = bool(self._victims) or self._gangs.are_singles_beside
         self._victims = []
         return 0 if is_repeated else decided
 
@@ -379,9 +365,24 @@ class _GangBench(_Bench):
         for rejected in decision.rejected:
             self.scheduler.nominator.add(rejected.queued.pod, rejected.nominated_node_name or "")
             self._end(rejected)
-        for placed in decision.placed:
-            self._end(placed)
+        if self._gangs.is_held:
+            self._held += decision.placed
+        placed = self._allowed() if self._gangs.is_held else decision.placed
+        for one in placed:
+            self._end(one)
         return len(members)
+
+    def _allowed(self) -> Sequence[Placed]:
+        """Allow the pods that are held, once all are."""
+        if len(self._held) < self._pods:
+            return ()
+        waiting = self.scheduler.waiting
+        for one in self._held:
+            held = waiting.get(one.pod.uid)
+            assert held is not None
+            held.allow(Hold.name)
+            waiting.discard(one.pod.uid)
+        return self._held
 
     async def _probe(self) -> None:
         while True:

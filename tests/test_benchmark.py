@@ -14,6 +14,8 @@ async def test_every_pod_of_a_workload_is_placed(workload: str) -> None:
     assert (figures.workload, figures.nodes, figures.pods) == (workload, 40, 30)
     assert figures.placed == figures.wanted == (0 if workload == "gangshopeless" else 30)
     assert (figures.longest_ms > 0) == (workload in benchmark.GANGS)
+    # A plan of evictions is tried.
+    assert (figures.undone > 0) == ("evict" in workload)
     assert figures.rows_per_decision > 0
     assert min(figures.first_micros, figures.last_micros, figures.decisions_per_second) > 0
 

@@ -14,7 +14,9 @@ if TYPE_CHECKING:
 
 DESCRIPTION = """\
 Measure the scheduling core without a network: queue, cycle, assume and confirm. Each workload runs
-on a cluster of its own, which is empty but for gangsfull and gangsevict.
+on a cluster of its own, which is empty but for gangsfull (80 % in use) and gangsevict (no room).
+A number is the size of a gang, one without a number is as large as the workload; besidehopeless are
+single pods while a fifth as many gangs of ten wait in vain, gangsheld are held at Permit.
 
   ksched bench                          every workload on 5000 nodes
   ksched bench basic --nodes 100000     one workload on more nodes
@@ -24,10 +26,11 @@ columns:
   rows read     nodes passed to plugins per decision, all plugins together
   first, last   CPU µs per decision in the first and in the last thousand
   longest       ms for which a gang's decision did not yield to the event loop
+  undone        placements of members whose gang did not fit
 """
 HEADINGS = (
     *("workload", "placed", "decisions/s", "CPU µs", "rows read", "first µs", "last µs"),
-    *("longest ms", "peak RSS MB"),
+    *("longest ms", "undone", "peak RSS MB"),
 )
 
 
@@ -94,9 +97,10 @@ def _cells(figures: Figures) -> tuple[str, ...]:
         f"{figures.first_micros:,.0f}",
         f"{figures.last_micros:,.0f}",
         f"{figures.longest_ms:,.1f}" if figures.longest_ms else "-",
+        f"{figures.undone:,}",
         f"{figures.peak_rss_mb:,.0f}",
     )
 
 
 def _row(cells: tuple[str, ...]) -> str:
-    return f"{cells[0]:<13}" + "".join(f"{cell:>12}" for cell in cells[1:])
+    return f"{cells[0]:<14}" + "".join(f"{cell:>12}" for cell in cells[1:])
