@@ -10,11 +10,12 @@ import argparse
 import asyncio
 import sys
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, nullcontext
 from itertools import pairwise
 
 import uvloop
 
+from bench.loop_steps import LoopSteps
 from bench.workloads import WORKLOADS, Object, in_gang, node, pod
 from ksched.apiserver.in_process import InProcessTransport
 from ksched.client.rest import ApiClient
@@ -71,7 +72,7 @@ def make_pod(index: int, workload: str, pods: int) -> Object:
     return in_gang(pod(index, "basic"), GANG, pods) if workload == GANG else pod(index, workload)
 
 
-async def measure(workload: str, nodes: int, pods: int) -> str:
+async def measure(workload: str, nodes: int, pods: int, steps: LoopSteps | None = None) -> str:
     loop_lags, renewals = Lags(), Lags()
     fleet = [node(index) for index in range(nodes)]
     config = configured("annotations") if workload == GANG else None
@@ -80,11 +81,15 @@ async def measure(workload: str, nodes: int, pods: int) -> str:
         # As in the daemon.
         freeze_existing_objects()
         async with leading(c), asyncio.TaskGroup() as tasks:
+            recorded = nullcontext() if steps is None else steps.recorded()
             probing = tasks.create_task(probe(loop_lags))
             began = stopwatch()
-            for index in range(pods):
-                await c.create(make_pod(index, workload, pods))
-            await c.settle()
+            with recorded:
+                for index in range(pods):
+                    await c.create(make_pod(index, workload, pods))
+                while len(c.scheduler.pending):
+                    # Nothing else tells that a decision of thousands is still being made.
+                    await c.settle()
             seconds = stopwatch() - began
             probing.cancel()
         times = [one.at for one in c.requests if (one.user, one.verb) == (LEASE_USER, "update")]
@@ -102,11 +107,18 @@ def main() -> int:
     parser.add_argument("--pods", type=int, default=3000)
     known = (*WORKLOADS, GANG)
     parser.add_argument("--workloads", nargs="*", choices=known, default=list(known))
+    parser.add_argument(
+        "--steps", type=int, default=0, metavar="LINES", help="show the longest steps of the loop"
+    )
     options = parser.parse_args()
     titles = ("pods/s", "renewals", "late p99 / max", "loop lag p99 / max")
     print(f"{'workload':14} {titles[0]:>7} {titles[1]:>9} {titles[2]:>20} {titles[3]:>20}")
     for workload in options.workloads:
-        print(uvloop.run(measure(workload, options.nodes, options.pods)), flush=True)
+        steps = LoopSteps() if options.steps else None
+        work = measure(workload, options.nodes, options.pods, steps)
+        print(uvloop.run(work) if steps is None else asyncio.run(work), flush=True)
+        if steps is not None:
+            print(steps.render(options.steps), flush=True)
     return 0
 
 

@@ -59,7 +59,7 @@ TERMS_PER_STEP: Final = 64
 PODS_PER_SLICE: Final = 256
 """Pods woken, or groups evaluated, before yielding to the event loop: a few milliseconds."""
 
-MEMBERS_PER_STEP: Final = 16
+MEMBERS_PER_STEP: Final = 8
 """Binding cycles of a group that begin, or pass its gate, in one step of the event loop: each then
 runs up to its request."""
 

@@ -9,8 +9,8 @@ from typing import Final
 import anyio
 
 FIRST_SYNC_SECONDS: Final = 60.0
-GC_THRESHOLDS: Final = (20_000, 4, 600)
-"""The middle generation has at most 100,000 objects: with a million, the terms of hostile pods, one
+GC_THRESHOLDS: Final = (5_000, 4, 2_400)
+"""The middle generation has at most 30,000 objects: with a million, the terms of hostile pods, one
 collection took 210 ms, with 250,000 it took 52."""
 
 

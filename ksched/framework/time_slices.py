@@ -42,6 +42,11 @@ class TimeSlice:
         await asyncio.sleep(0)
         self._began = self._now()
 
+    async def give_way_if_over(self) -> None:
+        """The same in one call, where work is in few large pieces."""
+        if self.is_over:
+            await self.give_way()
+
 
 def in_slices(steps: Steps[T], now: Callable[[], float]) -> T | Coroutine[Any, Any, T]:
     """Run a computation: returns the result if one slice suffices, otherwise an awaitable."""

@@ -32,6 +32,9 @@ from ksched.tuning import MEMBERS_PER_STEP, PODS_PER_SLICE
 WAITING_ON_PREEMPTION = "waiting_on_preemption"
 """The result of a group's attempt, in metrics."""
 
+MEMBERS_TAKEN = 64
+"""Between two looks at the clock."""
+
 
 class Attempts:
     """Runs the cycles of popped pods; the binding cycles are tasks of the caller."""
@@ -120,27 +123,23 @@ class Attempts:
         before = next((one.shared_wait for one in members if one.shared_wait is not None), None)
         if before is not None and decision.shared_wait is not before:
             self._queue.wake_sharing(before)
-        known = {one.queued.uid for one in decision.rejected}
-        known.update(one.queued.uid for one in decision.placed)
-        known.update(queued.uid for queued in decision.untried)
         for queued in decision.untried:
             self._queue.put_back(queued)
-        for queued in members:
-            if queued.uid not in known:
-                # Deleted, or bound by another scheduler, while the group was decided.
-                self._queue.done(queued.uid)
+        for uid in decision.left_out(members):
+            # Deleted, or bound by another scheduler, while the group was decided.
+            self._queue.done(uid)
         await self._carry_out(decision, started, seconds, bindings)
 
     async def _take_siblings(self, group: Group, members: list[QueuedPodInfo]) -> None:
         """Add the other members of a popped one's group, a slice at a time."""
         [leader] = members
+        turn = TimeSlice(self._clock.now)
         uids = [member.pod.uid for member in group.available()]
-        for first in range(0, len(uids), PODS_PER_SLICE):
-            if first:
-                await asyncio.sleep(0)
-            for queued in self._queue.take(leader, uids[first : first + PODS_PER_SLICE]):
+        for first in range(0, len(uids), MEMBERS_TAKEN):
+            for queued in self._queue.take(leader, uids[first : first + MEMBERS_TAKEN]):
                 if not self._is_skipped(queued):
                     members.append(queued)
+            await turn.give_way_if_over()
 
     async def _carry_out(
         self,
@@ -155,6 +154,9 @@ class Attempts:
         for ready in placed:
             ready.profile.open_bindings += 1
         try:
+            if len(rejected) + len(placed) > PODS_PER_SLICE:
+                # The decision about so many has just ended.
+                await turn.give_way()
             while rejected:
                 one = rejected.popleft()
                 self._decided(one, started, seconds)

@@ -78,6 +78,14 @@ class GroupDecision(Struct, frozen=True):
     shared_wait: SharedWait | None = None
     """What the group waits for with others that are impossible for the same reason."""
 
+    def left_out(self, members: Sequence[QueuedPodInfo]) -> list[str]:
+        """The UIDs of members without an outcome."""
+        if len(members) == len(self.placed) + len(self.rejected) + len(self.untried):
+            return []
+        known = {one.queued.uid for one in (*self.placed, *self.rejected)}
+        known.update(queued.uid for queued in self.untried)
+        return [queued.uid for queued in members if queued.uid not in known]
+
 
 class GroupCycle:
     """Schedules the members of one group at a time."""
@@ -143,7 +151,7 @@ class GroupCycle:
             return self._failed(group, members, error(text))
         finally:
             self._cycle.is_running = self._waits.is_deciding = False
-            for queued in everybody:
+            for queued in everybody if len(self._nominator) else ():
                 if self._pending.get(queued.uid) is None:
                     self._nominator.delete(queued.uid)
 
@@ -163,15 +171,18 @@ class GroupCycle:
             )
         turn = TimeSlice(self._now)
         order = await in_order(members, need, turn)
+        await turn.give_way_if_over()
         # A few members are tried sooner than slots are counted, unless their likes have failed.
         is_tried_first = need.total <= FEW_MEMBERS and not self._slots.has_counted(members[0])
         if not is_tried_first:
             proof = await self._slots.shortage(members, need)
             if proof is not None:
                 return await self._preempt(group, order, need, proof)
+            await turn.give_way_if_over()
         found = await self._placements(group, order, need)
         if isinstance(found, Shortage):
             return await self._preempt(group, order, need, found)
+        await turn.give_way_if_over()
         shortage: Shortage | None = None
         for placement in found:
             trial = Trial(self._cache.snapshot, self._nominator, self._undone)
@@ -284,15 +295,15 @@ class GroupCycle:
         self, group: Group, trial: Trial, order: Sequence[QueuedPodInfo], need: Need
     ) -> GroupDecision | None:
         """Assume all placed members, or none; ``None`` if too many have vanished."""
-        found = await self._assume(trial)
-        if not need.is_met_by(found):
-            for one in found:
+        gate = QuorumGate(need.total, self._waiting, lambda: self._groups.satisfied(group))
+        placed = await self._assume(trial, gate)
+        if not need.is_met_by(placed):
+            for one in placed:
                 self._cache.forget_pod(one.pod)
             trial.undo()
             return None
-        uids = [one.pod.uid for one in found]
-        gate = QuorumGate(need.total, uids, self._waiting, lambda: self._groups.satisfied(group))
-        placed = [replace(one, gate=gate) for one in found]
+        uids = {one.pod.uid for one in placed}
+        gate.expect(uids)
         status = self._permit(placed)
         if not status.is_success:
             for one in reversed(placed):
@@ -300,7 +311,7 @@ class GroupCycle:
                 self._waiting.discard(one.pod.uid)
                 unreserve_and_forget(self._cache, one)
             return self._reject_all(group, order, status, frozenset({status.plugin} - {""}))
-        tried = {*uids, *(one.queued.uid for one in trial.rejected)}
+        tried = uids.union(one.queued.uid for one in trial.rejected)
         group.last_reason, group.short_slots = "", 0
         self._preemption.forget(group)
         self._protection.forget(group)
@@ -310,7 +321,7 @@ class GroupCycle:
             untried=[queued for queued in order if queued.uid not in tried],
         )
 
-    async def _assume(self, trial: Trial) -> list[Placed]:
+    async def _assume(self, trial: Trial, gate: QuorumGate) -> list[Placed]:
         """Assume the members of a trial, a slice at a time; those that vanish meanwhile drop out.
 
         No other pod is decided meanwhile, so nobody sees a part of the group.
@@ -327,9 +338,10 @@ class GroupCycle:
                     has_node = self._cache.get_node(one.node_name) is not None
                     if has_node and self._is_alive(one.queued) and one.node_name not in full:
                         self._cache.assume_pod(one.pod)
-                        assumed.append(one)
+                        assumed.append(replace(one, gate=gate))
                     else:
                         trial.drop(one.pod.uid)
+            await turn.give_way_if_over()
         except BaseException:
             for one in assumed:
                 if self._cache.is_assumed(one.pod.uid):
@@ -441,11 +453,12 @@ class GroupCycle:
             unschedulable_plugins=rejectors | {group.plugin},
             shared_wait=wait,
         )
+        status = unschedulable(text)
         rejected = [
             Rejected(
                 queued,
                 self._cycle.profile_of(queued),
-                unschedulable(text),
+                status,
                 diagnosis,
                 None if nominated is None else nominated.get(queued.uid, ""),
                 text=text,
@@ -460,13 +473,9 @@ class GroupCycle:
         """Fail all members after an error of one: all are retried after their backoff."""
         text = f"{GROUP_FAILED}: {status.message}"
         group.last_reason = text
+        status = Status(Code.ERROR, (text,), status.plugin)
         return GroupDecision(
             rejected=[
-                Rejected(
-                    queued,
-                    self._cycle.profile_of(queued),
-                    Status(Code.ERROR, (text,), status.plugin),
-                )
-                for queued in members
+                Rejected(queued, self._cycle.profile_of(queued), status) for queued in members
             ]
         )

@@ -33,10 +33,8 @@ class QuorumGate:
         "_waiting",
     )
 
-    def __init__(
-        self, need: int, uids: Iterable[str], waiting: WaitingPods, opened: Callable[[], None]
-    ) -> None:
-        self._missing = set(uids)
+    def __init__(self, need: int, waiting: WaitingPods, opened: Callable[[], None]) -> None:
+        self._missing: set[str] = set()
         self._ready: set[str] = set()
         self._need = need
         self._waiting = waiting
@@ -48,6 +46,10 @@ class QuorumGate:
     @property
     def is_open(self) -> bool:
         return self._is_decided and self._status.is_success
+
+    def expect(self, uids: Iterable[str]) -> None:
+        """Set the members of the decision, before the first one comes."""
+        self._missing = set(uids)
 
     async def passed(self, uid: str) -> Status:
         """Wait for the others; returns a success, or why all placements are undone."""

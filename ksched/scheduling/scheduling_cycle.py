@@ -55,8 +55,8 @@ from ksched.unexpected_errors import UnexpectedErrors
 
 log = logging.getLogger(__name__)
 
-SNAPSHOT_SLICE = 500
-"""How many changed nodes are published before yielding to the event loop: about 10 ms of work."""
+SNAPSHOT_SLICE = 200
+"""How many changed nodes are published before yielding to the event loop: about 4 ms of work."""
 
 BLIND_DRAWS = 2
 """Random draws before the rows with the highest score are listed: where many share it, a draw

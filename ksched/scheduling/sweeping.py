@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import ctypes
 from collections.abc import Callable, Collection
 
 from ksched.cache.cache import SchedulerCache
 from ksched.clock import Clock
 from ksched.framework.runtime.profiles import Profile
-from ksched.scheduling.scheduling_cycle import SchedulingCycle
+from ksched.scheduling.scheduling_cycle import SNAPSHOT_SLICE, SchedulingCycle
 
 SWEEP_SECONDS = 20.0
 """State unused since the previous sweep is evicted."""
@@ -44,9 +45,17 @@ class Sweeper:
         """Sweep until cancelled, never during a cycle."""
         while True:
             await self._clock.sleep(SWEEP_SECONDS)
-            while self._cycle.is_running:
-                await self._clock.sleep(_RETRY_SECONDS)
+            await self._publish()
             self.sweep()
+
+    async def _publish(self) -> None:
+        """Publish most of what changed, a slice at a time, whenever there is no cycle."""
+        while self._cycle.is_running or len(self._cache.changed_nodes) > SNAPSHOT_SLICE:
+            if self._cycle.is_running:
+                await self._clock.sleep(_RETRY_SECONDS)
+            else:
+                self._cache.update_snapshot(SNAPSHOT_SLICE)
+                await asyncio.sleep(0)
 
     def sweep(self) -> None:
         # Without cycles the snapshot would retain pods that are long gone.

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from ksched.framework.queued_pod import QueuedPodInfo
+from ksched.framework.time_slices import TimeSlice
 from ksched.queue.places import Place
 from ksched.scheduling import group_cycle
 from ksched.scheduling.group_trial import Trial
@@ -161,3 +162,44 @@ async def test_gangs_of_two_kinds_are_planned_without_errors(seed: int) -> None:
         await c.advance(30)
         for number in range(first + second):
             assert "error" not in c.message(f"high-{number}")
+
+
+async def decided_with_a_deletion(size: int, pause: int) -> int:
+    """Delete a member at one pause of its gang's decision; returns how many pauses there were."""
+    gang, count, give_way = (
+        Gang("annotations", "g", size, minimum=3, cpu="4"),
+        0,
+        TimeSlice.give_way,
+    )
+
+    async def deleting(self: TimeSlice) -> None:
+        nonlocal count
+        await give_way(self)
+        if count == pause:
+            await vanish(c, "g-1", c.pod("g-1")["metadata"]["uid"])
+        count += 1
+
+    async with gang_cluster(4) as c:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(TimeSlice, "is_over", True)
+            patch.setattr(TimeSlice, "give_way", deleting)
+            await create_gang(c, gang)
+            await c.advance(10)
+        scheduler, is_deleted = c.scheduler, count > pause
+        assert gang.bound(c) == (size if not is_deleted else 3 if size > 3 else 0), (pause, count)
+        assert not scheduler.cache.assumed()
+        assert scheduler.queue.statistics().in_flight == 0
+        published = scheduler.cache.update_snapshot()
+        assert sum(len(info.pods) for info in published.table.infos) == gang.bound(c)
+        assert not c.scheduler.unexpected_errors._reported
+    return count
+
+
+@pytest.mark.parametrize("size", [3, 4])
+async def test_a_member_may_vanish_at_any_pause_of_the_decision(size: int) -> None:
+    pause, paused = 0, 1
+    while pause < paused:
+        paused = await decided_with_a_deletion(size, pause)
+        pause += 1
+    # Sorted, counted, tried and assumed, each member or step.
+    assert pause > 2 * size

@@ -12,7 +12,8 @@ from ksched.scheduling.quorum_gate import QuorumGate
 class Members:
     def __init__(self, need: int, names: str) -> None:
         self.opened = 0
-        self.gate = QuorumGate(need, names, WaitingPods(), self._open)
+        self.gate = QuorumGate(need, WaitingPods(), self._open)
+        self.gate.expect(names)
         self.statuses: dict[str, Status] = {}
 
     def _open(self) -> None:
