@@ -32,7 +32,10 @@ class LoopSteps:
 
     @contextmanager
     def recorded(self) -> Iterator[None]:
-        run, run_once = asyncio.Handle._run, asyncio.BaseEventLoop._run_once  # type: ignore[attr-defined]
+        # Names that asyncio does not promise: untyped.
+        handles: Any = asyncio.Handle
+        loops: Any = asyncio.BaseEventLoop
+        run, run_once = handles._run, loops._run_once
         own, turn, collecting = threading.get_ident(), 0.0, 0.0
 
         def run_step(handle: Any) -> None:
@@ -62,12 +65,12 @@ class LoopSteps:
                 name = f"{COLLECTION} {info['generation']}"
                 self.steps[name].append(cpu_seconds() - collecting)
 
-        asyncio.Handle._run, asyncio.BaseEventLoop._run_once = run_step, run_turn  # type: ignore[attr-defined]
+        handles._run, loops._run_once = run_step, run_turn
         gc.callbacks.append(collected)
         try:
             yield
         finally:
-            asyncio.Handle._run, asyncio.BaseEventLoop._run_once = run, run_once  # type: ignore[attr-defined]
+            handles._run, loops._run_once = run, run_once
             gc.callbacks.remove(collected)
 
     def render(self, lines: int) -> str:
@@ -105,7 +108,8 @@ def place_of(callback: Any) -> str:
     task = getattr(callback, "__self__", None)
     if not isinstance(task, asyncio.Task):
         return str(getattr(callback, "__qualname__", repr(type(callback))))
-    names, inner, line = [], task.get_coro(), 0
+    names, line = [], 0
+    inner: Any = task.get_coro()
     while inner is not None:
         frame = getattr(inner, "cr_frame", None) or getattr(inner, "ag_frame", None)
         if frame is not None:

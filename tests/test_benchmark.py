@@ -6,6 +6,7 @@ import pytest
 
 from bench import workloads as real
 from ksched import benchmark, cli
+from ksched.testing.gang_workloads import GANGS
 
 
 @pytest.mark.parametrize("workload", benchmark.WORKLOADS)
@@ -13,7 +14,7 @@ async def test_every_pod_of_a_workload_is_placed(workload: str) -> None:
     figures = await benchmark.measure(workload, nodes=40, pods=30)
     assert (figures.workload, figures.nodes, figures.pods) == (workload, 40, 30)
     assert figures.placed == figures.wanted == (0 if workload == "gangshopeless" else 30)
-    assert (figures.longest_ms > 0) == (workload in benchmark.GANGS)
+    assert (figures.longest_ms > 0) == (workload in GANGS)
     # A plan of evictions is tried.
     assert (figures.undone > 0) == ("evict" in workload)
     assert figures.rows_per_decision > 0

@@ -82,7 +82,8 @@ class GroupDecision(Struct, frozen=True):
         """The UIDs of members without an outcome."""
         if len(members) == len(self.placed) + len(self.rejected) + len(self.untried):
             return []
-        known = {one.queued.uid for one in (*self.placed, *self.rejected)}
+        known = {one.queued.uid for one in self.placed}
+        known.update(one.queued.uid for one in self.rejected)
         known.update(queued.uid for queued in self.untried)
         return [queued.uid for queued in members if queued.uid not in known]
 

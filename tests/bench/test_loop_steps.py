@@ -50,9 +50,9 @@ def test_what_runs_in_one_turn_is_added_up() -> None:
 
 
 def test_nothing_is_recorded_afterwards() -> None:
-    before = asyncio.Handle._run  # type: ignore[attr-defined]
+    before = asyncio.Handle._run
     steps = recorded()
-    assert asyncio.Handle._run is before  # type: ignore[attr-defined]
+    assert asyncio.Handle._run is before
     count = len(steps.turns)
     asyncio.run(computing())
     assert len(steps.turns) == count
