@@ -22,6 +22,7 @@ from ksched.api.objects import Node, Pod
 from ksched.cache.cache import SchedulerCache
 from ksched.cache.pod_states import CachedPod
 from ksched.client.watch_store import Store
+from ksched.election.fence import _FencedTransport
 from ksched.framework.cluster_events import ASSIGNED_POD_DELETE
 from ksched.queue.scheduling_queue import SchedulingQueue
 from ksched.scheduling.binding_cycle import BindingCycle
@@ -92,6 +93,22 @@ def assumed_pods_take_no_room(right: Any, self: SchedulerCache, pod: Any) -> Non
     self._pods[pod.uid] = self._assumed[pod.uid] = CachedPod(pod, is_assumed=True)
 
 
+async def lease_ignored_by_binds(
+    right: Any, self: _FencedTransport, method: str, path: str, *more: Any, **named: Any
+) -> Any:
+    """A bind is sent whoever leads."""
+    guarded = self._transport.request if path.endswith("/binding") else partial(right, self)
+    return await guarded(method, path, *more, **named)
+
+
+async def lease_ignored_by_conditions(
+    right: Any, self: _FencedTransport, method: str, path: str, *more: Any, **named: Any
+) -> Any:
+    """A condition is written whoever leads."""
+    guarded = self._transport.request if path.endswith("/status") else partial(right, self)
+    return await guarded(method, path, *more, **named)
+
+
 BUGS = {
     "lost wake-up": Bug(SchedulingQueue, "move_all_to_active_or_backoff_queue", lost_wake_up),
     "new node unnoticed": Bug(NodeHandler, "added", new_node_unnoticed),
@@ -103,6 +120,8 @@ BUGS = {
     "deleted stays queued": Bug(SchedulingQueue, "delete", deleted_stays_queued),
     "blind successor": Bug(PodHandler, "added", blind_successor),
     "assumed pods take no room": Bug(SchedulerCache, "assume_pod", assumed_pods_take_no_room),
+    "lease ignored by binds": Bug(_FencedTransport, "request", lease_ignored_by_binds),
+    "lease ignored by conditions": Bug(_FencedTransport, "request", lease_ignored_by_conditions),
 }
 
 

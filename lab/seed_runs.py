@@ -8,7 +8,7 @@ import logging
 import os
 import traceback
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from typing import Protocol
 
@@ -41,8 +41,13 @@ def run_seeds(
     description: str | None,
     outcome_of: Callable[[int], Outcome],
     arguments: Sequence[str] | None = None,
+    *,
+    expected: Collection[str] = (),
 ) -> int:
-    """Run the seeds that the command line names; print every violation and return 1 if any."""
+    """Run the seeds that the command line names; print every violation and return 1 if any.
+
+    Which of the ``expected`` happened in none of them is printed too.
+    """
     parser = argparse.ArgumentParser(
         prog=prog, description=description, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -61,6 +66,8 @@ def run_seeds(
             if number % 100 == 0:
                 print(f"{number} histories, {problems} with a violation", flush=True)
     print(f"{len(seeds)} histories, {problems} with a violation; {dict(happened)}")
+    if never := sorted(set(expected) - happened.keys()):
+        print(f"never: {', '.join(never)}")
     return 1 if problems else 0
 
 

@@ -76,8 +76,8 @@ class Rule:
     """Happen this often; ``None`` for ever."""
     chance: float = 1.0
 
-    def applies(self, request: Request, resources: ServedResources) -> bool:
-        verb, resource = verb_and_resource(request, resources)
+    def applies(self, request: Request, verb: str, resource: str) -> bool:
+        """Whether it is about a request, whose verb and resource are given."""
         return (
             (not self.verb or self.verb == verb)
             and (not self.resource or self.resource == resource)
@@ -96,8 +96,11 @@ class Faults:
 
     def choose(self, request: Request, resources: ServedResources) -> Fault | None:
         """Return what goes wrong with this request, and count it."""
+        if not self.rules:
+            return None
+        verb, resource = verb_and_resource(request, resources)
         for rule in self.rules:
-            if rule.times == 0 or not rule.applies(request, resources):
+            if rule.times == 0 or not rule.applies(request, verb, resource):
                 continue
             if rule.skip > 0:
                 rule.skip -= 1

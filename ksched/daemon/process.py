@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import logging
 import os
+import random
 import signal
 import socket
 from collections.abc import AsyncIterator, Mapping
@@ -195,6 +196,7 @@ class Daemon:
                 history_lost=self._history_was_lost,
                 slow_path=lambda: slow_path.increment(name),
             ),
+            rng=random.Random(self._options.seed),
         )
         self._observation.attach_election(elector, name)
         return elector

@@ -24,6 +24,8 @@ FOUND_BY = {
     "deleted stays queued": 0,
     "blind successor": 8,
     "assumed pods take no room": 0,
+    "lease ignored by binds": 2,
+    "lease ignored by conditions": 5,
 }
 """The first seed that finds each, by ``python -m lab.planted_bugs``."""
 
@@ -35,6 +37,8 @@ def test_nothing_is_violated_and_everything_happens() -> None:
         assert not problem
         happened += events
     assert happened["leader_is_killed"]
+    assert happened["leader elected"] > 4
+    assert happened["lease lost: not renewed for 10 seconds"]
     assert happened["storm"]
 
 
