@@ -97,7 +97,7 @@ async def lease_ignored_by_binds(
     right: Any, self: _FencedTransport, method: str, path: str, *more: Any, **named: Any
 ) -> Any:
     """A bind is sent whoever leads."""
-    guarded = self._transport.request if path.endswith("/binding") else partial(right, self)
+    guarded: Any = self._transport.request if path.endswith("/binding") else partial(right, self)
     return await guarded(method, path, *more, **named)
 
 
@@ -105,7 +105,7 @@ async def lease_ignored_by_conditions(
     right: Any, self: _FencedTransport, method: str, path: str, *more: Any, **named: Any
 ) -> Any:
     """A condition is written whoever leads."""
-    guarded = self._transport.request if path.endswith("/status") else partial(right, self)
+    guarded: Any = self._transport.request if path.endswith("/status") else partial(right, self)
     return await guarded(method, path, *more, **named)
 
 
