@@ -101,14 +101,6 @@ async def lease_ignored_by_binds(
     return await guarded(method, path, *more, **named)
 
 
-async def lease_ignored_by_conditions(
-    right: Any, self: _FencedTransport, method: str, path: str, *more: Any, **named: Any
-) -> Any:
-    """A condition is written whoever leads."""
-    guarded: Any = self._transport.request if path.endswith("/status") else partial(right, self)
-    return await guarded(method, path, *more, **named)
-
-
 BUGS = {
     "lost wake-up": Bug(SchedulingQueue, "move_all_to_active_or_backoff_queue", lost_wake_up),
     "new node unnoticed": Bug(NodeHandler, "added", new_node_unnoticed),
@@ -121,7 +113,6 @@ BUGS = {
     "blind successor": Bug(PodHandler, "added", blind_successor),
     "assumed pods take no room": Bug(SchedulerCache, "assume_pod", assumed_pods_take_no_room),
     "lease ignored by binds": Bug(_FencedTransport, "request", lease_ignored_by_binds),
-    "lease ignored by conditions": Bug(_FencedTransport, "request", lease_ignored_by_conditions),
 }
 
 

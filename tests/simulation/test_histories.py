@@ -17,15 +17,14 @@ FOUND_BY = {
     "lost wake-up": 0,
     "new node unnoticed": 15,
     "node change ignored": 1,
-    "lost answer believed": 25,
-    "relist without deletions": 13,
+    "lost answer believed": 28,
+    "relist without deletions": 10,
     "forgotten unreserve": 4,
     "dropped after an error": 4,
     "deleted stays queued": 0,
-    "blind successor": 8,
+    "blind successor": 2,
     "assumed pods take no room": 0,
-    "lease ignored by binds": 2,
-    "lease ignored by conditions": 5,
+    "lease ignored by binds": 8,
 }
 """The first seed that finds each, by ``python -m lab.planted_bugs``."""
 
@@ -36,10 +35,9 @@ def test_nothing_is_violated_and_everything_happens() -> None:
         events, problem = outcome_of(seed)
         assert not problem
         happened += events
-    assert happened["leader_is_killed"]
-    assert happened["leader elected"] > 4
-    assert happened["lease lost: not renewed for 10 seconds"]
-    assert happened["storm"]
+    assert happened.keys() & {"leader_is_killed", "leader_is_frozen", "leader_is_cut_off"}
+    assert happened.keys() & {"storm", "hiccup"}
+    assert happened["leader elected"] > 2
 
 
 @pytest.mark.parametrize("bug", BUGS)
