@@ -1,11 +1,11 @@
-"""A transport that refuses every request that could change something."""
+"""Transports that change nothing: one that only reads, and one without a server."""
 
 from __future__ import annotations
 
 from contextlib import AbstractAsyncContextManager
 
-from ksched.errors import InvariantBroken
-from ksched.transport import JSON, Response, StreamResponse, Transport
+from ksched.errors import InvariantBroken, Unavailable
+from ksched.transport import JSON, NOT_SENT, Response, StreamResponse, Transport
 
 
 class ReadOnlyTransport:
@@ -34,3 +34,26 @@ class ReadOnlyTransport:
 
     async def aclose(self) -> None:
         await self._transport.aclose()
+
+
+class NoServer:
+    """A transport without anybody at the other end: everything that is read is in memory."""
+
+    async def request(
+        self,
+        method: str,
+        path: str,
+        body: bytes | None = None,
+        *,
+        content_type: str = JSON,
+        timeout: float = 30.0,
+    ) -> Response:
+        raise Unavailable(0, NOT_SENT, f"{method} {path}: this copy of a cluster has no API server")
+
+    def stream(
+        self, path: str, *, idle_timeout: float | None = None
+    ) -> AbstractAsyncContextManager[StreamResponse]:
+        raise Unavailable(0, NOT_SENT, f"{path}: this copy of a cluster has no API server")
+
+    async def aclose(self) -> None:
+        """Nothing is open."""

@@ -8,7 +8,7 @@ plugins add are redacted.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 import msgspec
@@ -16,7 +16,7 @@ from msgspec import Raw, Struct
 from msgspec.structs import replace
 
 from ksched.api import devices, storage
-from ksched.api.objects import Labels, Node, ObjectMeta, Pod, PodStatus
+from ksched.api.objects import Labels, Node, ObjectMeta, OwnerReference, Pod, PodStatus
 from ksched.api.watched_kinds import WATCHED_KINDS, Unstructured, WatchedKind
 from ksched.cache.pod_info import PodInfo
 from ksched.groups.dialects import annotations as own
@@ -55,11 +55,10 @@ _KEPT_CONDITION: Final = "DisruptionTarget"
 _NULL: Final = Raw(b"null")
 
 
-class PodItem(Struct, frozen=True, gc=False):
-    """A pod as it is now."""
+class AssumedPod(Struct, frozen=True, gc=False):
+    """A pod that counts on its node before the watch has confirmed it."""
 
     pod: PodInfo
-    is_assumed: bool = False
 
 
 class ObjectItem(Struct, frozen=True, gc=False):
@@ -84,7 +83,8 @@ class VolumesItem(Struct, frozen=True):
     claims: Mapping[str, Any]
 
 
-Item = Record | PodItem | ObjectItem | ClaimsItem | VolumesItem
+Item = Record | PodInfo | AssumedPod | ObjectItem | ClaimsItem | VolumesItem
+"""What a line, or two, is made of; a pod as it is stands for itself."""
 
 
 def is_left_out(kind: WatchedKind[Any]) -> bool:
@@ -106,15 +106,16 @@ def bare_status(status: PodStatus) -> PodStatus:
 
 
 def is_same_pod(old: Pod, new: Pod) -> bool:
-    """Whether two versions of a pod, on the same node or on none, are recorded alike."""
+    """Whether two versions of a pod of one template, on one node or on none, are recorded alike."""
     before, after = old.metadata, new.metadata
     return (
-        (old.spec is new.spec or old.spec == new.spec)
-        and before.labels == after.labels
-        and before.deletion_timestamp == after.deletion_timestamp
-        and kept_annotations(before.annotations) == kept_annotations(after.annotations)
+        before.deletion_timestamp == after.deletion_timestamp
         and before.owner_references == after.owner_references
-        and bare_status(old.status) == bare_status(new.status)
+        and (
+            before.annotations == after.annotations
+            or kept_annotations(before.annotations) == kept_annotations(after.annotations)
+        )
+        and (old.status == new.status or bare_status(old.status) == bare_status(new.status))
     )
 
 
@@ -129,34 +130,36 @@ def is_same_node(old: Node, new: Node) -> bool:
 
 
 class Encoding:
-    """Makes the lines of one file: a template is written before the first pod that has it."""
+    """Makes the lines of one file: a template is written before the first pod that has it.
 
-    def __init__(self) -> None:
+    A ``whole`` encoding leaves nothing out; it is for a process of our own, not for a file.
+    """
+
+    def __init__(self, *, is_whole: bool = False) -> None:
         self._templates: set[int] = set()
+        self._annotations = _all_annotations if is_whole else kept_annotations
+        self._encoded = _wholly_encoded if is_whole else encoded
+        self._scrubbed = _wholly_encoded_each if is_whole else _scrubbed
 
-    def lines(self, item: Item) -> Iterator[bytes]:
-        if isinstance(item, Record):
-            yield records.encode(item)
-        elif isinstance(item, PodItem):
-            yield from self._pod(item)
-        elif isinstance(item, ObjectItem):
-            make = records.Removed if item.is_gone else records.Put
-            kind = item.kind
-            yield records.encode(make(kind=str(kind.resource), object=encoded(kind, item.object)))
-        elif isinstance(item, ClaimsItem):
-            yield records.encode(
-                records.Claims(in_flight=_scrubbed(item.in_flight), assumed=_scrubbed(item.assumed))
-            )
-        else:
-            yield records.encode(
-                records.Volumes(volumes=_scrubbed(item.volumes), claims=_scrubbed(item.claims))
-            )
+    def lines(self, items: Iterable[Item]) -> bytes:
+        """The lines of several items, encoded at once."""
+        made: list[Record] = []
+        for item in items:
+            if isinstance(item, PodInfo):
+                self._add_pod(made, item)
+            elif isinstance(item, Record):
+                made.append(item)
+            elif isinstance(item, AssumedPod):
+                self._add_pod(made, item.pod, is_assumed=True)
+            else:
+                made.append(self._record_of(item))
+        return records.encode_lines(made)
 
-    def _pod(self, item: PodItem) -> Iterator[bytes]:
-        info, template = item.pod, item.pod.template
+    def _add_pod(self, made: list[Record], info: PodInfo, *, is_assumed: bool = False) -> None:
+        pod, template = info.pod, info.template
         if template.number not in self._templates:
             self._templates.add(template.number)
-            yield records.encode(
+            made.append(
                 TemplateRecord(
                     number=template.number,
                     namespace=template.namespace,
@@ -165,22 +168,41 @@ class Encoding:
                     spec=template.spec,
                 )
             )
-        meta, controller = info.pod.metadata, template.controller
-        yield records.encode(
+        meta = pod.metadata
+        # By position: this is called for every pod, and names take longer than the rest.
+        made.append(
             PodRecord(
-                uid=info.uid,
-                name=meta.name,
-                template=template.number,
-                node=info.node_name,
-                is_assumed=item.is_assumed,
-                version=meta.resource_version,
-                created=meta.creation_timestamp,
-                deleted=meta.deletion_timestamp,
-                annotations=kept_annotations(meta.annotations),
-                owners=[one for one in meta.owner_references if one != controller],
-                status=bare_status(info.pod.status),
+                info.uid,
+                meta.name,
+                template.number,
+                info.node_name,
+                is_assumed,
+                meta.resource_version,
+                meta.creation_timestamp,
+                meta.deletion_timestamp,
+                self._annotations(meta.annotations),
+                _other_owners(meta.owner_references, template.controller),
+                bare_status(pod.status),
             )
         )
+
+    def _record_of(self, item: ObjectItem | ClaimsItem | VolumesItem) -> Record:
+        if isinstance(item, ObjectItem):
+            make = records.Removed if item.is_gone else records.Put
+            kind = item.kind
+            return make(kind=str(kind.resource), object=self._encoded(kind, item.object))
+        scrubbed = self._scrubbed
+        if isinstance(item, ClaimsItem):
+            return records.Claims(scrubbed(item.in_flight), scrubbed(item.assumed))
+        return records.Volumes(scrubbed(item.volumes), scrubbed(item.claims))
+
+
+def _other_owners(
+    owners: list[OwnerReference], controller: OwnerReference | None
+) -> list[OwnerReference]:
+    if not owners or (len(owners) == 1 and owners[0].controller):
+        return []
+    return [one for one in owners if one != controller]
 
 
 def encoded(kind: WatchedKind[Any], obj: Any) -> Raw:
@@ -193,6 +215,18 @@ def encoded(kind: WatchedKind[Any], obj: Any) -> Raw:
     if kind not in WATCHED_KINDS:
         plain = redact(plain)
     return Raw(records.encode(plain))
+
+
+def _wholly_encoded(kind: WatchedKind[Any], obj: Any) -> Raw:
+    return Raw(records.encode(obj.object if isinstance(obj, Unstructured) else obj))
+
+
+def _wholly_encoded_each(objects: Mapping[str, Any]) -> dict[str, Raw]:
+    return {key: Raw(records.encode(obj)) for key, obj in objects.items()}
+
+
+def _all_annotations(given: Labels) -> Labels:
+    return given
 
 
 def _bare_meta(meta: ObjectMeta) -> ObjectMeta:
@@ -219,8 +253,3 @@ def _scrub(content: Any) -> Any:
                 kept[key] = _scrub(value)
         return kept
     return [_scrub(one) for one in content] if isinstance(content, list) else content
-
-
-def all_lines(encoding: Encoding, items: Iterable[Item]) -> bytes:
-    """The lines of several items."""
-    return b"".join(line + b"\n" for item in items for line in encoding.lines(item))

@@ -16,7 +16,7 @@ from ksched.api.objects import Node, Pod
 from ksched.api.resources import NODES, PODS, ApiResource
 from ksched.api.watched_kinds import HasMetadata, WatchedKind, watched_kind
 from ksched.cache.cache import PlacementListener
-from ksched.cache.node_info import NodeInfo
+from ksched.cache.change_log import NEVER
 from ksched.cache.pod_info import PodInfo
 from ksched.cache.storage.volumes import Volumes
 from ksched.client.watch_store import Handler
@@ -27,7 +27,6 @@ from ksched.journal.encoding import (
     ClaimsItem,
     Item,
     ObjectItem,
-    PodItem,
     VolumesItem,
     is_left_out,
     is_same_node,
@@ -44,6 +43,7 @@ from ksched.journal.records import (
     Off,
     Together,
 )
+from ksched.journal.whole_state import state_of
 from ksched.scheduling.decisions import Decision
 from ksched.scheduling.scheduler import Scheduler
 from ksched.scheduling.scheduling_cycle import Placed, Rejected
@@ -82,20 +82,36 @@ class Tap(Generic[T]):
             self._note(obj, None)
 
 
+class PodTap(Tap[Pod]):
+    """The same for pods, without changes of those that have a node: the cache reports them."""
+
+    def added(self, obj: Pod) -> None:
+        try:
+            self._handler.added(obj)
+        finally:
+            if not obj.spec.node_name:
+                self._note(None, obj)
+
+    def modified(self, old: Pod, new: Pod) -> None:
+        try:
+            self._handler.modified(old, new)
+        finally:
+            if not new.spec.node_name:
+                self._note(old, new)
+
+
 class Placements:
     """Passes what the cache reports to the recording, and to who listened before."""
 
-    def __init__(self, recording: Recording, other: PlacementListener | None) -> None:
+    def __init__(self, recording: Recording, other: PlacementListener) -> None:
         self._recording, self._other = recording, other
 
     def placed(self, pod: PodInfo, *, is_assumed: bool) -> None:
-        if self._other is not None:
-            self._other.placed(pod, is_assumed=is_assumed)
+        self._other.placed(pod, is_assumed=is_assumed)
         self._recording.placed(pod, is_assumed=is_assumed)
 
     def displaced(self, uid: str) -> None:
-        if self._other is not None:
-            self._other.displaced(uid)
+        self._other.displaced(uid)
         self._recording.displaced(uid)
 
 
@@ -112,11 +128,12 @@ class Recording:
     def __init__(self, scheduler: Scheduler, most: int) -> None:
         self._scheduler, self._most = scheduler, most
         self._cache, self._pending = scheduler.cache, scheduler.pending
+        self._groups, self._clock = scheduler.groups, scheduler.clock
         self.waiting: deque[Item | NewFile] = deque()
         self.is_on = False
         self.dropped = 0
         """Records that found no room."""
-        self._is_short = False
+        self._is_short, self._is_idle = False, True
         self._deciding = ""
         self._is_marked = False
         self._start = 0
@@ -127,8 +144,10 @@ class Recording:
         self._claims = scheduler.listers.known_view(ClaimStore)
         self._volumes = scheduler.listers.known_view(Volumes)
         self._overlays: dict[str, dict[str, Any]] = {}
+        self._claims_at, self._has_volumes = NEVER, False
         scheduler.watches.tap(self._tapped)
-        self._cache.listener = Placements(self, self._cache.listener)
+        other = self._cache.listener
+        self._cache.listener = self if other is None else Placements(self, other)
         scheduler.cycle.observer = self
         scheduler.decisions.observe(self._observed)
 
@@ -140,58 +159,19 @@ class Recording:
 
     def start_over(self) -> Iterator[Item]:
         """As ``start``, by the one that holds up all cycles."""
-        self.is_on, self._is_short = True, False
+        self.is_on, self._is_short, self._is_idle = True, False, False
         self._deciding = ""
         self._nominations.start_over()
         self._nominated.clear()
         self._overlays.clear()
-        return self._state()
+        self._claims_at, self._has_volumes = NEVER, False
+        return state_of(self._scheduler, is_left_out)
 
     def stop(self) -> None:
         """Drop what is not written, and record nothing more until ``start``."""
-        self.is_on = False
+        self.is_on, self._is_idle = False, not self._is_short
         self.dropped += len(self.waiting)
         self.waiting.clear()
-
-    def _state(self) -> Iterator[Item]:
-        """The state now: the objects are collected at once and made records of later."""
-        objects = [
-            (kind, list(lister))
-            for kind, lister in self._scheduler.listers.required().items()
-            if not is_left_out(kind)
-        ]
-        infos = list(self._nodes())
-        nodes = [info.node for info in infos]
-        pods = [pod for info in infos for pod in info.pods.values()]
-        if len(pods) < self._cache.statistics().pods:
-            # The rest is on nodes that are gone.
-            known = {pod.uid for pod in pods}
-            pods += [pod for pod in self._cache.pods() if pod.uid not in known]
-        assumed = frozenset(self._cache.assumed())
-        pending = list(self._pending)
-        node_kind = watched_kind(Node)
-
-        def items() -> Iterator[Item]:
-            for kind, found in objects:
-                for obj in found:
-                    yield ObjectItem(kind, obj)
-            for node in nodes:
-                yield ObjectItem(node_kind, node)
-            for pod in pending:
-                yield PodItem(pod)
-            for pod in pods:
-                yield PodItem(pod, pod.uid in assumed)
-
-        return items()
-
-    def _nodes(self) -> Iterator[NodeInfo]:
-        """Nodes in the order of the snapshot, which a search over a part of them follows."""
-        snapshot = self._cache.snapshot
-        names = [snapshot.table.infos[row].name for row in snapshot.order.tolist()]
-        for name in dict.fromkeys((*names, *self._cache.node_names())):
-            info = self._cache.get_node(name)
-            if info is not None:
-                yield info
 
     def _put(self, item: Item) -> None:
         if self._deciding and not self._is_marked:
@@ -205,15 +185,11 @@ class Recording:
             self.is_on, self._is_short = False, True
             self.dropped += 1
 
-    @property
-    def _is_idle(self) -> bool:
-        return not (self.is_on or self._is_short)
-
     # -- watches --------------------------------------------------------------------------------
 
     def _tapped(self, resource: ApiResource, handler: Handler[Any]) -> Handler[Any]:
         if resource == PODS:
-            return Tap(handler, self._pod_changed)
+            return PodTap(handler, self._pod_changed)
         if resource == NODES:
             return Tap(handler, self._node_changed)
         for kind in self._scheduler.listers.required():
@@ -241,15 +217,17 @@ class Recording:
             info = self._pending.get(new.metadata.uid)
             if info is None:
                 self._gone(old)
-            elif old is None or old.metadata.uid != info.uid or not is_same_pod(old, info.pod):
-                self._gone(old if old is not None and old.metadata.uid != info.uid else None)
-                self._put(PodItem(info))
+            elif old is None or old.metadata.uid != info.uid:
+                self._gone(old)
+                self._put(info)
+            elif not (_has_same_template(old, info.pod) and is_same_pod(old, info.pod)):
+                self._put(info)
         elif new is None:
             self._gone(old)
 
     def _gone(self, old: Pod | None) -> None:
         if old is not None and not old.spec.node_name:
-            self._put(Gone(uid=old.metadata.uid))
+            self._put(Gone(old.metadata.uid))
 
     # -- the cache ------------------------------------------------------------------------------
 
@@ -257,23 +235,27 @@ class Recording:
         """Called by the cache, when it has assumed a pod and before it adds one."""
         if self._is_idle:
             return
+        uid = pod.uid
         if is_assumed:
-            if pod.uid == self._deciding:
+            if uid == self._deciding:
                 self._chosen = pod.node_name
             else:
-                self._put(Assumed(uid=pod.uid, node=pod.node_name))
+                self._put(Assumed(uid, pod.node_name))
             return
-        known = self._cache.get_pod(pod.uid)
-        if known is None or not (
-            known.node_name == pod.node_name and is_same_pod(known.pod, pod.pod)
+        known = self._cache.get_pod(uid)
+        if (
+            known is None
+            or known.template is not pod.template
+            or known.node_name != pod.node_name
+            or not is_same_pod(known.pod, pod.pod)
         ):
-            self._put(PodItem(pod))
-        elif self._cache.is_assumed(pod.uid):
-            self._put(Bound(uid=pod.uid))
+            self._put(pod)
+        elif self._cache.is_assumed(uid):
+            self._put(Bound(uid))
 
     def displaced(self, uid: str) -> None:
         if not self._is_idle and uid != self._deciding:
-            self._put(Off(uid=uid))
+            self._put(Off(uid))
 
     # -- the cycle ------------------------------------------------------------------------------
 
@@ -295,14 +277,14 @@ class Recording:
             return
         # What came in between is marked; this is its end.
         self._deciding = ""
-        if self._scheduler.groups.of(uid) is not None:
+        if self._groups.is_on and self._groups.of(uid) is not None:
             self._decided_alone.add(uid)
-        about = (self._scheduler.clock.wall(), queued.key, uid, outcome.profile.name)
+        about = (self._clock.wall(), queued.key, uid, outcome.profile.name)
         if isinstance(outcome, Placed):
             sizes = outcome.evaluated_nodes, outcome.feasible_nodes
             self._put(Decided(*about, outcome.node_name, self._start, *sizes))
             if self._cache.get_pod(uid) is None:
-                self._put(Off(uid=uid))
+                self._put(Off(uid))
             return
         diagnosis, plugin = outcome.diagnosis, outcome.status.plugin
         plugins = diagnosis.unschedulable_plugins if diagnosis else {plugin} if plugin else ()
@@ -319,9 +301,11 @@ class Recording:
 
     def _observed(self, decision: Decision) -> None:
         """Note decisions that were not made in a cycle of their own."""
+        if not self._groups.is_on:
+            return
         if decision.uid in self._decided_alone:
             self._decided_alone.discard(decision.uid)
-        elif not self._is_idle and self._scheduler.groups.of(decision.uid) is not None:
+        elif not self._is_idle and self._groups.of(decision.uid) is not None:
             self._put(Together(at=decision.at, pod=decision.pod, uid=decision.uid))
 
     def _note_nominations(self) -> None:
@@ -337,23 +321,30 @@ class Recording:
 
     def _note_overlays(self) -> None:
         """Note what of claims and volumes is not as it was watched."""
-        if self._claims is not None:
-            in_flight = self._changes("in flight", self._claims.in_flight)
-            assumed = self._changes("assumed", self._claims.assumed)
+        claims, volumes = self._claims, self._volumes
+        if claims is not None and claims.generation != self._claims_at:
+            self._claims_at = claims.generation
+            in_flight = self._changes("in flight", claims.in_flight)
+            assumed = self._changes("assumed", claims.assumed)
             if in_flight or assumed:
                 self._put(ClaimsItem(in_flight, assumed))
-        if self._volumes is not None:
-            volumes = self._changes("volumes", self._volumes.volumes.assumed)
-            claims = self._changes("claims", self._volumes.claims.assumed)
-            if volumes or claims:
-                self._put(VolumesItem(volumes, claims))
+        if volumes is None:
+            return
+        now = volumes.volumes.assumed, volumes.claims.assumed
+        if now[0] or now[1] or self._has_volumes:
+            self._has_volumes = bool(now[0] or now[1])
+            changes = self._changes("volumes", now[0]), self._changes("claims", now[1])
+            if any(changes):
+                self._put(VolumesItem(*changes))
 
     def _changes(self, name: str, now: Mapping[str, Any]) -> dict[str, Any]:
-        before = self._overlays.get(name)
-        if not before and not now:
-            return {}
-        known = before or {}
+        known = self._overlays.get(name, {})
         changes = {key: obj for key, obj in now.items() if known.get(key) is not obj}
         changes.update(dict.fromkeys(key for key in known if key not in now))
         self._overlays[name] = dict(now)
         return changes
+
+
+def _has_same_template(old: Pod, new: Pod) -> bool:
+    """Whether two versions of a pod that the cache knows share what equal pods share."""
+    return old.spec is new.spec and old.metadata.labels is new.metadata.labels

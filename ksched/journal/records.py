@@ -19,7 +19,7 @@ FORMAT: Final = 1
 """Grows when older versions cannot read what is written."""
 
 
-class Record(Struct, frozen=True, rename="camel", omit_defaults=True, tag_field="record"):
+class Record(Struct, frozen=True, rename="camel", omit_defaults=True, tag_field="record", gc=False):
     """Base of all lines."""
 
 
@@ -182,5 +182,7 @@ AnyRecord = (
     | Together
 )
 
-encode = msgspec.json.Encoder().encode
+_encoder: Final = msgspec.json.Encoder()
+encode = _encoder.encode
+encode_lines = _encoder.encode_lines
 decode = msgspec.json.Decoder(AnyRecord).decode

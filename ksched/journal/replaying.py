@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import AbstractAsyncContextManager
 from typing import Final, TypeVar
 
 import msgspec
@@ -18,8 +17,8 @@ from ksched.api.objects import Pod
 from ksched.client.rest import ApiClient
 from ksched.configuration.loading import load_config
 from ksched.configuration.model import SchedulerConfiguration
-from ksched.errors import Unavailable
 from ksched.explain.cluster_copy import ClusterCopy
+from ksched.explain.read_only import NoServer
 from ksched.framework.runtime.registry import Registry
 from ksched.journal.reading import JournalFile
 from ksched.journal.recorded_state import RecordedState
@@ -34,7 +33,6 @@ from ksched.journal.replay_report import (
 )
 from ksched.scheduling.sweeping import Sweeper
 from ksched.shadow.judging import Judge, Judgement
-from ksched.transport import JSON, NOT_SENT, Response, StreamResponse
 
 T = TypeVar("T")
 
@@ -42,29 +40,6 @@ OFFSETS: Final = 16
 """Preemption looks at a part of the nodes, from a random one on: so many are tried."""
 SWEEP_EVERY: Final = 20_000
 """Decisions after which caches drop what is not used any more."""
-
-
-class NoServer:
-    """A transport without anybody at the other end: a replay reads nothing but its file."""
-
-    async def request(
-        self,
-        method: str,
-        path: str,
-        body: bytes | None = None,
-        *,
-        content_type: str = JSON,
-        timeout: float = 30.0,
-    ) -> Response:
-        raise Unavailable(0, NOT_SENT, f"{method} {path}: a replay has no API server")
-
-    def stream(
-        self, path: str, *, idle_timeout: float | None = None
-    ) -> AbstractAsyncContextManager[StreamResponse]:
-        raise Unavailable(0, NOT_SENT, f"{path}: a replay has no API server")
-
-    async def aclose(self) -> None:
-        """Nothing is open."""
 
 
 class RecordedClock:

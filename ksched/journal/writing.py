@@ -1,8 +1,8 @@
 """The journal of a running scheduler: takes records from the recording and writes them.
 
-Records are encoded on the event loop, a slice at a time, and compressed and written in a thread. If
-the disk is full or slow, records are lost, which is counted and logged, and the next file begins
-with the whole state again.
+Records are encoded on the event loop, a millisecond at a time, and compressed and written in a
+thread. If the disk is full or slow, records are lost, which is counted and logged, and the next
+file begins with the whole state again.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, Final
 
-from ksched.clock import Clock
+from ksched.clock import Clock, stopwatch
 from ksched.configuration.dumping import configz
-from ksched.journal.encoding import Encoding, Item, all_lines, is_left_out
+from ksched.journal.encoding import Encoding, Item, is_left_out
 from ksched.journal.recording import MAX_WAITING, NewFile, Recording
 from ksched.journal.records import FORMAT, Header, Ready
 from ksched.journal.segments import JournalTooSmall, Segments
@@ -31,8 +31,10 @@ log = logging.getLogger(__name__)
 FLUSH_SECONDS: Final = 0.5
 """How old a record may be before it is on disk; a process that is killed loses that much."""
 RETRY_SECONDS: Final = 10.0
-SLICE: Final = 128
-"""Records that are encoded in one step of the event loop: well under a millisecond."""
+SLICE: Final = 64
+"""Records that are encoded before the clock is read again."""
+SLICE_SECONDS: Final = 0.001
+"""What encoding may take of the event loop at once."""
 END_SECONDS: Final = 2.0
 """How long the end of the process may take for the rest of the journal."""
 CHUNK_BYTES: Final = 1 << 20
@@ -55,7 +57,7 @@ class Journal:
         self._encoding = Encoding()
         self._thread: ThreadPoolExecutor | None = None
         self._lines = bytearray()
-        self._is_ready = False
+        self.is_ready = False
         """Whether the file has the whole state."""
         self._counted_drops = self._counted_bytes = 0
 
@@ -83,7 +85,7 @@ class Journal:
                     if recording.is_on or self._clock.now() >= retry_at:
                         await self._write(recording)
                 except JournalTooSmall as problem:
-                    if not self._is_ready:
+                    if not self.is_ready:
                         log.error("journal stopped, its size is too small", extra=_said(problem))
                         return
                     # Much happened at once: another file is begun.
@@ -102,8 +104,8 @@ class Journal:
     def _end(self, recording: Recording) -> None:
         """Write the rest; the process waits for it, but not for a disk that hangs."""
         assert self._thread is not None
-        if recording.is_on and self._is_ready:
-            self._lines += all_lines(self._encoding, _taken(recording.waiting))
+        if recording.is_on and self.is_ready:
+            self._lines += self._encoding.lines(_taken(recording.waiting))
         try:
             self._thread.submit(self._finish, bytes(self._lines)).result(END_SECONDS)
         except (OSError, JournalTooSmall, TimeoutError) as problem:
@@ -112,7 +114,7 @@ class Journal:
         self._count(recording)
         self._thread.shutdown(wait=False)
         self._lines.clear()
-        self._is_ready = False
+        self.is_ready = False
 
     def _finish(self, lines: bytes) -> None:
         """In the thread, after what it writes already."""
@@ -135,7 +137,7 @@ class Journal:
         if recording.is_on and not self._segments.is_full:
             return
         # What was queued meanwhile belongs to the file that ends; then comes the state.
-        self._lines += all_lines(self._encoding, _taken(waiting))
+        self._lines += self._encoding.lines(_taken(waiting))
         if waiting:
             return
         header, state = self._header(), recording.start()
@@ -146,14 +148,14 @@ class Journal:
     async def _begin_file(self, new: NewFile) -> None:
         stamp = datetime.fromtimestamp(self._clock.wall(), UTC).strftime("%Y%m%dT%H%M%S.%f")[:-3]
         # What happens from now on is queued behind the state.
-        self._is_ready = False
+        self.is_ready = False
         await self._in_thread(self._segments.begin, f"{stamp}Z")
         self._encoding = Encoding()
         await self._write_items(iter([new.header]))
         await self._write_items(new.state)
         await self._write_items(iter([Ready(at=self._clock.wall())]))
         self._segments.state_is_written()
-        self._is_ready = True
+        self.is_ready = True
         log.info("journal begins a file", extra={"folder": str(self._folder)})
 
     def _header(self) -> Header:
@@ -169,13 +171,17 @@ class Journal:
 
     async def _write_items(self, items: Iterator[Item]) -> None:
         """Write items, letting the event loop run in between."""
+        began, count = stopwatch(), 0
         while batch := list(islice(items, SLICE)):
-            self._lines += all_lines(self._encoding, batch)
-            self._metrics.journal_records.increment(by=len(batch))
+            self._lines += self._encoding.lines(batch)
+            count += len(batch)
             if len(self._lines) >= CHUNK_BYTES:
                 await self._flush()
-            else:
+                began = stopwatch()
+            elif stopwatch() - began >= SLICE_SECONDS:
                 await asyncio.sleep(0)
+                began = stopwatch()
+        self._metrics.journal_records.increment(by=count)
         await self._flush()
 
     async def _flush(self) -> None:
