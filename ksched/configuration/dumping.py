@@ -26,11 +26,12 @@ def configz(configuration: SchedulerConfiguration) -> dict[str, Any]:
 
     Readers of the configuration need not be able to impersonate the scheduler.
     """
-    content: dict[str, Any] = redact(_versioned(configuration))
+    content: dict[str, Any] = redact(versioned(configuration))
     return content
 
 
-def _versioned(configuration: SchedulerConfiguration) -> dict[str, Any]:
+def versioned(configuration: SchedulerConfiguration) -> dict[str, Any]:
+    """Return the versioned object with its secrets, for a scheduler or another process of ours."""
     content = configuration.model_dump(mode="json", exclude_none=True)
     if not content["extenders"]:
         del content["extenders"]
@@ -46,7 +47,7 @@ def configuration_hash(configuration: SchedulerConfiguration) -> str:
 def dump_config(configuration: SchedulerConfiguration) -> str:
     """The configuration as YAML for ``--write-config-to``."""
     return yaml.dump(
-        _versioned(configuration),
+        versioned(configuration),
         Dumper=_Dumper,
         sort_keys=True,
         default_flow_style=False,

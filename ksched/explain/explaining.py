@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from math import inf
 
 import numpy as np
 from msgspec.structs import replace
@@ -29,14 +30,17 @@ from ksched.redaction import without_credentials
 CHANGES_PER_KIND = 2
 
 
-async def explain(cluster: ClusterCopy, pod: Pod) -> Explanation:
-    """Explain a pod on a cluster; a placed pod is taken off it first and put back after."""
-    return await _Explaining(cluster, pod).run()
+async def explain(cluster: ClusterCopy, pod: Pod, seconds: float = inf) -> Explanation:
+    """Explain a pod on a cluster; a placed pod is taken off it first and put back after.
+
+    Changes that would make it fit are sought for so many seconds at most.
+    """
+    return await _Explaining(cluster, pod, seconds).run()
 
 
 class _Explaining:
-    def __init__(self, cluster: ClusterCopy, pod: Pod) -> None:
-        self._cluster, self._cache = cluster, cluster.cache
+    def __init__(self, cluster: ClusterCopy, pod: Pod, seconds: float) -> None:
+        self._cluster, self._cache, self._seconds = cluster, cluster.cache, seconds
         self._notes: list[str] = list(cluster.invalid)
         self._placed_on = pod.spec.node_name
         self._nominated = pod.status.nominated_node_name
@@ -135,7 +139,11 @@ class _Explaining:
         if len(nearest) > MAX_NODES:
             self._notes.append(f"changes were sought on the {MAX_NODES} nodes with least against")
         names = [one.node for one in nearest]
-        found = await smallest_changes(self._cluster, self._profile, self._pod.pod, names)
+        now = self._cluster.clock.now
+        end = now() + self._seconds
+        found = await smallest_changes(self._cluster, self._profile, self._pod.pod, names, end)
+        if now() >= end:
+            self._notes.append(f"changes were sought for {self._seconds:.0f} s, not on all nodes")
         return listed(found, CHANGES_PER_KIND)
 
     # -- verdicts -------------------------------------------------------------------------------

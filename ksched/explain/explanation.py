@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from msgspec import Struct
 
 
@@ -50,6 +52,25 @@ class Change(Struct, frozen=True, rename="camel"):
     nodes: list[str]
     steps: list[str]
     is_smallest: bool
+
+
+class Alike(Struct, frozen=True, rename="camel"):
+    """Nodes that are rejected for the same reasons, by name."""
+
+    rejections: list[Rejection]
+    nodes: list[str]
+
+
+def alike(verdicts: Iterable[NodeVerdict]) -> list[Alike]:
+    """Put together what fails alike, the most frequent first."""
+    nodes: dict[tuple[tuple[str, tuple[str, ...]], ...], list[str]] = {}
+    rejections: dict[object, list[Rejection]] = {}
+    for one in verdicts:
+        key = tuple((reason.plugin, tuple(reason.reasons)) for reason in one.rejections)
+        nodes.setdefault(key, []).append(one.node)
+        rejections.setdefault(key, one.rejections)
+    groups = [Alike(rejections[key], sorted(names)) for key, names in nodes.items()]
+    return sorted(groups, key=lambda group: (-len(group.nodes), group.nodes))
 
 
 class Explanation(Struct, frozen=True, rename="camel"):

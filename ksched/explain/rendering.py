@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from ksched.explain.explanation import Change, Explanation, NodeVerdict
+from ksched.explain.explanation import Change, Explanation, NodeVerdict, alike
 from ksched.explain.text_tables import counted, listed, table
 
 TOP_NODES: Final = 5
@@ -16,7 +16,7 @@ def render(explanation: Explanation, *, wide: bool = False, node: str = "") -> s
 
     ``wide`` has every node instead of groups and the top few, ``node`` the table of one only.
     """
-    parts = [_headline(explanation)]
+    parts = [headline(explanation)]
     parts += [f"gated by {gate}" for gate in explanation.gates]
     if explanation.nominated_node:
         parts.append(f"nominated to {explanation.nominated_node}")
@@ -40,7 +40,8 @@ def render(explanation: Explanation, *, wide: bool = False, node: str = "") -> s
     return "\n\n".join(sections)
 
 
-def _headline(explanation: Explanation) -> str:
+def headline(explanation: Explanation) -> str:
+    """Where the pod is or fits, and why there."""
     name = f"pod {explanation.pod} (priority {explanation.priority}, {explanation.profile})"
     feasible, count = explanation.feasible, explanation.num_all_nodes
     if explanation.node:
@@ -109,16 +110,12 @@ def _scores(feasible: Sequence[NodeVerdict], placed_on: str, *, wide: bool) -> l
 
 def _groups(rejected: Sequence[NodeVerdict]) -> str:
     """One line for nodes that fail alike, the most frequent first."""
-    alike: dict[tuple[tuple[str, tuple[str, ...]], ...], list[str]] = {}
-    for one in rejected:
-        key = tuple((reason.plugin, tuple(reason.reasons)) for reason in one.rejections)
-        alike.setdefault(key, []).append(one.node)
     rows = [["NODES", "PLUGIN", "REASON", "EXAMPLES"]]
-    for key, nodes in sorted(alike.items(), key=lambda item: (-len(item[1]), item[1])):
-        for number, (plugin, reasons) in enumerate(key):
-            count = str(len(nodes)) if not number else "also"
-            example = listed(sorted(nodes)) if not number else ""
-            rows.append([count, plugin or "-", ", ".join(reasons), example])
+    for group in alike(rejected):
+        for number, one in enumerate(group.rejections):
+            count = str(len(group.nodes)) if not number else "also"
+            example = listed(group.nodes) if not number else ""
+            rows.append([count, one.plugin or "-", ", ".join(one.reasons), example])
     return table(rows, right_to=1)
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import combinations
-from math import comb
+from math import comb, inf
 from typing import Final
 
 import numpy as np
@@ -49,12 +49,17 @@ class Found(Struct, frozen=True):
 
 
 async def smallest_changes(
-    cluster: ClusterCopy, profile: Profile, pod: Pod, nodes: Sequence[str]
+    cluster: ClusterCopy, profile: Profile, pod: Pod, nodes: Sequence[str], end: float = inf
 ) -> list[Found]:
-    """The cheapest change of each kind on each node, the cheapest first."""
-    trials = Trials(cluster, profile)
+    """The cheapest change of each kind on each node, the cheapest first.
+
+    At ``end`` (``clock.now()``) those found so far are all.
+    """
+    trials = Trials(cluster, profile, end)
     found = []
     for name in nodes[:MAX_NODES]:
+        if trials.are_over:
+            break
         info = cluster.cache.get_node(name)
         if info is None or info.node is None:
             continue
@@ -97,6 +102,8 @@ async def _smallest(trials: Trials, case: Case, kind: str, steps: Sequence[Step]
             changed = applied(case, chosen)
             if await trials.fits(changed):
                 return Found(name, kind, chosen, True, changed)
+            if trials.are_over:
+                return None
     return None
 
 
@@ -105,6 +112,8 @@ async def _reprieve(trials: Trials, case: Case, steps: Sequence[Step]) -> Found 
     if not await trials.fits(applied(case, kept)):
         return None
     for step in reversed(steps):
+        if trials.are_over:
+            return None
         without = [one for one in kept if one is not step]
         if await trials.fits(applied(case, without)):
             kept = without
@@ -121,8 +130,14 @@ def applied(case: Case, steps: Sequence[Step]) -> Case:
 class Trials:
     """Judges cases on a cluster, which is as before after each."""
 
-    def __init__(self, cluster: ClusterCopy, profile: Profile) -> None:
+    def __init__(self, cluster: ClusterCopy, profile: Profile, end: float) -> None:
         self._cluster, self._cache, self._profile = cluster, cluster.cache, profile
+        self._end = end
+
+    @property
+    def are_over(self) -> bool:
+        """Whether there is no time for more."""
+        return self._cluster.clock.now() >= self._end
 
     async def fits(self, case: Case) -> bool:
         """Whether the pod fits on the case's node."""

@@ -9,8 +9,9 @@ from __future__ import annotations
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
+from functools import cached_property
 from itertools import chain
-from typing import Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from aiohttp import web
 from aiohttp.http_exceptions import HttpProcessingError
@@ -30,6 +31,9 @@ from ksched.web.resource_metrics import resource_pieces
 from ksched.web.sli_metrics import SliMetrics
 from ksched.web.views import View, decisions_view, group_view, groups_view, queue_view, story_view
 from ksched.web.zpages import ZPage, flagz, statusz, wants_indentation
+
+if TYPE_CHECKING:
+    from ksched.web.explanations import Explanations
 
 log = logging.getLogger(__name__)
 _protocol_log = logging.getLogger(f"{__name__}.protocol")
@@ -167,6 +171,7 @@ class WebServer:
             "/debug/groups": self._groups,
             "/debug/groups/{namespace}/{name}": self._group,
             "/debug/story/{namespace}/{name}": self._story,
+            "/debug/explain/{namespace}/{name}": self._explain,
         }
         routes |= dict.fromkeys(PATHS, show_file)
         for name, health in self._health.items():
@@ -312,6 +317,20 @@ class WebServer:
         if view is None:
             raise web.HTTPNotFound(text=f"pod {pod}: not known to this scheduler\n")
         return await self._page(request, lambda: view)
+
+    @cached_property
+    def _explanations(self) -> Explanations:
+        # A scheduler of which no pod is explained need not load what does it.
+        from ksched.web.explanations import Explanations
+
+        return Explanations(self._renderer)
+
+    async def _explain(self, request: web.Request) -> web.Response:
+        pod = f"{request.match_info['namespace']}/{request.match_info['name']}"
+        known = self.scheduler.pod_reflector.objects.get(pod)
+        if known is None:
+            raise web.HTTPNotFound(text=f"pod {pod}: not known to this scheduler\n")
+        return await self._explanations.response(self.scheduler, known.metadata)
 
     async def _page(
         self, request: web.Request, view: Callable[[], Any], limit: int = 0

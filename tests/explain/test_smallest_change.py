@@ -148,3 +148,16 @@ async def test_the_cluster_is_the_same_afterwards():
         before = await explain(copy, pod.pod)
         await changes_of(copy, pod.pod)
         assert await explain(copy, pod.pod) == before
+
+
+async def test_the_search_ends_with_its_time_and_it_is_said():
+    async with cluster([make_node("n1").capacity(cpu="2")]) as c:
+        await c.create(make_pod("large").req(cpu="3"))
+        await c.settle()
+        copy = await read(c)
+        pod = await copy.read_pod("default", "large")
+        assert (await explain(copy, pod)).changes
+        found = await explain(copy, pod, seconds=0.0)
+    assert found.changes == []
+    assert found.message.startswith("0/1 nodes are available")
+    assert found.notes == ["changes were sought for 0 s, not on all nodes"]

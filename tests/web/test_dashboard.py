@@ -121,7 +121,12 @@ async def test_the_page_shows_a_running_cluster_and_opens_pods_and_nodes_by_keyb
 
             await page.evaluate("location.hash = 'pod/default/large'")
             await page.until_text("#details-body", "Insufficient cpu")
+            await page.until_text(".explanation", "Each of these would make it fit")
+            assert "request 968 cpu less (32 instead of 1000)" in await page.text(".explanation")
+            assert "50NodeResourcesFitInsufficient cpu" in await page.text(".explanation")
             await page.screenshot(tmp_path / "dashboard.png")
+            await page.evaluate("location.hash = 'pod/default/pod0'")
+            await page.until_text("#details-body button", "Explain why it is there")
             assert (await smoothness(page, 1.0)).first_paint > 0
         assert page.complaints == []
 

@@ -8,9 +8,10 @@ const SECTIONS = ["nodes", "flow", "pending", "decisions", "groups", "plugins"];
 const find = (id) => document.getElementById(id);
 let token = sessionStorage.getItem("token") ?? "", isPaused = false;
 
-async function read(path) {
+async function read(path, timeoutMs = TIMEOUT_MS, leaving = null) {
   const headers = token ? { Authorization: `Bearer ${token}` } : {};
-  const answer = await fetch(`../debug/${path}`, { headers, signal: AbortSignal.timeout(TIMEOUT_MS) });
+  const signals = [AbortSignal.timeout(timeoutMs), ...(leaving ? [leaving] : [])];
+  const answer = await fetch(`../debug/${path}`, { headers, signal: AbortSignal.any(signals) });
   if (answer.status === 401 || answer.status === 403) {
     find("sign-in").hidden = false;
     find("sign-in-reason").textContent = answer.status === 401
