@@ -72,18 +72,20 @@ from ksched.scheduling.watches import Watches
 from ksched.transport import Transport
 from ksched.unexpected_errors import UnexpectedErrors
 
+MANY_REQUESTS = MAX_CONCURRENT_BINDS // 2
+
 
 def server_is_busy(
     client: ApiClient, limiter: RateLimiter, bind_slots: asyncio.Semaphore
 ) -> Callable[[], bool]:
-    """Returns whether the API server has as many requests of binding cycles as it may have binds.
+    """Returns whether the API server has many requests of binding cycles to answer.
 
     Those that only wait for our own rate limit are no load on it.
     """
 
     def is_busy() -> bool:
         has_many_binds = bind_slots.locked() and not limiter.waiting
-        return has_many_binds or client.in_flight >= MAX_CONCURRENT_BINDS
+        return has_many_binds or client.in_flight >= MANY_REQUESTS
 
     return is_busy
 

@@ -27,9 +27,9 @@ LOOK_AGAIN_SECONDS = 5.0
 SEEN_SECONDS = 120.0
 """How long the watch may take to deliver a claim created for extended resources."""
 SEEN_AGAIN_SECONDS = 1.0
-MAX_CONCURRENT_WRITERS = 48
+MAX_CONCURRENT_WRITERS = 24
 """Pods whose claims are written concurrently. With more, the first pod of a burst would be bound
-only when the claims of all are written."""
+only when the claims of all are written; and each takes a connection, and time to open it."""
 
 SUCCESS, FAILURE, TIMEOUT, ERROR = "success", "failure", "timeout", "error"
 

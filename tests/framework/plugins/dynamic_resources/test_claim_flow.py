@@ -123,7 +123,7 @@ async def test_while_claims_are_written_nominations_and_events_wait(is_extended:
         assert len(events) == count
         assert sum(at < binds[-1] for at in events) < MAX_CONCURRENT_BINDS
         updates = [one.startswith("update") and "/resourceclaims/" in one for one in asked]
-        assert 0 < sum(updates[: binds[0]]) <= 2 * MAX_CONCURRENT_WRITERS < sum(updates)
+        assert 0 < sum(updates[: binds[0]]) <= 3 * MAX_CONCURRENT_WRITERS < sum(updates)
         assert len(patches) < 2 * MAX_CONCURRENT_BINDS + count * is_extended
 
 
