@@ -53,11 +53,16 @@ class LoopClock:
         await asyncio.sleep(seconds)
 
 
+_ZONE = -len("+00:00")
+"""Of ISO format. ``strftime`` would look for the local time zone, with a system call."""
+
+
 def rfc3339(wall_seconds: float) -> str:
     """Format a wall time as Kubernetes' ``metav1.Time`` (whole seconds, UTC)."""
-    return datetime.fromtimestamp(int(wall_seconds), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    return f"{datetime.fromtimestamp(int(wall_seconds), UTC).isoformat()[:_ZONE]}Z"
 
 
 def rfc3339_micro(wall_seconds: float) -> str:
     """Format a wall time as Kubernetes' ``metav1.MicroTime`` (microseconds, UTC)."""
-    return datetime.fromtimestamp(wall_seconds, UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+    text = datetime.fromtimestamp(wall_seconds, UTC).isoformat(timespec="microseconds")
+    return f"{text[:_ZONE]}Z"

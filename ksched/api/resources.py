@@ -32,16 +32,22 @@ class ApiResource:
         """
         path = self.root
         if namespace and self.namespaced:
-            path += f"/namespaces/{quote(namespace, safe='')}"
+            path += f"/namespaces/{_segment(namespace)}"
         path += f"/{self.plural}"
         if name:
-            path += f"/{quote(name, safe='')}"
+            path += f"/{_segment(name)}"
         if subresource:
             path += f"/{subresource}"
         return path
 
     def __str__(self) -> str:
         return f"{self.plural}.{self.group}" if self.group else self.plural
+
+
+def _segment(name: str) -> str:
+    """Escape a name; nearly all consist of letters, digits, dashes and dots, which is soon seen."""
+    is_plain = name.isascii() and name.replace("-", "").replace(".", "").isalnum()
+    return name if is_plain else quote(name, safe="")
 
 
 def is_path_of_object(path: str) -> bool:

@@ -12,6 +12,7 @@ import socket
 import ssl
 import struct
 from collections import deque
+from functools import cached_property
 from typing import Any, cast
 
 import httptools
@@ -60,7 +61,7 @@ class Connection(asyncio.Protocol):
     def send(self, request: bytes) -> asyncio.Future[Response]:
         """Write a request; the future resolves to the response or ``Dropped``."""
         self._clear()
-        self._waiter = waiter = asyncio.get_running_loop().create_future()
+        self._waiter = waiter = self._pool.loop.create_future()
         if self._transport is None or self._transport.is_closing():
             self._fail("closed by the server at once", untouched=True)
         else:
@@ -188,6 +189,11 @@ class ConnectionPool:
         self._waiters: deque[asyncio.Future[Connection | None]] = deque()
         self._closed = False
 
+    @cached_property
+    def loop(self) -> asyncio.AbstractEventLoop:
+        """The loop of all connections: to find it for every request costs system calls, getpid."""
+        return asyncio.get_running_loop()
+
     async def exchange(
         self,
         request: bytes,
@@ -202,7 +208,7 @@ class ConnectionPool:
         and the request is ``repeatable``, it is sent once more on a new connection. Nothing is sent
         after ``deadline``, even when the event loop was late.
         """
-        loop = asyncio.get_running_loop()
+        loop = self.loop
         connection, reused = await self._acquire(ssl_context, deadline)
         while True:
             if loop.time() >= deadline:
@@ -237,7 +243,7 @@ class ConnectionPool:
 
     def give_back(self, connection: Connection) -> None:
         """Return a connection to the pool, or pass it to the first waiter."""
-        connection.idle_since = asyncio.get_running_loop().time()
+        connection.idle_since = self.loop.time()
         if not self._wake(connection):
             self._idle.append(connection)
 
@@ -276,8 +282,7 @@ class ConnectionPool:
         A connection that was idle for long may have been dropped by a middlebox, and one opened
         with an older certificate has an outdated identity.
         """
-        now = asyncio.get_running_loop().time()
-        fresh = now - connection.idle_since < self._idle_seconds
+        fresh = self.loop.time() - connection.idle_since < self._idle_seconds
         if connection.is_open and fresh and connection.ssl_context is ssl_context:
             return True
         connection.drop("stale")
@@ -286,7 +291,7 @@ class ConnectionPool:
 
     async def _wait(self, deadline: float) -> Connection | None:
         """Wait for a connection, or for None: a slot to open one."""
-        waiter: asyncio.Future[Connection | None] = asyncio.get_running_loop().create_future()
+        waiter: asyncio.Future[Connection | None] = self.loop.create_future()
         self._waiters.append(waiter)
         try:
             async with asyncio.timeout_at(deadline):
@@ -315,7 +320,7 @@ class ConnectionPool:
     async def _connect(self, ssl_context: ssl.SSLContext | None, deadline: float) -> Connection:
         if self._closed:
             raise Unavailable(0, NOT_SENT, "transport closed")
-        loop = asyncio.get_running_loop()
+        loop = self.loop
         options: dict[str, Any] = {}
         if ssl_context is not None:
             options = {"ssl": ssl_context, "server_hostname": self._server_name}

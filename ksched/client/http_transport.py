@@ -316,10 +316,23 @@ def _watchful_socket(address: aiohttp.AddrInfoType) -> socket.socket:
 
 
 async def _lines(answer: aiohttp.ClientResponse, path: str) -> AsyncGenerator[bytes, None]:
-    read = answer.content.readline
+    """Yield the lines of a watch; those that arrived together are read together."""
+    read = answer.content.readany
+    begun = bytearray()
     try:
-        while line := await read(max_line_length=MAX_LINE):
-            yield line
+        while data := await read():
+            start = 0
+            while end := data.find(b"\n", start) + 1:
+                line, start = data[start:end], end
+                if begun:
+                    line = bytes(begun + line)
+                    begun.clear()
+                yield line
+            begun += data[start:]
+            if len(begun) > MAX_LINE:
+                raise ValueError(f"a line of more than {MAX_LINE} bytes")
+        if begun:
+            yield bytes(begun)
     except aiohttp.SocketTimeoutError as error:
         raise Unavailable(0, SILENT, f"WATCH {path.partition('?')[0]}: {error}") from error
     except (aiohttp.ClientError, OSError, TimeoutError, ValueError) as error:

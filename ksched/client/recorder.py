@@ -41,6 +41,8 @@ _SWEEP_SECONDS = 60.0
 _WRITE_TRIES = 12
 _RETRY_SECONDS = 10.0
 _GIVE_WAY_SECONDS = 0.1
+_HAPPENS_ONCE = ("Scheduled", "Binding")
+"""Reason and action of the Event of every bound pod: no repetition is expected to be counted."""
 _VALID_NAME = re.compile(r"[a-z0-9]([-a-z0-9.]*[a-z0-9])?")
 
 
@@ -196,6 +198,9 @@ class EventRecorder:
         """Record one occurrence; returns at once and never raises because the queue is full."""
         key = _SeriesKey(event_type, action, reason, controller, regarding, related)
         now, wall = self._clock.now(), self._clock.wall()
+        if (reason, action) == _HAPPENS_ONCE:
+            self._enqueue(_Series(key, self._new_event(key, note, wall), now, wall))
+            return
         series = self._series.get(key)
         if series is not None and now - series.at < SERIES_IDLE_SECONDS:
             series.count += 1

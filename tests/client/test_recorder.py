@@ -131,6 +131,15 @@ async def test_repetitions_become_a_series(server, record, clock):
     assert len(server.created) == 2
 
 
+async def test_that_a_pod_was_bound_is_written_and_not_remembered(server, record, clock):
+    async with record() as recorder:
+        recorder.event(POD, "Normal", "Scheduled", "Binding", "to n1", "default-scheduler")
+        assert not recorder._series
+        server.answers = [Unavailable(0, NOT_SENT, "refused")]
+        assert await recorder.flush(60) == 0
+    assert [event["reason"] for event in server.created] == ["Scheduled"]
+
+
 async def test_series_that_goes_on_is_refreshed_every_half_hour(server, record, clock):
     async with record() as recorder:
         for _ in range(65):
