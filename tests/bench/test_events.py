@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from bench.events import Work, measure
+from bench.events import Work, measure, work_of
+from ksched.testing import cluster, make_node, make_pod
 from ksched.testing.virtual_time import run
 
 
@@ -34,3 +35,24 @@ def test_gated_pods_cost_nothing() -> None:
 def test_a_node_update_is_judged_once_for_all_pods_of_a_template(size: int) -> None:
     work = run(measure("nodeupdates", size))
     assert work.hint_calls <= 2 * size
+
+
+async def heartbeats(waiting: int) -> Work:
+    """Five heartbeats of a full node, beside pods that wait for room."""
+    async with cluster(check_declarations=False) as c:
+        await c.add_nodes([make_node("n0").capacity(cpu="1")])
+        await c.create(*(make_pod(f"waiting{number}").req(cpu="2") for number in range(waiting)))
+        await c.settle()
+        before = work_of(c)
+        for minute in range(5):
+            since = f"2026-01-01T00:0{minute}:00Z"
+            ready = {"type": "Ready", "status": "True", "lastHeartbeatTime": since}
+            status = {"status": {"conditions": [ready]}}
+            await c.patch_node("n0", status, subresource="status")
+            await c.settle()
+        return work_of(c).since(before)
+
+
+@pytest.mark.parametrize("waiting", [5, 50])
+def test_a_heartbeat_costs_nothing(waiting: int) -> None:
+    assert set(per_pod(run(heartbeats(waiting)), 1).values()) == {0}

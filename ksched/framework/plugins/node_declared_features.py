@@ -57,7 +57,7 @@ class NodeDeclaredFeatures:
 
     def events_to_register(self) -> Sequence[ClusterEventWithHint]:
         node = ClusterEvent(Resource.NODE, Action.ADD | Action.UPDATE_NODE_DECLARED_FEATURE)
-        update = ClusterEvent(Resource.POD, Action.UPDATE)
+        update = ClusterEvent(Resource.UNSCHEDULABLE_POD, Action.UPDATE)
         return (
             ClusterEventWithHint(node, self._is_schedulable_after_node_change, per_pod=False),
             ClusterEventWithHint(update, self._is_schedulable_after_pod_update),

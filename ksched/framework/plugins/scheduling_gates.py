@@ -38,7 +38,9 @@ class SchedulingGates:
         return _waiting(pod.template)
 
     def events_to_register(self) -> Sequence[ClusterEventWithHint]:
-        eliminated = ClusterEvent(Resource.POD, Action.UPDATE_POD_SCHEDULING_GATES_ELIMINATED)
+        eliminated = ClusterEvent(
+            Resource.UNSCHEDULABLE_POD, Action.UPDATE_POD_SCHEDULING_GATES_ELIMINATED
+        )
         return (ClusterEventWithHint(eliminated, self._after_pod_update),)
 
     def _after_pod_update(self, pod: PodInfo, old: Pod, new: Pod) -> QueueingHint:

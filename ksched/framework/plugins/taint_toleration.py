@@ -74,7 +74,7 @@ class TaintToleration:
 
     def events_to_register(self) -> Sequence[ClusterEventWithHint]:
         node = ClusterEvent(Resource.NODE, Action.ADD | Action.UPDATE_NODE_TAINT)
-        toleration = ClusterEvent(Resource.POD, Action.UPDATE_POD_TOLERATION)
+        toleration = ClusterEvent(Resource.UNSCHEDULABLE_POD, Action.UPDATE_POD_TOLERATION)
         return (
             ClusterEventWithHint(node, self._is_schedulable_after_node_change, per_pod=False),
             ClusterEventWithHint(toleration, self._is_schedulable_after_pod_toleration_change),

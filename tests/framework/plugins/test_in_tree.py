@@ -24,13 +24,15 @@ from ksched.api.storage import (
 from ksched.cache.listers import Listers
 from ksched.clock import LoopClock
 from ksched.configuration.plugin_args import ARGS
-from ksched.framework import Handle, PodInfo, QueueingHint, Resource
+from ksched.framework import Action, ClusterEvent, Handle, PodInfo, QueueingHint, Resource
+from ksched.framework.plugins.group_membership import GroupMembership
 from ksched.framework.plugins.in_tree import IN_TREE
 from ksched.testing.builders import make_node, make_pod
 from ksched.testing.plugin_runner import PluginBench
 
 HANDLE = cast(Handle, SimpleNamespace(listers=Listers(), clock=LoopClock()))
 PLUGINS = {name: factory(None, HANDLE) for name, factory in IN_TREE.items()}
+OF_GROUPS = {name for name, plugin in PLUGINS.items() if isinstance(plugin, GroupMembership)}
 
 
 @pytest.mark.parametrize("name", IN_TREE)
@@ -83,6 +85,20 @@ def test_a_hint_shared_by_a_template_looks_at_nothing_else_of_the_pod(name: str)
         if registered.hint is not None and not registered.per_pod:
             for old, new in changes[registered.event.resource]:
                 assert registered.hint(only_template, old, new) in QueueingHint
+
+
+@pytest.mark.parametrize("name", sorted(IN_TREE.keys() - {"DefaultPreemption"} - OF_GROUPS))
+def test_changes_of_nodes_and_running_pods_are_judged_once_for_a_template(name: str) -> None:
+    """They are frequent; DefaultPreemption names the pods, and groups wait together."""
+    events = [
+        ClusterEvent(resource, action)
+        for resource in (Resource.NODE, Resource.ASSIGNED_POD)
+        for action in Action
+        if action not in (Action.ALL, Action.UPDATE)
+    ]
+    for registered in getattr(PLUGINS[name], "events_to_register", tuple)():
+        if registered.hint is not None and registered.per_pod:
+            assert not [one.label for one in events if registered.event.matches(one)]
 
 
 def test_plugins_implement_the_extension_points_of_upstream() -> None:

@@ -319,7 +319,8 @@ class DynamicResources:
                 self._is_schedulable_after_claim_change,
             ),
             ClusterEventWithHint(
-                ClusterEvent(Resource.POD, generated), self._is_schedulable_after_pod_change
+                ClusterEvent(Resource.UNSCHEDULABLE_POD, generated),
+                self._is_schedulable_after_pod_change,
             ),
             ClusterEventWithHint(ClusterEvent(Resource.DEVICE_CLASS, changed)),
             ClusterEventWithHint(ClusterEvent(Resource.RESOURCE_SLICE, changed)),

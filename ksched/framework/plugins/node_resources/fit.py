@@ -166,14 +166,18 @@ class NodeResourcesFit:
         return dict(zip(checked.resources, checked.amounts[:, 0].tolist(), strict=True))
 
     def events_to_register(self) -> Sequence[ClusterEventWithHint]:
-        # Deletions and resizes are one registration in kube-scheduler. They are two here because
-        # only the second hint is per pod: the first is called once per template.
+        # Deletions and resizes are one registration in kube-scheduler. They are three here because
+        # only the hint for a pod's own resize is per pod: the others are called once per template.
         deleted = ClusterEvent(Resource.POD, Action.DELETE)
-        scaled_down = ClusterEvent(Resource.POD, Action.UPDATE_POD_SCALE_DOWN)
+        scaled_down = ClusterEvent(Resource.ASSIGNED_POD, Action.UPDATE_POD_SCALE_DOWN)
+        own = ClusterEvent(Resource.UNSCHEDULABLE_POD, Action.UPDATE_POD_SCALE_DOWN)
         node = ClusterEvent(Resource.NODE, Action.ADD | Action.UPDATE_NODE_ALLOCATABLE)
         return (
             ClusterEventWithHint(deleted, self._is_schedulable_after_pod_event, per_pod=False),
-            ClusterEventWithHint(scaled_down, self._is_schedulable_after_pod_scale_down),
+            ClusterEventWithHint(
+                scaled_down, self._is_schedulable_after_pod_scale_down, per_pod=False
+            ),
+            ClusterEventWithHint(own, self._is_schedulable_after_own_scale_down),
             ClusterEventWithHint(node, self._is_schedulable_after_node_change, per_pod=False),
             ClusterEventWithHint(
                 ClusterEvent(Resource.DEVICE_CLASS, Action.ADD | Action.UPDATE),
@@ -198,13 +202,14 @@ class NodeResourcesFit:
         held_room = old.spec.node_name or old.status.nominated_node_name
         return QueueingHint.QUEUE if held_room else QueueingHint.SKIP
 
+    def _is_schedulable_after_own_scale_down(
+        self, pod: PodInfo, old: Pod, new: Pod
+    ) -> QueueingHint:
+        return QueueingHint.QUEUE if new.metadata.uid == pod.uid else QueueingHint.SKIP
+
     def _is_schedulable_after_pod_scale_down(
         self, pod: PodInfo, old: Pod, new: Pod
     ) -> QueueingHint:
-        if new.metadata.uid == pod.uid:
-            return QueueingHint.QUEUE
-        if not new.spec.node_name:
-            return QueueingHint.SKIP
         before, after = _occupied_by(old), _occupied_by(new)
         for resource, _ in _resource_requests(pod.template):
             if before.get(resource, 0) > after.get(resource, 0):

@@ -17,6 +17,7 @@ QUEUE, SKIP = QueueingHint.QUEUE, QueueingHint.SKIP
 
 POD_DELETE = ClusterEvent(Resource.ASSIGNED_POD, Action.DELETE)
 SCALE_DOWN = ClusterEvent(Resource.ASSIGNED_POD, Action.UPDATE_POD_SCALE_DOWN)
+OWN_SCALE_DOWN = ClusterEvent(Resource.UNSCHEDULABLE_POD, Action.UPDATE_POD_SCALE_DOWN)
 NODE_ADD = ClusterEvent(Resource.NODE, Action.ADD)
 ALLOCATABLE = ClusterEvent(Resource.NODE, Action.UPDATE_NODE_ALLOCATABLE)
 LABELS = ClusterEvent(Resource.NODE, Action.UPDATE_NODE_LABEL)
@@ -49,16 +50,29 @@ def test_a_deleted_pod_wakes_the_pod_if_it_held_room(
         pytest.param(
             BIG.req({GPU: 2}), BIG.req({GPU: 1}), SKIP, id="gives back what nobody waits for"
         ),
-        pytest.param(
-            make_pod("other").req(cpu="4"), make_pod("other").req(cpu="3"), SKIP, id="is on no node"
-        ),
-        pytest.param(WAITING.req(cpu="3"), WAITING, QUEUE, id="the waiting pod itself asks less"),
     ],
 )
 def test_a_pod_that_shrinks_wakes_the_pod_if_it_helps(
     old: PodBuilder, new: PodBuilder, hint: QueueingHint
 ) -> None:
     answer = run_hint(NodeResourcesFit(), SCALE_DOWN, WAITING.obj(), old.obj(), new.obj())
+
+    assert answer is hint
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "hint"),
+    [
+        pytest.param(
+            make_pod("other").req(cpu="4"), make_pod("other").req(cpu="3"), SKIP, id="another"
+        ),
+        pytest.param(WAITING.req(cpu="3"), WAITING, QUEUE, id="the waiting pod itself"),
+    ],
+)
+def test_a_waiting_pod_that_shrinks_wakes_itself(
+    old: PodBuilder, new: PodBuilder, hint: QueueingHint
+) -> None:
+    answer = run_hint(NodeResourcesFit(), OWN_SCALE_DOWN, WAITING.obj(), old.obj(), new.obj())
 
     assert answer is hint
 
