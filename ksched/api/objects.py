@@ -50,6 +50,8 @@ class ObjectMeta(Object, frozen=True):
     owner_references: list[OwnerReference] = []
     creation_timestamp: str | None = None
     deletion_timestamp: str | None = None
+    deletion_grace_period_seconds: Int64 | None = None
+    finalizers: tuple[str, ...] = ()
 
     @property
     def key(self) -> str:

@@ -231,6 +231,15 @@ class PodInfo:
     def is_terminating(self) -> bool:
         return self.pod.metadata.deletion_timestamp is not None
 
+    @property
+    def is_vanishing(self) -> bool:
+        """Whether the pod is terminating and nothing is waited for: its deletion follows at once.
+
+        An API server that deletes without a grace period marks the pod first.
+        """
+        meta = self.pod.metadata
+        return meta.deletion_grace_period_seconds == 0 and not meta.finalizers
+
     def on_node(self, node_name: str) -> PodInfo:
         """Return the pod as it will be once it is bound to a node."""
         spec = msgspec.structs.replace(self.pod.spec, node_name=node_name)

@@ -43,8 +43,8 @@ class NodeStatuses:
 
     def rows_with(self, code: Code) -> NDArray[np.intp]:
         """Return the rows whose status has exactly this code."""
-        wanted = [number for number, one in enumerate(self.statuses, 1) if one.code is code]
-        return np.flatnonzero(np.isin(self.codes, wanted))
+        is_wanted = np.array([False, *(one.code is code for one in self.statuses)])
+        return np.flatnonzero(is_wanted[self.codes])
 
     def counted(self) -> Iterator[tuple[Status, int]]:
         """Yield each status that occurs, with its number of nodes."""

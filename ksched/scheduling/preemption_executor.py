@@ -7,7 +7,8 @@ requeued without a call to the API server.
 
 A preemptor must not be tried again before its victims are seen terminating: it would find them
 still running and select further victims on other nodes. ``is_preempting`` is true until the cache
-shows every victim terminating or gone.
+shows every victim terminating or gone. A pod that is deleted without a grace period is seen first
+the one and right after it the other; then the second counts, as the first leaves no room yet.
 
 An eviction cannot be undone, and the preemptor may be deleted or bound by another client while
 async plugins and extenders run. So it is read again before the first eviction.
@@ -309,7 +310,7 @@ class PreemptionExecutor:
             return
         while running:
             victim = self._cache.get_pod(running[-1])
-            is_gone = victim is None or victim.is_terminating
+            is_gone = victim is None or (victim.is_terminating and not victim.is_vanishing)
             if not is_gone and running[-1] not in preemption.sent_back:
                 return
             self._stop_waiting(preemption, running.pop())

@@ -410,6 +410,23 @@ async def test_a_held_pod_is_released_when_the_last_of_its_own_victims_is_seen_t
         assert bench.executor.released() == []
 
 
+@pytest.mark.parametrize(("finalizers", "is_held"), [([], True), (["example.com/log"], False)])
+async def test_a_victim_without_a_grace_period_is_waited_for_until_it_is_gone(
+    finalizers: list[str], is_held: bool
+) -> None:
+    async with Bench().running() as bench:
+        [victim] = bench.victims("a")
+        bench.preempt(victim)
+        assert bench.executor.awaits_victims(bench.pod.uid)
+        marks = {"deletionGracePeriodSeconds": 0, "finalizers": finalizers}
+        marked = make_pod("a").priority(10).node("n1").terminating().merge({"metadata": marks})
+        bench.cache.update_pod(bench.info(marked))
+        assert bench.executor.released() == ([] if is_held else [bench.pod.uid])
+        assert bench.executor.is_preempting(bench.pod.uid) == is_held
+        bench.cache.remove_pod(victim.uid)
+        assert bench.executor.released() == [bench.pod.uid]
+
+
 async def test_a_pod_that_was_not_held_is_not_released() -> None:
     async with Bench().running() as bench:
         bench.preempt(*bench.victims("a"))

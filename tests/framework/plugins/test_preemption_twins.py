@@ -6,7 +6,6 @@ Covers ``ksched.framework.plugins.default_preemption.outcomes`` too.
 from __future__ import annotations
 
 import random
-from collections import Counter
 
 import numpy as np
 import pytest
@@ -114,7 +113,7 @@ async def _find(decider: Decider, pod: Pod, kind: type[DryRun], num_candidates: 
     decider.cache.update_snapshot()
     fit = await decider.cycle.find_nodes(profile, state, info)
     if not isinstance(fit, Diagnosis):
-        return Findings(0, [], [], Counter())
+        return Findings(0, [], [], [])
     assert fit.node_statuses is not None
     rows = fit.node_statuses.rows_with(Code.UNSCHEDULABLE)
     evictable = plugin.evictable.below(info.priority, plugin._handle.snapshot.table)

@@ -226,7 +226,7 @@ def aggregate(problems: Sequence[str]) -> str:
 
 
 def _explain(findings: Findings, num_all_nodes: int) -> str:
-    tried = sum(findings.statuses.values())
-    statuses = [*findings.statuses.items(), (NOT_HELPFUL, num_all_nodes - tried)]
+    found = findings.statuses
+    statuses = [*found.items(), (NOT_HELPFUL, num_all_nodes - found.total())]
     reasons = count_reasons((status, nodes) for status, nodes in statuses if nodes)
     return Diagnosis(num_all_nodes=num_all_nodes, reasons=reasons).message
