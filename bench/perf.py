@@ -1,8 +1,9 @@
 """python -m bench.perf: kube-scheduler and ksched in turns at what events cost.
 
 The cases have the shape of scheduler_perf's PreemptionBasic (``preemption``), SchedulingWhileGated
-(``gated``) and EventHandlingNodeUpdate (``nodeupdates``), outside the process and on a real control
-plane. Pods that a case needs at the start are created bound, so that no scheduler places them.
+(``gated``), EventHandlingNodeUpdate (``nodeupdates``) and SchedulingCSIPVs (``volumes``), outside
+the process and on a real control plane. Pods that a case needs at the start are created bound, so
+that no scheduler places them.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import sys
 import tempfile
 from collections import defaultdict
 from collections.abc import Iterable
+from functools import partial
 from pathlib import Path
 from time import monotonic
 from typing import Protocol
@@ -25,7 +27,7 @@ from bench.load_generator import CREATORS, PODS, LoadGenerator, share_out
 from bench.process_usage import usage
 from bench.schedulers import KSCHED, KUBE_SCHEDULER, RBAC, Start, starters
 from bench.table import BindLimit, Figures, render
-from bench.workloads import Object, node, plain_pod
+from bench.workloads import NAMESPACE, Object, node, plain_pod
 from ksched.errors import KschedError
 from lab.assets import Assets
 from lab.control_plane import ControlPlane
@@ -36,6 +38,10 @@ BURST = 1000.0
 DELETIONS_A_SECOND = 50.0
 UPDATES_A_SECOND = 100.0
 UPDATE_GRACE_SECONDS = 60.0
+DRIVER = "ebs.csi.aws.com"
+VOLUMES = "/api/v1/persistentvolumes"
+CLAIMS = f"/api/v1/namespaces/{NAMESPACE}/persistentvolumeclaims"
+CSI_NODES = "/apis/storage.k8s.io/v1/csinodes"
 
 Waits = dict[str, tuple[float, float]]
 """When each bound pod was sent, or could be bound, and when it was seen bound."""
@@ -158,10 +164,68 @@ class NodeUpdates:
         return waits
 
 
+class Volumes:
+    """Every pod has a claim of its own, bound to a CSI volume; twice as many nodes."""
+
+    pods_each = 1
+
+    async def prepare(self, load: LoadGenerator, size: int) -> None:
+        await create_nodes(load, (sized_node(index) for index in range(10 * size)))
+        if len(await load.names(CLAIMS)) >= size:
+            # Claims and volumes are protected by finalizers: they stay for the next scheduler.
+            return
+        drivers = [{"name": DRIVER, "nodeID": "id", "allocatable": {"count": 39}}]
+        for path, bodies in (
+            (CSI_NODES, (csi_node(index, drivers) for index in range(2 * size))),
+            (VOLUMES, map(bound_volume, range(size))),
+            (CLAIMS, map(bound_claim, range(size))),
+        ):
+            await share_out(bodies, CREATORS, partial(load.post, path))
+
+    async def measured(self, load: LoadGenerator, size: int) -> Waits:
+        requests = {"cpu": "100m", "memory": "500Mi"}
+        bodies = [
+            pod_of(f"p-claiming-{index}", requests, volumes=[claim_volume(index)])
+            for index in range(size)
+        ]
+        return in_time(*await arrivals(load, BURST, bodies))
+
+
+def csi_node(index: int, drivers: list[Object]) -> Object:
+    return {"metadata": {"name": node_name(index)}, "spec": {"drivers": drivers}}
+
+
+def bound_volume(index: int) -> Object:
+    claim = {"kind": "PersistentVolumeClaim", "namespace": NAMESPACE, "name": f"claim-{index}"}
+    spec = {
+        "accessModes": ["ReadOnlyMany"],
+        "capacity": {"storage": "1Gi"},
+        "csi": {"driver": DRIVER, "volumeHandle": f"volume-{index}"},
+        "claimRef": claim,
+    }
+    return {"metadata": {"name": f"volume-{index}"}, "spec": spec}
+
+
+def bound_claim(index: int) -> Object:
+    spec = {
+        "accessModes": ["ReadOnlyMany"],
+        "resources": {"requests": {"storage": "1Gi"}},
+        "storageClassName": "",
+        "volumeName": f"volume-{index}",
+    }
+    marks = {"pv.kubernetes.io/bind-completed": "true"}
+    return {"metadata": {"name": f"claim-{index}", "annotations": marks}, "spec": spec}
+
+
+def claim_volume(index: int) -> Object:
+    return {"name": "data", "persistentVolumeClaim": {"claimName": f"claim-{index}"}}
+
+
 CASES: dict[str, type[Case]] = {
     "preemption": Preemption,
     "gated": Gated,
     "nodeupdates": NodeUpdates,
+    "volumes": Volumes,
 }
 
 

@@ -108,6 +108,9 @@ EVICTABLE_PRIORITIES_CACHED: Final = 8
 NOMINATED_PRIORITIES_CACHED: Final = 16
 """Priorities for which the nominated pods of at least that priority are cached."""
 
+COMMON_VALUES_KEPT: Final = 10_000
+"""Values that objects of one kind share: names of nodes, times, conditions, owners."""
+
 COLUMNS_BYTES: Final = 48 << 20
 """Memory for all cached columns of a profile."""
 

@@ -13,6 +13,7 @@ from typing import Any, Generic, TypeVar
 from ksched.api.objects import Node, Pod
 from ksched.api.watched_kinds import HasMetadata, WatchedKind, watched_kind
 from ksched.cache.change_log import ChangeLog, Cursor
+from ksched.cache.common_values import CommonValues
 from ksched.errors import ConfigError
 
 T = TypeVar("T", bound=HasMetadata)
@@ -28,6 +29,7 @@ class Lister(Generic[T]):
         self._log: ChangeLog[str] = ChangeLog()
         self._listeners: dict[str, list[Callable[[], None]]] = {}
         self._followers: list[Callable[[str], None]] = []
+        self._common = CommonValues()
 
     @property
     def generation(self) -> int:
@@ -66,9 +68,12 @@ class Lister(Generic[T]):
     # -- writing, by the watches only -----------------------------------------------------------
 
     def put(self, obj: T) -> None:
-        self._objects[obj.metadata.key] = obj
-        self._by_namespace.setdefault(obj.metadata.namespace, {})[obj.metadata.name] = obj
-        self._note(obj.metadata.key)
+        meta = obj.metadata
+        key = meta.key
+        self._common.share_metadata(meta)
+        self._objects[key] = obj
+        self._by_namespace.setdefault(meta.namespace, {})[meta.name] = obj
+        self._note(key)
 
     def remove(self, obj: T) -> None:
         self._objects.pop(obj.metadata.key, None)

@@ -2,9 +2,11 @@
 
 Pods with equal namespace, labels, controller and spec (without ``nodeName``) share a *template*. A
 ReplicaSet's ten thousand pods have one, so whatever depends only on template and node is computed
-once. Templates that are equal without inter-pod fields share a *signature*. Templates of one
-signature that ``FilterDependsOn.group`` puts together share cached columns. Name, annotations and
-status belong to none of these (``Scope.POD``). Templates live as long as a pod refers to them.
+once. Templates that are equal without inter-pod fields share a *signature*, and those that differ
+also in the names of their claims a *claimless signature*: every pod of a StatefulSet has its own
+claims. Templates of one signature that ``FilterDependsOn.group`` puts together share cached
+columns. Name, annotations and status belong to none of these (``Scope.POD``). Templates live as
+long as a pod refers to them.
 """
 
 from __future__ import annotations
@@ -25,6 +27,7 @@ from ksched.api.objects import (
     Pod,
     PodAffinity,
     PodSpec,
+    Volume,
 )
 from ksched.api.pod_resources import (
     has_pod_level_requests,
@@ -34,6 +37,7 @@ from ksched.api.pod_resources import (
     pod_requests_with_status,
 )
 from ksched.api.tolerations import Tolerations
+from ksched.cache.common_values import CommonValues
 from ksched.cache.resource_axis import Demand, ResourceAxis
 from ksched.errors import InvalidObject
 
@@ -72,13 +76,13 @@ class PodTemplate:
         labels: Labels,
         spec: PodSpec,
         controller: OwnerReference | None,
-        signature: PodSignature,
+        signatures: tuple[PodSignature, PodSignature],
         axis: ResourceAxis,
         *,
         is_large: bool = False,
     ) -> None:
         self.number = number
-        self.signature = signature
+        self.signature, self.claimless_signature = signatures
         self.is_large = is_large
         """Whether the spec is so large that an attempt yields to the event loop at every step."""
         self.namespace = namespace
@@ -250,17 +254,12 @@ class PodInfo:
         return f"<PodInfo {self.key}>"
 
 
-def _share(pod: Pod, template: PodTemplate) -> None:
-    """Make a decoded pod share its template's equal labels and spec: most of its memory.
-
-    A pod that is held at Permit exists in two versions, since it is nominated meanwhile.
-    """
-    force_setattr(pod.metadata, "labels", template.labels)
-    node_name = pod.spec.node_name
-    spec = (
-        msgspec.structs.replace(template.spec, node_name=node_name) if node_name else template.spec
-    )
-    force_setattr(pod, "spec", spec)
+def _without_claim_name(volume: Volume) -> Volume:
+    source = volume.persistent_volume_claim
+    if source is None:
+        return volume
+    unnamed = msgspec.structs.replace(source, claim_name="")
+    return msgspec.structs.replace(volume, persistent_volume_claim=unnamed)
 
 
 class TemplateRegistry:
@@ -273,6 +272,7 @@ class TemplateRegistry:
         # An API server sorts the keys of a map: equal specs have equal bytes as they come.
         self._encode = msgspec.msgpack.Encoder().encode
         self._made = 0
+        self._common = CommonValues()
 
     def pod_info(self, pod: Pod) -> PodInfo:
         """Attach a pod's template. Raises ``InvalidObject`` for an unparsable quantity.
@@ -280,7 +280,7 @@ class TemplateRegistry:
         kube-scheduler: NewPodInfo, SignPod.
         """
         template = self._intern(pod)
-        _share(pod, template)
+        self._share(pod, template)
         status = pod.status
         if not (
             status.resources
@@ -296,6 +296,24 @@ class TemplateRegistry:
             return PodInfo(pod, template, template.demand, template.non_zero)
         return PodInfo(pod, template, Demand(requests, self.axis), non_zero)
 
+    def _share(self, pod: Pod, template: PodTemplate) -> None:
+        """Make a decoded pod share its template's equal labels and spec: most of its memory.
+
+        A pod that is held at Permit exists in two versions, since it is nominated meanwhile.
+        Assigned pods are many and live long: they share also what others have in common with them.
+        """
+        meta, node_name = pod.metadata, pod.spec.node_name
+        force_setattr(meta, "namespace", template.namespace)
+        force_setattr(meta, "labels", template.labels)
+        if not node_name:
+            force_setattr(pod, "spec", template.spec)
+            return
+        node_name = self._common.common(node_name)
+        spec = msgspec.structs.replace(template.spec, node_name=node_name)
+        force_setattr(pod, "spec", spec)
+        self._common.share_metadata(meta)
+        self._common.share_status(pod.status)
+
     def _intern(self, pod: Pod) -> PodTemplate:
         meta, spec = pod.metadata, pod.spec
         if spec.node_name:
@@ -310,7 +328,7 @@ class TemplateRegistry:
         if template is None:
             self._made += 1
             is_large = len(key) > LARGE_SPEC_BYTES
-            signature = PodSignature() if is_large else self._signature(meta.namespace, spec)
+            signatures = self._signatures_of(meta.namespace, spec, is_large=is_large)
             try:
                 template = PodTemplate(
                     self._made,
@@ -318,7 +336,7 @@ class TemplateRegistry:
                     meta.labels,
                     spec,
                     controller,
-                    signature,
+                    signatures,
                     self.axis,
                     is_large=is_large,
                 )
@@ -327,14 +345,28 @@ class TemplateRegistry:
             self._templates[key] = template
         return template
 
-    def _signature(self, namespace: str, spec: PodSpec) -> PodSignature:
+    def _signatures_of(
+        self, namespace: str, spec: PodSpec, *, is_large: bool
+    ) -> tuple[PodSignature, PodSignature]:
+        """The signature of a template, and the claimless one."""
+        if is_large:
+            own = PodSignature()
+            return own, own
         affinity = spec.affinity
         if affinity is not None:
             affinity = Affinity(node_affinity=affinity.node_affinity)
         alone = msgspec.structs.replace(
             spec, affinity=affinity, topology_spread_constraints=(), scheduling_group=None
         )
-        key = self._encode((namespace, alone))
+        signature = self._signature(namespace, alone)
+        if all(volume.persistent_volume_claim is None for volume in spec.volumes):
+            return signature, signature
+        volumes = [*map(_without_claim_name, spec.volumes)]
+        claimless = msgspec.structs.replace(alone, volumes=volumes)
+        return signature, self._signature(namespace, claimless)
+
+    def _signature(self, namespace: str, spec: PodSpec) -> PodSignature:
+        key = self._encode((namespace, spec))
         signature = self._signatures.get(key)
         if signature is None:
             signature = self._signatures[key] = PodSignature()

@@ -75,6 +75,9 @@ class FilterDependsOn(Struct, frozen=True):
     group: Callable[[CycleState, PodInfo], Hashable] | None = None
     """With ``changes``; not called if PreFilter skipped the plugin. Pods that are equal except for
     inter-pod fields and have equal groups get the same verdicts."""
+    reads_claim_names: bool = True
+    """Whether cached verdicts depend on the names of the pod's PersistentVolumeClaims, other than
+    through ``changes``. If no cached result does, pods that differ only in them share all."""
 
     @property
     def is_cached(self) -> bool:
@@ -91,6 +94,8 @@ class ScoreDependsOn(Struct, frozen=True):
     epoch: Callable[[Snapshot], object] | None = None
     """With scope NODE, RESOURCES or ROW: all cached scores are dropped when the returned value
     changes."""
+    reads_claim_names: bool = True
+    """As ``FilterDependsOn.reads_claim_names``."""
 
     @property
     def is_cached(self) -> bool:

@@ -270,9 +270,11 @@ class SchedulingCycle:
         row = self._cache.snapshot.table.rows.get(name)
         if row is None:
             return None
-        search = Search(only=np.array([row], np.intp), nominated=nominated)
         profile.metrics.begin(FILTER)
-        fit = await profile.pipeline.find_nodes_that_fit(state, pod, search)
+        fit = profile.pipeline.fit_by_cache(state, pod, row, nominated)
+        if fit is None:
+            search = Search(only=np.array([row], np.intp), nominated=nominated)
+            fit = await profile.pipeline.find_nodes_that_fit(state, pod, search)
         profile.metrics.end()
         try:
             fit = await self._extenders.filter(pod, fit, self._cache.snapshot)

@@ -26,6 +26,7 @@ MAX_NODES_ALONE = 16
 """How many nodes are evaluated individually."""
 
 OTHER_LABEL = {"ksched.testing/other": "pod"}
+OTHER_CLAIM = "ksched-testing-other"
 
 
 class DeclarationTrial:
@@ -57,6 +58,9 @@ class DeclarationTrial:
         # An epoch may depend on anything.
         if declared.scope not in CACHED_SCOPES or declared.epoch is not None:
             return
+        if not declared.reads_claim_names and self._pod.spec.volumes:
+            other = _with_other_claims(self._pod)
+            self._compare(nodes, pods, other, "reads_claim_names=False")
         scope = f"scope={declared.scope}"
         if declared.scope is Scope.NODE:
             self._compare(nodes, [], self._pod, scope)
@@ -105,3 +109,16 @@ def _with_other_relations(pod: Pod) -> Pod:
         metadata=msgspec.structs.replace(meta, labels=OTHER_LABEL, owner_references=[]),
         spec=msgspec.structs.replace(spec, affinity=affinity, topology_spread_constraints=[]),
     )
+
+
+def _with_other_claims(pod: Pod) -> Pod:
+    volumes = [
+        volume
+        if (source := volume.persistent_volume_claim) is None
+        else msgspec.structs.replace(
+            volume,
+            persistent_volume_claim=msgspec.structs.replace(source, claim_name=OTHER_CLAIM),
+        )
+        for volume in pod.spec.volumes
+    ]
+    return msgspec.structs.replace(pod, spec=msgspec.structs.replace(pod.spec, volumes=volumes))

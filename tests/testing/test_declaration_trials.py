@@ -23,7 +23,7 @@ from ksched.framework.runtime.declaration_checks import FalseDeclaration
 from ksched.testing import make_node, make_pod
 from ksched.testing.plugin_runner import PluginBench, run_filter, run_score
 
-POD = make_pod("web").label(app="web").req(cpu="1").obj()
+POD = make_pod("web").label(app="web").req(cpu="1").pvc("data").obj()
 NODES = [make_node(name).label(zone=name).obj() for name in ("n1", "n2", "n3")]
 RUNNING = [make_pod("old").node("n1").obj()]
 
@@ -47,15 +47,19 @@ def is_meant(pod: PodInfo, nodes: NodeRows) -> Any:
     return is_first(pod, nodes) & ("app" in pod.labels)
 
 
+def is_attached(pod: PodInfo, nodes: NodeRows) -> Any:
+    return is_first(pod, nodes) & ("data" in pod.template.claim_names)
+
+
 class Marking:
     """Rejects, or prefers, marked nodes."""
 
     name = "Marking"
 
-    def __init__(self, mark: Mark, scope: Scope, *, reads_inter_pod_fields: bool = True) -> None:
+    def __init__(self, mark: Mark, scope: Scope, **reads: Any) -> None:
         self._mark = mark
-        self.filter_depends_on = FilterDependsOn(scope, reads_inter_pod_fields)
-        self.score_depends_on = ScoreDependsOn(scope, reads_inter_pod_fields)
+        self.filter_depends_on = FilterDependsOn(scope, **reads)
+        self.score_depends_on = ScoreDependsOn(scope, **reads)
 
     def filter_nodes(self, state: CycleState, pod: PodInfo, nodes: NodeRows) -> Verdicts:
         return Verdicts.rejecting(self._mark(pod, nodes), unschedulable("marked"))
@@ -74,6 +78,11 @@ class Marking:
         (
             Marking(is_meant, Scope.NODE, reads_inter_pod_fields=False),
             "reads_inter_pod_fields=False",
+            "n1",
+        ),
+        (
+            Marking(is_attached, Scope.NODE, reads_claim_names=False),
+            "reads_claim_names=False",
             "n1",
         ),
     ],
@@ -97,6 +106,8 @@ def test_a_false_declaration_is_named(run: Any, plugin: Marking, untrue: str, no
         Marking(has_pods, Scope.RESOURCES, reads_inter_pod_fields=False),
         Marking(has_pods, Scope.ROW, reads_inter_pod_fields=False),
         Marking(is_meant, Scope.NODE),
+        Marking(is_attached, Scope.NODE),
+        Marking(is_first, Scope.NODE, reads_claim_names=False),
         Marking(is_emptiest, Scope.CLUSTER),
         Marking(is_emptiest, Scope.POD),
     ],

@@ -45,7 +45,7 @@ class ImageLocality:
 
     name: ClassVar[str] = names.IMAGE_LOCALITY
     score_depends_on: ClassVar = ScoreDependsOn(
-        Scope.NODE, reads_inter_pod_fields=False, epoch=_images_epoch
+        Scope.NODE, reads_inter_pod_fields=False, epoch=_images_epoch, reads_claim_names=False
     )
 
     def score_nodes(self, state: CycleState, pod: PodInfo, nodes: NodeRows) -> NDArray[np.int64]:

@@ -83,8 +83,12 @@ class NodeAffinity:
     """
 
     name: ClassVar[str] = names.NODE_AFFINITY
-    filter_depends_on: ClassVar = FilterDependsOn(Scope.NODE, reads_inter_pod_fields=False)
-    score_depends_on: ClassVar = ScoreDependsOn(Scope.NODE, reads_inter_pod_fields=False)
+    filter_depends_on: ClassVar = FilterDependsOn(
+        Scope.NODE, reads_inter_pod_fields=False, reads_claim_names=False
+    )
+    score_depends_on: ClassVar = ScoreDependsOn(
+        Scope.NODE, reads_inter_pod_fields=False, reads_claim_names=False
+    )
 
     def __init__(
         self, args: NodeAffinityArgs | None = None, now: Callable[[], float] = stopwatch

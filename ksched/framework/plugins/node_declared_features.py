@@ -45,7 +45,9 @@ class NodeDeclaredFeatures:
     """
 
     name: ClassVar[str] = names.NODE_DECLARED_FEATURES
-    filter_depends_on: ClassVar = FilterDependsOn(Scope.NODE, reads_inter_pod_fields=False)
+    filter_depends_on: ClassVar = FilterDependsOn(
+        Scope.NODE, reads_inter_pod_fields=False, reads_claim_names=False
+    )
 
     def pre_filter(self, state: CycleState, pod: PodInfo, snapshot: Snapshot) -> Status:
         return PASS_TEMPLATE if _required(pod.template) else SKIP_TEMPLATE

@@ -44,7 +44,9 @@ class NodePorts:
     """
 
     name: ClassVar[str] = names.NODE_PORTS
-    filter_depends_on: ClassVar = FilterDependsOn(Scope.ROW, reads_inter_pod_fields=False)
+    filter_depends_on: ClassVar = FilterDependsOn(
+        Scope.ROW, reads_inter_pod_fields=False, reads_claim_names=False
+    )
 
     def pre_filter(self, state: CycleState, pod: PodInfo, snapshot: Snapshot) -> Status:
         return PASS_TEMPLATE if pod.template.host_ports else SKIP_TEMPLATE

@@ -37,7 +37,9 @@ class NodeUnschedulable:
     """
 
     name: ClassVar[str] = names.NODE_UNSCHEDULABLE
-    filter_depends_on: ClassVar = FilterDependsOn(Scope.NODE, reads_inter_pod_fields=False)
+    filter_depends_on: ClassVar = FilterDependsOn(
+        Scope.NODE, reads_inter_pod_fields=False, reads_claim_names=False
+    )
 
     def filter_nodes(self, state: CycleState, pod: PodInfo, nodes: NodeRows) -> Verdicts:
         if _template_tolerates(pod.template):

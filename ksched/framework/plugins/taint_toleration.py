@@ -42,8 +42,12 @@ class TaintToleration:
     """
 
     name: ClassVar[str] = names.TAINT_TOLERATION
-    filter_depends_on: ClassVar = FilterDependsOn(Scope.NODE, reads_inter_pod_fields=False)
-    score_depends_on: ClassVar = ScoreDependsOn(Scope.NODE, reads_inter_pod_fields=False)
+    filter_depends_on: ClassVar = FilterDependsOn(
+        Scope.NODE, reads_inter_pod_fields=False, reads_claim_names=False
+    )
+    score_depends_on: ClassVar = ScoreDependsOn(
+        Scope.NODE, reads_inter_pod_fields=False, reads_claim_names=False
+    )
 
     def filter_nodes(self, state: CycleState, pod: PodInfo, nodes: NodeRows) -> Verdicts:
         """kube-scheduler: DoNotScheduleTaintsFilterFunc."""

@@ -87,6 +87,10 @@ class AnswerCache:
         )
         self._framework = framework
         self._group_names = frozenset(one.plugin for one in framework.groups or ())
+        self._skippable = frozenset(
+            one.name for one in framework.filters if one.changes is not None and one.group is None
+        )
+        """Plugins that may be skipped for one of two pods with the same claimless signature."""
         self._snapshot = snapshot
         self._columns: RecentlyUsed[Hashable, CachedColumns] = RecentlyUsed()
         self._newest: WeakValueDictionary[PodSignature, CachedColumns] = WeakValueDictionary()
@@ -99,19 +103,24 @@ class AnswerCache:
 
     def columns(self, state: CycleState, pod: PodInfo) -> CachedColumns:
         """Return the columns for pods equal to this one; least recently used ones are evicted."""
-        key = self._key(state, pod)
-        try:
-            columns = self._columns.get(key)
-        except Exception as problem:
-            raise self._blame(state, pod, problem) from problem
+        columns = self.known_columns(state, pod)
         if columns is None:
-            seed = self._newest.get(pod.template.signature) if self._framework.groups else None
+            key, signature = self._key(state, pod), self._signature(pod)
+            seed = self._newest.get(signature) if self._framework.groups else None
             columns = self._make_columns(seed)
-            self._newest[pod.template.signature] = columns
+            self._newest[signature] = columns
             per_node = 8 * (len(self._framework.scores) + 5)
             room = room_for(COLUMNS_BYTES, per_node * max(len(self._snapshot), 1))
             self._columns.put(key, columns, room)
         return columns
+
+    def known_columns(self, state: CycleState, pod: PodInfo) -> CachedColumns | None:
+        """The same, if such a pod was tried before."""
+        key = self._key(state, pod)
+        try:
+            return self._columns.get(key)
+        except Exception as problem:
+            raise self._blame(state, pod, problem) from problem
 
     def sweep(self) -> None:
         """Drop columns that no recent pod used."""
@@ -122,13 +131,21 @@ class AnswerCache:
         groups = self._framework.groups
         if groups is None:
             return pod.template
-        skipped = state.skip_filter
+        skipped, signature = state.skip_filter, self._signature(pod)
+        key: Hashable = signature
+        if pod.template.claim_names:
+            key = (signature, self._skippable & skipped)
         if self._group_names <= skipped:
-            return pod.template.signature
+            return key
         return (
-            pod.template.signature,
+            key,
             *[None if one.plugin in skipped else one.call(state, pod) for one in groups],
         )
+
+    def _signature(self, pod: PodInfo) -> PodSignature:
+        template = pod.template
+        is_exact = self._framework.reads_claim_names
+        return template.signature if is_exact else template.claimless_signature
 
     def _blame(self, state: CycleState, pod: PodInfo, problem: Exception) -> PluginFailure:
         """Find the plugin whose group cannot be hashed or compared."""

@@ -378,11 +378,17 @@ def _untrue(
     group = declared.group if isinstance(declared, FilterDependsOn) else None
     changes = declared.changes if isinstance(declared, FilterDependsOn) else None
     if true_for is not None and true_for[1].template is not pod.template and holds(*true_for):
+        if not declared.reads_claim_names and _other_claims_alone(true_for[1], pod):
+            return "reads_claim_names=False"
         return "reads_inter_pod_fields=False" if group is None else "group"
     if changes is not None:
         return "changes"
     scope = f"scope={declared.scope}"
     return scope if declared.epoch is None else f"{scope} with this epoch"
+
+
+def _other_claims_alone(one: PodInfo, other: PodInfo) -> bool:
+    return one.labels == other.labels and one.template.claim_names != other.template.claim_names
 
 
 def described(declared: FilterDependsOn | ScoreDependsOn) -> str:

@@ -74,6 +74,11 @@ class Framework:
         self.unreserve = self._optional("unreserve")[::-1]
         self.pre_flight = {hook.plugin: hook for hook in self._optional("pre_bind_pre_flight")}
         self.groups = self._groups()
+        declared: list[FilterDependsOn | ScoreDependsOn] = []
+        declared += [entry.depends_on for entry in self.filters]
+        declared += [entry.depends_on for entry in self.scores]
+        self.reads_claim_names = any(one.is_cached and one.reads_claim_names for one in declared)
+        """Whether a plugin with cached results tells pods apart by the names of their claims."""
         self.sweeps = [
             Hook(plugin, plugin.sweep, "Sweep")
             for plugin in self.plugins.values()

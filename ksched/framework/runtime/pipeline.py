@@ -42,7 +42,7 @@ from ksched.framework.status import (
 )
 from ksched.framework.time_slices import TimeSlice
 from ksched.framework.verdicts import Verdicts
-from ksched.queue.nominator import ExpectedPods
+from ksched.queue.nominator import ExpectedPods, Nominations
 
 
 class Pipeline:
@@ -174,6 +174,22 @@ class Pipeline:
             filters.rejection, filters.rejection_epochs = diagnosis, epochs
         return _nowhere(fit.codes, fit.book, diagnosis)
 
+    def fit_by_cache(
+        self, state: CycleState, pod: PodInfo, row: int, nominated: Nominations | None
+    ) -> Feasibility | None:
+        """Whether a pod fits one node; ``None`` if cached verdicts do not decide that alone."""
+        is_crowded = nominated is not None and nominated.on(self.snapshot.table.infos[row].name)
+        if is_crowded or pod.template.is_large or self._uncached_filters(state):
+            return None
+        columns = self._answer_cache.known_columns(state, pod)
+        if columns is None:
+            return None
+        self.work.cycles += 1
+        filters = columns.filters
+        filters.catch_up(state, pod)
+        rows = NO_ROWS if filters.codes.item(row) else np.array([row], np.intp)
+        return Feasibility(rows, 1, filters.codes, filters.book)
+
     def _uncached_filters(self, state: CycleState) -> list[FilterEntry]:
         """Filters without cached verdicts; per-node ones last, when fewest nodes are left."""
         skipped = state.skip_filter
@@ -208,10 +224,14 @@ class Pipeline:
             if merged is not None:
                 book = columns.filters.book
                 return Feasibility(np.flatnonzero(merged == 0), len(merged), merged, book, columns)
-        codes, book = columns.filters.codes.copy(), columns.filters.book.fork()
+        filters, is_changed = columns.filters, bool(nominated)
+        codes, book = filters.codes.copy(), filters.book.fork()
         for entry in uncached:
             rows = np.flatnonzero(book.positions(codes) > entry.position)
-            await self._reject(entry, state, pod, rows, codes, book)
+            if await self._reject(entry, state, pod, rows, codes, book):
+                is_changed = True
+        if not is_changed:
+            return Feasibility(filters.feasible, len(codes), codes, book, columns, True)
         if nominated:
             await self._nominated.check(state, pod, nominated, codes, book)
         return Feasibility(np.flatnonzero(codes == 0), len(codes), codes, book, columns)
@@ -277,20 +297,24 @@ class Pipeline:
         rows: Rows,
         codes: Codes,
         book: CodeBook,
-    ) -> None:
-        """Run one filter on some rows and write its rejections into ``codes``."""
+    ) -> bool:
+        """Run one filter on some rows and write its rejections into ``codes``; True if any."""
         if not len(rows):
-            return
-        nodes = NodeRows(self.snapshot.table, rows)
+            return False
+        # Columnar filters are given ascending rows.
+        is_whole = entry.is_columnar and len(rows) == len(self.snapshot.table)
+        nodes = NodeRows(self.snapshot.table, None if is_whole else rows)
         self.work.rows_filtered += len(nodes)
         if entry.is_columnar:
             verdicts = entry.hook.call(state, pod, nodes)
         else:
             verdicts = await self._filter_one_by_one(entry, state, pod, nodes)
         rejected = book.translate(entry.hook, entry.position, verdicts, len(nodes))
-        if rejected is not None:
-            hit = rejected != 0
-            codes[rows[hit]] = rejected[hit]
+        if rejected is None:
+            return False
+        hit = rejected != 0
+        codes[rows[hit]] = rejected[hit]
+        return True
 
     async def _filter_one_by_one(
         self, entry: FilterEntry, state: CycleState, pod: PodInfo, nodes: NodeRows

@@ -96,12 +96,14 @@ def _problems_of_declaration(
         yield f"{attribute} must be a {kind.__name__}, got {safe_repr(declared)}"
         return
     fields = {field: getattr(declared, field) for field in declared.__struct_fields__}
-    scope, reads = fields.pop("scope"), fields.pop("reads_inter_pod_fields")
+    scope = fields.pop("scope")
+    reads = {name: fields.pop(name) for name in ("reads_inter_pod_fields", "reads_claim_names")}
     if not isinstance(scope, Scope):
         yield f"{attribute}: scope must be a Scope, got {safe_repr(scope)}"
         return
-    if not isinstance(reads, bool):
-        yield f"{attribute}: reads_inter_pod_fields must be a bool, got {safe_repr(reads)}"
+    for name, value in reads.items():
+        if not isinstance(value, bool):
+            yield f"{attribute}: {name} must be a bool, got {safe_repr(value)}"
     for field, method in fields.items():
         if method is not None and not callable(method):
             yield f"{attribute}: {field} must be a method, got {safe_repr(method)}"
@@ -154,7 +156,7 @@ def _misspelt(plugin: Any) -> Iterator[str]:
 def _nearest(attribute: str, plugin: Any) -> str:
     """Return what an unknown attribute was probably intended to be; empty if none is close."""
     words = re.sub(r"(?<=[a-z])(?=[A-Z])", "_", attribute).lower()
-    if words == "reads_inter_pod_fields":
+    if words in ("reads_inter_pod_fields", "reads_claim_names"):
         return "a field of filter_depends_on or score_depends_on"
     found = difflib.get_close_matches(words, sorted(SETTINGS), 1, _SETTING_LIKENESS)
     # Static lookup: a property might not be ready to be evaluated.

@@ -29,6 +29,7 @@ from ksched.framework.runtime.declaration_checks import (
     rows_to_check,
 )
 from ksched.testing import Cluster, cluster, make_node, make_pod
+from ksched.testing.storage_builders import make_claim, make_volume
 from lab.decider import Decider
 
 BUSY = unschedulable("node(s) were too busy")
@@ -175,6 +176,41 @@ async def test_a_filter_that_reads_inter_pod_fields_and_says_so() -> None:
         await place(c, "a")
         await place(c, "b", where="elsewhere")
         assert c.bound("b") == "n2"
+
+
+class OfClaim:
+    """Rejects n1, for pods with the claim ``elsewhere``."""
+
+    name = "OfClaim"
+
+    def __init__(self, declared: FilterDependsOn) -> None:
+        self.filter_depends_on = declared
+
+    def filter_nodes(self, state: CycleState, pod: PodInfo, nodes: NodeRows) -> Verdicts:
+        return Verdicts.rejecting(first(nodes) & ("elsewhere" in pod.template.claim_names), BUSY)
+
+
+@pytest.mark.parametrize("says_so", [True, False])
+async def test_a_filter_that_reads_the_names_of_claims(says_so: bool) -> None:
+    declared = FilterDependsOn(Scope.NODE, reads_inter_pod_fields=False, reads_claim_names=says_so)
+    async with cluster(nodes=TWO, plugins=[OfClaim(declared)]) as c:
+        for name in ("here", "elsewhere"):
+            await c.create(make_volume(f"pv-{name}"), make_claim(name).bound_to(f"pv-{name}"))
+        pods = [
+            make_pod(name).volume({"persistentVolumeClaim": {"claimName": name}})
+            for name in ("here", "elsewhere")
+        ]
+        await c.create(pods[0])
+        await c.settle()
+        assert c.bound("here")
+        await c.create(pods[1])
+        if says_so:
+            await c.settle()
+            assert c.bound("elsewhere") == "n2"
+            return
+        with pytest.raises(FalseDeclaration) as found:
+            await c.settle()
+    assert found.value.untrue == "reads_claim_names=False"
 
 
 def nothing_changed(state: CycleState, pod: PodInfo, mark: object) -> Any:

@@ -199,6 +199,10 @@ def test_async_is_allowed_where_something_waits() -> None:
             "reads_inter_pod_fields must be a bool, got 'no'",
         ),
         (
+            FilterDependsOn(Scope.NODE, reads_claim_names=0),  # type: ignore[arg-type]
+            "reads_claim_names must be a bool, got 0",
+        ),
+        (
             FilterDependsOn(Scope.CLUSTER, changes=5),  # type: ignore[arg-type]
             "changes must be a method, got 5",
         ),

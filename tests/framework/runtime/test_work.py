@@ -7,11 +7,13 @@ from typing import Any
 
 import pytest
 
+from ksched.api.storage import PersistentVolume, PersistentVolumeClaim
 from ksched.framework.queued_pod import QueuedPodInfo
 from ksched.framework.runtime.filter_columns import Work
 from ksched.scheduling.scheduling_cycle import Placed, Rejected
 from ksched.testing import make_node, make_pod
 from ksched.testing.builders import PodBuilder
+from ksched.testing.storage_builders import make_claim, make_volume
 from lab.decider import Decider
 
 NODES = 5_000
@@ -67,6 +69,29 @@ def test_pods_that_differ_in_labels_share_what_is_kept(decider: Decider) -> None
     assert (work_of(decider).rows - before) / 100 < 5
 
 
+def with_claim(decider: Decider, pod: PodBuilder, name: str) -> PodBuilder:
+    """A pod with a bound claim of its own; all pods call the volume alike."""
+    volume = make_volume(f"pv-{name}").obj()
+    decider.listers.require(PersistentVolume).put(volume)
+    decider.listers.require(PersistentVolumeClaim).put(
+        make_claim(name).bound_to(f"pv-{name}").obj()
+    )
+    return pod.volume({"persistentVolumeClaim": {"claimName": name}})
+
+
+def test_pods_with_claims_of_their_own_share_what_is_kept(decider: Decider) -> None:
+    pod = make_pod("db").req(cpu="90m", memory="300Mi")
+    assert isinstance(attempt(decider, with_claim(decider, pod, "c0"), "db-first"), Placed)
+    before = work_of(decider).rows
+    for number in range(1, 21):
+        own = with_claim(decider, pod, f"c{number}")
+        assert isinstance(attempt(decider, own, f"db-{number}"), Placed)
+    asked = (work_of(decider).rows - before) / 20
+    assert asked - 2 * NODES < 5, (
+        "NodeVolumeLimits and VolumeBinding about all, the others about few"
+    )
+
+
 def test_a_new_group_of_pods_asks_only_those_who_tell_it_apart(decider: Decider) -> None:
     def pod(group: str) -> PodBuilder:
         return make_pod(group).req(cpu="80m").label(g=group).pod_anti_affinity("zone", {"g": group})
@@ -94,6 +119,17 @@ def test_pods_that_a_term_tells_apart_by_their_labels_share_nothing(decider: Dec
         assert isinstance(free, Placed)
         assert kept_out.feasible_nodes == NODES - NODES // 10, f"not in {zone}"
         assert free.feasible_nodes == NODES
+
+
+def test_a_nominated_node_is_judged_by_what_is_known(decider: Decider) -> None:
+    pod = make_pod("preemptor").req(cpu="110m")
+    assert isinstance(attempt(decider, pod, "preemptor-first"), Placed)
+    before = work_of(decider).rows
+    for number in range(10):
+        placed = attempt(decider, pod.nominated(f"n{number}"), f"preemptor-{number}")
+        assert isinstance(placed, Placed)
+        assert (placed.node_name, placed.evaluated_nodes) == (f"n{number}", 1)
+    assert (work_of(decider).rows - before) / 10 <= 1, "about the node of the pod before"
 
 
 async def test_a_template_that_fits_nowhere_costs_no_row_until_something_relevant_changes(

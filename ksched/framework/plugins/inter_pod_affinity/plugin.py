@@ -96,7 +96,10 @@ class InterPodAffinity:
         self, args: InterPodAffinityArgs | None, listers: Listers, now: Callable[[], float]
     ) -> None:
         self.filter_depends_on = FilterDependsOn(
-            Scope.CLUSTER, changes=self._filter_changes, group=self._filter_group
+            Scope.CLUSTER,
+            changes=self._filter_changes,
+            group=self._filter_group,
+            reads_claim_names=False,
         )
         self._now = now
         self._args = args or InterPodAffinityArgs()

@@ -47,8 +47,12 @@ class DeviceCounts:
     def score_depends_on(self) -> ScoreDependsOn:
         """What scores depend on: amounts alone, unless devices may be among them."""
         if not self._resources:
-            return ScoreDependsOn(Scope.RESOURCES, reads_inter_pod_fields=False)
-        return ScoreDependsOn(Scope.ROW, reads_inter_pod_fields=False, epoch=self._epoch)
+            return ScoreDependsOn(
+                Scope.RESOURCES, reads_inter_pod_fields=False, reads_claim_names=False
+            )
+        return ScoreDependsOn(
+            Scope.ROW, reads_inter_pod_fields=False, epoch=self._epoch, reads_claim_names=False
+        )
 
     def _epoch(self, snapshot: Snapshot) -> object:
         classes = self._listers.known_view(ExtendedResourceClasses)

@@ -81,7 +81,9 @@ class NodeResourcesFit:
     """
 
     name: ClassVar[str] = names.NODE_RESOURCES_FIT
-    filter_depends_on: ClassVar = FilterDependsOn(Scope.RESOURCES, reads_inter_pod_fields=False)
+    filter_depends_on: ClassVar = FilterDependsOn(
+        Scope.RESOURCES, reads_inter_pod_fields=False, reads_claim_names=False
+    )
 
     def __init__(
         self, args: NodeResourcesFitArgs | None = None, listers: Listers | None = None

@@ -92,7 +92,10 @@ class PodTopologySpread:
     ) -> None:
         self._now = now
         self.filter_depends_on = FilterDependsOn(
-            Scope.CLUSTER, changes=self._filter_changes, group=self._filter_group
+            Scope.CLUSTER,
+            changes=self._filter_changes,
+            group=self._filter_group,
+            reads_claim_names=False,
         )
         args = args or PodTopologySpreadArgs()
         self._is_system_defaulted = args.defaulting_type == "System"
@@ -169,7 +172,7 @@ class PodTopologySpread:
     ) -> _Cached:
         """Return the state shared by all templates that the constraints cannot distinguish."""
         counts_itself = tuple(one.selector.matches(template.labels) for one in constraints)
-        key = (template.signature, constraints, counts_itself, require_all_keys)
+        key = (template.claimless_signature, constraints, counts_itself, require_all_keys)
         cached = self._shared.get(key)
         if cached is None or cached.ledger is not ledger:
             tracked = track(constraints, template, ledger, require_all_keys=require_all_keys)

@@ -111,7 +111,9 @@ class VolumeBinding:
     """
 
     name: ClassVar[str] = names.VOLUME_BINDING
-    score_depends_on: ClassVar = ScoreDependsOn(Scope.NODE, reads_inter_pod_fields=False)
+    score_depends_on: ClassVar = ScoreDependsOn(
+        Scope.NODE, reads_inter_pod_fields=False, reads_claim_names=False
+    )
 
     def __init__(self, args: VolumeBindingArgs | None, handle: Handle) -> None:
         self.filter_depends_on = FilterDependsOn(Scope.CLUSTER, epoch=self._filter_epoch)

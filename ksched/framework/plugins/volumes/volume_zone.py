@@ -78,7 +78,10 @@ class VolumeZone:
 
     def __init__(self, listers: Listers) -> None:
         self.filter_depends_on = FilterDependsOn(
-            Scope.CLUSTER, reads_inter_pod_fields=False, changes=self._filter_changes
+            Scope.CLUSTER,
+            reads_inter_pod_fields=False,
+            changes=self._filter_changes,
+            reads_claim_names=False,
         )
         self._claims = listers.require(PersistentVolumeClaim)
         self._volumes = listers.require(PersistentVolume)
