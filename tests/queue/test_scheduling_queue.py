@@ -25,7 +25,6 @@ from ksched.framework import (
     unschedulable,
 )
 from ksched.framework.cluster_events import ASSIGNED_POD_DELETE, NODE_ADD, NODE_DELETE
-from ksched.framework.plugins.node_resources.fit import NodeResourcesFit
 from ksched.queue import InvalidTransition, Place, registrations
 from ksched.queue.hints import Registration
 from ksched.queue.places import TransitionLog
@@ -197,19 +196,6 @@ async def test_ten_thousand_twins_cost_one_hint_call_an_event() -> None:
     for _ in range(10_000 // SLICE):
         queue.continue_wake_ups()
     assert (calls, queue.statistics().backoff) == (2, 10_000)
-
-
-@pytest.mark.parametrize("pods", [10, 200])
-async def test_a_resize_of_a_running_pod_costs_one_hint_call(pods: int) -> None:
-    registered = NodeResourcesFit().events_to_register()
-    queue = make_queue(hints=[("Fit", one) for one in registered])
-    await stuck(queue, pods)
-    resized = ClusterEvent(Resource.ASSIGNED_POD, Action.UPDATE_POD_SCALE_DOWN)
-    running = make_pod("running").node("n").req(memory="2Gi")
-    old, new = running.obj(), running.req(memory="1Gi").obj()
-    queue.move_all_to_active_or_backoff_queue(resized, old, new)
-    assert queue.work.hint_calls == 1
-    assert queue.statistics().unschedulable == pods, "they request no memory"
 
 
 async def test_groups_of_other_plugins_are_not_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
