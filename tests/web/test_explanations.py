@@ -6,6 +6,7 @@ Covers ``ksched.web.explanation_process`` and ``ksched.journal.whole_state`` too
 from __future__ import annotations
 
 import asyncio
+import sys
 
 import aiohttp
 import msgspec
@@ -26,7 +27,7 @@ from ksched.testing.device_builders import (
 )
 from ksched.web import explanations
 from ksched.web.explanation_process import explained, explanation_view
-from ksched.web.explanations import Explanations, state_lines
+from ksched.web.explanations import Explanations, NotExplained, state_lines
 from ksched.web.rendering import Renderer
 from lab.dashboard import served
 from lab.gangs import priority_class
@@ -167,6 +168,24 @@ async def test_one_process_explains_for_all_readers(monkeypatch):
             404,
             "pod default/nobody: not known to this scheduler\n",
         )
+
+
+@pytest.mark.real_time
+async def test_a_process_that_takes_too_long_is_ended(monkeypatch, tmp_path):
+    hanging = tmp_path / "hanging"
+    hanging.write_text("#!/bin/sh\nexec sleep 60\n")
+    hanging.chmod(0o700)
+    monkeypatch.setattr(sys, "executable", str(hanging))
+    monkeypatch.setattr(explanations, "SECONDS", 1.0)
+    started = noted_processes(monkeypatch)
+    async with served(1) as (c, _):
+        await c.create(make_pod("large").req(cpu="1000"))
+        await c.settle()
+        uid = c.scheduler.pod_reflector.objects["default/large"].metadata.uid
+        made = Explanations(Renderer())
+        with pytest.raises(NotExplained, match="not explained within 1 s"):
+            await made.page(c.scheduler, uid)
+        assert [process.returncode for process in started] == [-9]
 
 
 async def test_only_a_few_wait(monkeypatch):
