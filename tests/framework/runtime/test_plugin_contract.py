@@ -243,7 +243,7 @@ def test_a_contradictory_declaration_is_named(declared: Any, problem: str) -> No
         (
             {"filter_nodes": passing, "filter_depends_on": ScoreDependsOn()},
             "filter_depends_on must be a FilterDependsOn, got "
-            "ScoreDependsOn(scope=<Scope.POD: 'pod'>, reads_inter_pod_fields=True, epoch=None)",
+            "ScoreDependsOn(scope=<Scope.POD: 'pod'>, ",
         ),
         ({"permit": nothing, "permit_concurrency": 0}, "permit_concurrency must be a positive"),
     ],
