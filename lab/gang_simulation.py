@@ -412,7 +412,14 @@ class EvictionChecks:
     def _check_waves(self, who: str, running: Sequence[PodInfo]) -> None:
         cache = self._cluster.scheduler.cache
         earlier = self._victims.get(who, set())
-        left = [pod for uid in earlier if (pod := cache.get_pod(uid)) and pod.is_terminating]
+        left = [
+            pod
+            for uid in earlier
+            if (pod := cache.get_pod(uid))
+            and pod.is_terminating
+            # Nobody ends those on nodes that are gone.
+            and cache.get_node(pod.node_name)
+        ]
         if left:
             self.problems.append(f"I4: {who} evicts again while {len(left)} victims terminate")
         self._victims[who] = {pod.uid for pod in running}

@@ -194,7 +194,8 @@ class GroupPreemption:
             if self._cache.get_pod(pod.uid) is not None
             and (pod.node_name in where or not pod.is_terminating)
         ]
-        if len(plugin.wholeness.complete(present).pods) > len(present):
+        also = plugin.wholeness.complete(present).pods[len(present) :]
+        if any(pod.node_name in self._cache.snapshot.table.rows for pod in also):
             # A group lost members since; with less than its minimum left it would have to go whole.
             return None
         if any(self._cache.get_node(name) is None for name in nodes.values()):
@@ -210,7 +211,8 @@ class GroupPreemption:
             str(group.key),
         )
         profile = self._cycle.profile_of(members[0])
-        self._executor.start(preemptor, present, profile.name, profile.handle.recorder)
+        # Members on nodes that are gone leave with their group; there is no room to wait for.
+        self._executor.start(preemptor, [*present, *also], profile.name, profile.handle.recorder)
         self._victims[group.key] = frozenset(pod.uid for pod in present)
         going = [pod for pod in present if not pod.is_terminating]
         if not going:

@@ -190,16 +190,15 @@ class Surveyor:
             survey.free[:, row] += lines.of_pod(pod)
 
     def _members_of(self, group: Group, priority: int, lines: Lines) -> list[Evictee]:
-        """All members of a group that is less important, wherever they are."""
+        """All members of a group that is less important, wherever they hold room."""
         level = importance(group)
         if level >= priority:
             return []
         rows, found = self._snapshot.table.rows, []
         for pod in on_nodes(group):
             row = rows.get(pod.node_name)
-            if row is None:
-                return []
-            found.append(Evictee(pod, row, lines.of_pod(pod), level, group))
+            if row is not None:
+                found.append(Evictee(pod, row, lines.of_pod(pod), level, group))
         return found
 
 

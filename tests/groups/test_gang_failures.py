@@ -29,7 +29,7 @@ from ksched.testing import (
     make_node,
     make_pod,
 )
-from lab.gangs import DIALECTS, Gang, configured, install
+from lab.gangs import DIALECTS, Gang, configured, install, priority_class
 
 every_dialect = pytest.mark.parametrize("dialect", DIALECTS)
 DIALECT = "annotations"
@@ -291,3 +291,21 @@ async def test_43_a_watch_out_of_order_leaves_the_counts_right(fault: Fault) -> 
                 names = [f"{group.key.name}-{number}" for number in range(4)]
                 bound = sum(c.exists(name) and c.bound(name) is not None for name in names)
                 assert group.placed == bound
+
+
+async def test_a_gang_with_a_member_on_a_lost_node_can_be_evicted_whole() -> None:
+    """The member holds no room any more, and does not protect the others."""
+    async with cluster(3, config=configured(DIALECT), kubelet=True) as c:
+        await c.create(priority_class(1), priority_class(100))
+        low = Gang(DIALECT, "low", 3, cpu="4", priority=1)
+        await low.create(c)
+        await c.settle()
+        lost = c.bound("low-2")
+        assert lost and low.bound(c) == 3
+        await c.delete_node(lost)
+        high = Gang(DIALECT, "high", 2, cpu="4", priority=100)
+        await high.create(c)
+        await c.advance(60)
+        assert high.bound(c) == 2
+        deleted = {one.path for one in c.requests if one.verb == "delete"}
+        assert {path.rpartition("/")[2] for path in deleted} >= {"low-0", "low-1", "low-2"}

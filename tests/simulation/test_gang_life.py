@@ -60,6 +60,10 @@ async def test_room_may_be_taken_while_the_bind_of_the_pod_it_was_freed_for_is_r
     await History.of(559).live()
 
 
+async def test_a_gang_with_a_member_on_a_lost_node_is_no_obstacle() -> None:
+    await History.of(1235).live()
+
+
 async def live(seed: int) -> None:
     config = configured("annotations")
     async with cluster(3, config=config, seed=seed, check_declarations=False, kubelet=True) as c:
