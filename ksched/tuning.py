@@ -111,6 +111,9 @@ NOMINATED_PRIORITIES_CACHED: Final = 16
 COMMON_VALUES_KEPT: Final = 10_000
 """Values that objects of one kind share: names of nodes, times, conditions, owners."""
 
+COMMON_VALUE_BYTES: Final = 1024
+"""Above it a value is not shared: all that are kept take 10 MB at most."""
+
 COLUMNS_BYTES: Final = 48 << 20
 """Memory for all cached columns of a profile."""
 

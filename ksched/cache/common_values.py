@@ -10,20 +10,26 @@ from __future__ import annotations
 from collections.abc import Hashable
 from typing import Any, TypeVar
 
+import msgspec
 from msgspec.structs import force_setattr
 
 from ksched.api.objects import ObjectMeta, PodStatus
-from ksched.tuning import COMMON_VALUES_KEPT
+from ksched.tuning import COMMON_VALUE_BYTES, COMMON_VALUES_KEPT
 
 V = TypeVar("V", bound=Hashable)
 
 _NO_ITEMS: list[Any] = []
 _NO_PAIRS: dict[str, Any] = {}
 _STATUS_LISTS = ("container_statuses", "init_container_statuses", "resource_claim_statuses")
+_encode = msgspec.msgpack.Encoder().encode
 
 
 class CommonValues:
-    """The values that were seen before; all are forgotten when there are too many."""
+    """Small values that were seen before; all are forgotten when there are too many.
+
+    Large ones are rarely equal, and those of a hostile tenant would be kept when its objects are
+    gone.
+    """
 
     def __init__(self) -> None:
         self._known: dict[Hashable, Any] = {}
@@ -62,6 +68,8 @@ class CommonValues:
         """The same for a list of frozen structs."""
         if not items:
             return _NO_ITEMS
+        if len(items) > COMMON_VALUE_BYTES:
+            return items
         key = tuple(items)
         known: list[Any] | None = self._known.get(key)
         if known is None:
@@ -70,6 +78,8 @@ class CommonValues:
         return known
 
     def _put(self, key: Hashable, value: Any) -> None:
+        if len(_encode(value)) > COMMON_VALUE_BYTES:
+            return
         if len(self._known) >= COMMON_VALUES_KEPT:
             self._known.clear()
         self._known[key] = value

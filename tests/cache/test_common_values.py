@@ -11,7 +11,7 @@ import pytest
 from msgspec import Struct
 
 from ksched.api.decoding import decoder
-from ksched.api.objects import Pod
+from ksched.api.objects import ObjectMeta, OwnerReference, Pod
 from ksched.api.storage import PersistentVolumeClaim
 from ksched.cache import common_values
 from ksched.cache.cache import SchedulerCache
@@ -127,3 +127,14 @@ def test_values_that_were_seen_are_bounded(monkeypatch: pytest.MonkeyPatch) -> N
         values.common(f"node-{number}")
     again = values.common("-".join("ab"))
     assert (again, again is first) == ("a-b", False)
+
+
+def test_large_values_of_pods_that_are_gone_are_not_kept() -> None:
+    common = CommonValues()
+    many = [OwnerReference(name=f"owner-{number}") for number in range(2000)]
+    long = OwnerReference(kind="K" * 5000)
+    meta = ObjectMeta(name="a", owner_references=many, finalizers=("f" * 5000,))
+    for one in (meta, ObjectMeta(name="b", owner_references=[long] * 3)):
+        common.share_metadata(one)
+    assert meta.owner_references is many
+    assert not common._known

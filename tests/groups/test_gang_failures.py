@@ -301,7 +301,8 @@ async def test_a_gang_with_a_member_on_a_lost_node_can_be_evicted_whole() -> Non
         await low.create(c)
         await c.settle()
         lost = c.bound("low-2")
-        assert lost and low.bound(c) == 3
+        assert lost
+        assert low.bound(c) == 3
         await c.delete_node(lost)
         high = Gang(DIALECT, "high", 2, cpu="4", priority=100)
         await high.create(c)
