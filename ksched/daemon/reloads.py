@@ -133,7 +133,7 @@ class ConfigReloads:
     async def _poll(self, file: ConfigFile) -> None:
         try:
             text = await asyncio.to_thread(file.read)
-        except ConfigError as problem:
+        except (ConfigError, OSError, RuntimeError, MemoryError) as problem:
             # Compared like a content, so that it is told once.
             text = f"\0{problem}"
         before, self._candidate = self._candidate, text

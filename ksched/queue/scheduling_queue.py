@@ -215,9 +215,9 @@ class SchedulingQueue(QueueContents):
             if place is ABSENT or place is IN_FLIGHT:
                 continue
             queued = self._pods[uid]
-            self._pre_enqueue.unchecked.discard(uid)
             if self._pre_enqueue.gating_plugin(queued.pod):
                 continue
+            self._pre_enqueue.unchecked.discard(uid)
             queued.attempts += 1
             # An early attempt of one member is one of all.
             queued.owed_until = max(queued.owed_until, leader.owed_until)

@@ -16,6 +16,7 @@ last one.
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager
 from typing import Any
@@ -42,6 +43,8 @@ from ksched.scheduling.group_cycle import GroupCycle
 from ksched.scheduling.reload_comparison import Comparison, Kind, judge
 from ksched.scheduling.reload_limits import needs_restart, other_queue_sort
 from ksched.scheduling.scheduling_cycle import SchedulingCycle
+
+log = logging.getLogger(__name__)
 
 MAX_KINDS = 200
 COMPARE_SECONDS = 2.0
@@ -239,6 +242,7 @@ class Reloading:
                 profile.next_start_node_index = before.next_start_node_index
                 self._retired.append(before)
         self._profiles.update(candidate)
+        self.configuration = configuration
         self._group_cycle.filters_changed()
         self._queue.reconfigure(
             pre_enqueue=tables.pre_enqueue,
@@ -246,9 +250,11 @@ class Reloading:
             pod_initial_backoff_seconds=configuration.pod_initial_backoff_seconds,
             pod_max_backoff_seconds=configuration.pod_max_backoff_seconds,
         )
-        self.configuration = configuration
         for listener in self.listeners:
-            listener()
+            try:
+                listener()
+            except Exception:
+                log.exception("the configuration has changed, but not everywhere")
 
     # -- afterwards -----------------------------------------------------------------------------
 

@@ -10,6 +10,7 @@ from typing import Any, ClassVar
 
 import pytest
 
+from ksched.errors import ConfigError
 from ksched.framework import SUCCESS, PermitResult, Status, unschedulable, wait
 from ksched.queue.places import Place
 from ksched.testing import Checkers, cluster, make_node, make_pod
@@ -368,3 +369,32 @@ async def test_a_plugin_that_takes_long_is_left_out_of_the_comparison() -> None:
         done = await c.reload(stages(seconds=20.0))
         assert done.comparison is not None
         assert (done.comparison.pending, done.comparison.compared) == (1, 0)
+
+
+# -- what fails ---------------------------------------------------------------------------------
+
+
+async def test_a_plugin_that_would_end_the_process_is_refused() -> None:
+    def ends(args: Any, handle: Any) -> Stages:
+        if args:
+            raise SystemExit(3)
+        return Stages(args, handle)
+
+    async with cluster(1, config=stages(), plugins={"Stages": ends}) as c:
+        with pytest.raises(ConfigError, match="SystemExit"):
+            await c.reload(stages(closed="filter"))
+        await c.create(make_pod("web"))
+        await c.settle()
+        assert c.bound("web") is not None
+
+
+async def test_after_a_listener_failed_the_configuration_is_the_new_one() -> None:
+    def fails() -> None:
+        raise RuntimeError("no")
+
+    async with cluster(1, config=packing("LeastAllocated")) as c:
+        c.scheduler.reloading.listeners.insert(0, fails)
+        done = await c.reload(packing("MostAllocated"))
+        assert done.is_applied
+        back = await c.reload(packing("LeastAllocated"))
+        assert back.is_applied

@@ -210,7 +210,7 @@ def build_plugin(name: str, factory: PluginFactory, profile: Profile, handle: Ha
     except (ValueError, TypeError, KeyError, ConfigError) as problem:
         found = problem.problems if isinstance(problem, ConfigError) else (problem,)
         problems = [f'initializing plugin "{name}": {one}' for one in found]
-    except Exception as problem:
+    except (Exception, SystemExit) as problem:
         log.exception("plugin cannot be built", extra={"plugin": name})
         problems = [f'initializing plugin "{name}": {safe_error_text(problem)}']
     if problems:
