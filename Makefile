@@ -7,7 +7,7 @@ WORKERS = $(shell $(PYTHON) -c 'import os; print((os.cpu_count() or 1) + 1)')
 # Tests start hundreds of processes; without compiled modules each of them takes 2 s instead of 0.5 s.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: test-slow test-contract load soak run test lint types unit again lock release image test-pythons explore fuzz fuzz-http bulky docs simulate assets assets-path test-real parity parity-gangs simulate-gangs bench-real bench-gangs bench-permit conformance helm simulate-short planted-bugs clean help
+.PHONY: test-slow test-contract load soak run test lint types unit again lock release image test-pythons explore fuzz fuzz-http bulky docs simulate assets assets-path test-real parity parity-gangs simulate-gangs bench-real bench-gangs bench-scale bench-sharing bench-permit conformance helm simulate-short planted-bugs clean help
 .DEFAULT_GOAL := help
 
 help: ## list the targets
@@ -96,11 +96,17 @@ conformance: $(VENV)/.installed-test ## Kubernetes' own tests of scheduling and 
 	$(BIN)/python tools/assets.py --conformance
 	$(BIN)/python -m lab.conformance $(CONFORMANCE)
 
-bench-real: assets bench-gangs bench-permit ## kube-scheduler and ksched in turns: make bench-real BENCH="--nodes 500"
-	$(BIN)/python -m bench $(BENCH)
+bench-real: assets $(if $(PERF),,bench-gangs bench-permit) ## kube-scheduler and ksched in turns: make bench-real BENCH="--nodes 500" or PERF=misc/PreemptionBasic
+	$(BIN)/python -m $(if $(PERF),bench.scheduler_perf $(PERF),bench $(BENCH))
 
 bench-gangs: assets ## the same for gangs: make bench-gangs GANGS="--cases empty-100x30 hopeless"
 	$(BIN)/python -m bench.gangs $(GANGS)
+
+bench-scale: $(VENV)/.installed-test ## 5,000 to 100,000 nodes in process: make bench-scale SCALE="--nodes 15000"
+	$(BIN)/python -m bench.scale $(SCALE)
+
+bench-sharing: assets ## several ksched on the same nodes: make bench-sharing SHARING="--schedulers 4"
+	$(BIN)/python -m bench.sharing $(SHARING)
 
 bench-permit: assets ## 10,000 pods of gangs held at Permit: make bench-permit PERMIT="--crowd 1000"
 	$(BIN)/python -m bench.permit --gang 100 $(PERMIT)

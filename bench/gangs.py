@@ -37,7 +37,7 @@ from bench.gang_cases import (
 )
 from bench.latency import arrivals, quantile
 from bench.load_generator import CREATORS, NODES, LoadGenerator, share_out
-from bench.process_usage import usage
+from bench.process_usage import Usage, usage
 from bench.schedulers import CONFIG, KSCHED, KUBE_SCHEDULER, Start
 from bench.table import Figures, render
 from bench.workloads import NAMESPACE, Object, pod
@@ -76,6 +76,8 @@ class _Burst:
     bound: set[str] = field(default_factory=set)
     began: float = 0.0
     last: float = 0.0
+    used: Usage = field(default_factory=lambda: Usage(0.0, 0))
+    """By the scheduler, at the end or shortly before it ended by itself."""
 
     def seen(self, name: str) -> bool:
         """Take a bound pod down; whether it was the last of all."""
@@ -97,7 +99,7 @@ class Bench:
         self._cluster: tuple[object, ...] = ()
 
     def starter(self, name: str, gates: Iterable[str]) -> Start:
-        """How to start a scheduler for a case; one that loses its lease ends, and the run too."""
+        """How to start a scheduler for a case; one that loses its lease ends."""
         config = {"leaderElection": {"leaderElect": True, "resourceName": name}}
         if name == KUBE_SCHEDULER:
             return partial(self._plane.kube_scheduler, flags=[switched_on(gates)], config=config)
@@ -115,16 +117,16 @@ class Bench:
             scheduler.must_run(0)
             before = usage(scheduler.pid)
             await self._send(burst, scheduler, version)
-            scheduler.must_run(0)
-            after = usage(scheduler.pid)
+            if scheduler.exit_code is not None:
+                say(f"{case.name}: {scheduler.name} ended with exit code {scheduler.exit_code}")
         in_order = sorted(1000 * wait for wait in burst.waits)
         seconds = burst.last - burst.began
         return Figures(
             bound=len(burst.bound),
             asked=case.pods,
             pods_per_second=len(burst.bound) / seconds if burst.bound else float("nan"),
-            cpu_ms_per_pod=1000 * (after.cpu_seconds - before.cpu_seconds) / case.pods,
-            rss_mb=after.rss_bytes / 2**20,
+            cpu_ms_per_pod=1000 * (burst.used.cpu_seconds - before.cpu_seconds) / case.pods,
+            rss_mb=burst.used.rss_bytes / 2**20,
             p50_ms=quantile(in_order, 0.5),
             p99_ms=quantile(in_order, 0.99),
         )
@@ -150,6 +152,7 @@ class Bench:
             deadline = monotonic() + self._timeout
             while not watching.done() and scheduler.exit_code is None and monotonic() < deadline:
                 await asyncio.wait([watching], timeout=0.5)
+                burst.used = max(burst.used, usage(scheduler.pid))
             watching.cancel()
 
     async def singles(

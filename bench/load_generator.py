@@ -107,10 +107,21 @@ class LoadGenerator:
 
     async def bound_pods(self, resource_version: str) -> AsyncIterator[str]:
         """Yield the names of pods as they are seen bound; a name may come more than once."""
-        path = f"{PODS}?watch=1&fieldSelector=spec.nodeName!="
+        path = f"{PODS}?fieldSelector=spec.nodeName!=&"
+        async for event, _ in self._watch(path, resource_version):
+            yield event.object.metadata.name
+
+    async def changes(self, collection: str, version: str) -> AsyncIterator[tuple[str, Object]]:
+        """Yield every change of a collection: what happened, and the object."""
+        async for event, line in self._watch(f"{collection}?", version):
+            yield event.type, _object.decode(line)["object"]
+
+    async def _watch(
+        self, path: str, resource_version: str
+    ) -> AsyncIterator[tuple[WatchEvent, bytes]]:
         # The server may close a watch at any time; the next one goes on where it ended.
         while True:
-            versioned = f"{path}&resourceVersion={resource_version}"
+            versioned = f"{path}watch=1&resourceVersion={resource_version}"
             async with self._transport.stream(versioned) as response:
                 if response.status != 200:
                     raise RuntimeError(f"watch {path}: {response.status}")
@@ -119,7 +130,7 @@ class LoadGenerator:
                     if event.type == "ERROR":
                         raise RuntimeError(f"watch {path}: {line.decode()}")
                     resource_version = event.object.metadata.resource_version
-                    yield event.object.metadata.name
+                    yield event, line
 
     async def read_watch(self, collection: str) -> None:
         """Receive all changes as a scheduler would, until cancelled; they are not decoded."""

@@ -99,9 +99,11 @@ class Preemption:
         )
 
     async def measured(self, load: LoadGenerator, size: int) -> Waits:
+        return in_time(*await arrivals(load, BURST, self.preemptors(size)))
+
+    def preemptors(self, size: int) -> list[Object]:
         requests, high = {"cpu": "3", "memory": "500Mi"}, {"priorityClassName": "bench-high"}
-        bodies = [pod_of(f"p-high-{index}", requests, **high) for index in range(size)]
-        return in_time(*await arrivals(load, BURST, bodies))
+        return [pod_of(f"p-high-{index}", requests, **high) for index in range(size)]
 
 
 class Gated:

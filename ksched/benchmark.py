@@ -193,7 +193,7 @@ async def measure(workload: str, nodes: int, pods: int, seed: int = 0) -> Figure
     )
 
 
-class _Bench:
+class CoreBench:
     """A scheduler for which the benchmark itself plays the API server."""
 
     def __init__(
@@ -253,15 +253,15 @@ class _Bench:
         return sum(profile.pipeline.work.rows for profile in self.scheduler.profiles.values())
 
 
-def _bench(workload: str, nodes: int, pods: int, seed: int) -> _Bench:
+def _bench(workload: str, nodes: int, pods: int, seed: int) -> CoreBench:
     if workload in GANGS:
         return _GangBench(nodes, pods, seed, GANGS[workload])
     if workload in DEVICE_WORKLOADS:
         return _DeviceBench(nodes, seed, workload, pods)
-    return _Bench(nodes, seed)
+    return CoreBench(nodes, seed)
 
 
-class _DeviceBench(_Bench):
+class _DeviceBench(CoreBench):
     """The same for pods with devices; also plays who writes their claims."""
 
     def __init__(self, nodes: int, seed: int, workload: str, pods: int) -> None:
@@ -305,7 +305,7 @@ class _DeviceBench(_Bench):
             self._claims.remove_in_flight(meta.uid)
 
 
-class _GangBench(_Bench):
+class _GangBench(CoreBench):
     """The same for gangs; also plays whoever ends the victims."""
 
     def __init__(self, nodes: int, pods: int, seed: int, gangs: Gangs) -> None:
