@@ -17,8 +17,9 @@ from ksched.testing.device_builders import DRIVER
 async def claim_limit(load: LoadGenerator, workload: str, pods: int) -> float:
     """Send what PreBind and Bind send for the pods of a workload; return pods a second.
 
-    A claim is given the finalizer, then an allocation and its first pod; each further pod is one
-    more write. A claim for extended resources is created before, and named in its pod after that.
+    A claim is given the finalizer, then an allocation and its first pod; further pods share one
+    more write. A claim for extended resources is created with the finalizer, and named in its pod
+    after that.
     Pods and claims are watched meanwhile; nominations and Events, which can wait, are left out.
     """
     await load.clear_pods()
@@ -39,20 +40,25 @@ async def claim_limit(load: LoadGenerator, workload: str, pods: int) -> float:
         number, (name, users) = numbered
         claim = claims.get(name)
         is_special = claim is None
+        path = f"{CLAIMS}/{name}"
         if claim is None:
             claim = await load.post(CLAIMS, _special(name))
-        path = f"{CLAIMS}/{name}"
-        claim["metadata"]["finalizers"] = [FINALIZER]
-        claim = await load.put(path, claim)
-        reserved: list[Object] = []
-        for user in users:
-            reserved.append({"resource": "pods", "name": user.name, "uid": user.uid})
-            status = {"allocation": _allocation(claim, number), "reservedFor": reserved}
-            claim = await load.put(f"{path}/status", {**claim, "status": status})
-            if is_special:
-                await load.merge(f"{PODS}/{user.name}/status", _mapping(name, resources[user.name]))
-            node_name = nodes[number % len(nodes)]
-            await load.post(f"{PODS}/{user.name}/binding", binding(user, node_name))
+        else:
+            claim["metadata"]["finalizers"] = [FINALIZER]
+            claim = await load.put(path, claim)
+        status: Object = {"allocation": _allocation(claim, number), "reservedFor": []}
+        for together in (users[:1], users[1:]):
+            if together:
+                status["reservedFor"] += [
+                    {"resource": "pods", "name": user.name, "uid": user.uid} for user in together
+                ]
+                claim = await load.put(f"{path}/status", {**claim, "status": status})
+            for user in together:
+                if is_special:
+                    mapping = _mapping(name, resources[user.name])
+                    await load.merge(f"{PODS}/{user.name}/status", mapping)
+                node_name = nodes[number % len(nodes)]
+                await load.post(f"{PODS}/{user.name}/binding", binding(user, node_name))
 
     async with asyncio.TaskGroup() as tasks:
         watches = [tasks.create_task(load.read_watch(each)) for each in (PODS, CLAIMS)]
@@ -81,7 +87,7 @@ def _special(name: str) -> Object:
     return {
         "apiVersion": "resource.k8s.io/v1",
         "kind": "ResourceClaim",
-        "metadata": {"name": name},
+        "metadata": {"name": name, "finalizers": [FINALIZER]},
         "spec": {"devices": {"requests": [request]}},
     }
 

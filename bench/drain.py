@@ -9,10 +9,18 @@ from dataclasses import dataclass, field
 from time import monotonic
 from typing import NamedTuple
 
-from bench.devices import clear_devices, create_devices, create_pods
+from bench.devices import (
+    clear_devices,
+    create_devices,
+    create_pod,
+    create_pods,
+    delete_pod,
+    republish,
+)
 from bench.load_generator import LoadGenerator
 from bench.process_usage import MachineTime, Usage, machine_time, usage
 from bench.schedulers import Start
+from ksched.testing.device_workloads import DEVICE_WORKLOADS
 from lab.child_process import ChildProcess
 
 SAMPLE_SECONDS = 0.1
@@ -63,15 +71,20 @@ async def drain(
     timeout_seconds: float,
     server_pids: Sequence[int],
 ) -> Drain:
-    """Create the pods, start the scheduler, and wait until all are bound or time is up."""
+    """Create the pods, start the scheduler, and wait until all are bound or time is up.
+
+    In a steady cluster a bound pod makes room for the next.
+    """
+    shape = DEVICE_WORKLOADS.get(workload)
+    at_once = (0 if shape is None else shape.at_once) or pods
     await load.clear_pods()
     await clear_devices(load)
     await create_devices(load, workload, pods)
-    await create_pods(load, workload, pods)
+    await create_pods(load, workload, min(at_once, pods))
     version = await load.resource_version()
     progress = _Progress()
 
-    async def watch() -> None:
+    async def watch(turnover: asyncio.TaskGroup) -> None:
         async for name in load.bound_pods(version):
             if name in progress.names:
                 continue
@@ -80,18 +93,31 @@ async def drain(
             progress.first = progress.first or progress.last
             if len(progress.names) == pods:
                 return
+            if at_once < pods:
+                following = at_once + len(progress.names) - 1
+                turnover.create_task(_turn_over(load, workload, name, following, pods))
 
     started = monotonic()
-    with start() as scheduler:
+    with start(config=None if shape is None else shape.configuration) as scheduler:
         async with asyncio.TaskGroup() as tasks:
-            watching = tasks.create_task(watch())
+            watching = tasks.create_task(watch(tasks))
+            publishing = tasks.create_task(republish(load, workload))
             deadline = started + timeout_seconds
             while not watching.done() and scheduler.exit_code is None and monotonic() < deadline:
                 await asyncio.wait([watching], timeout=SAMPLE_SECONDS)
                 _sample(scheduler, server_pids, progress)
             watching.cancel()
+            publishing.cancel()
         scheduler.must_run(0)
     return _figures(progress, pods, started)
+
+
+async def _turn_over(
+    load: LoadGenerator, workload: str, bound: str, following: int, pods: int
+) -> None:
+    await delete_pod(load, bound)
+    if following < pods:
+        await create_pod(load, workload, following)
 
 
 def _sample(scheduler: ChildProcess, server_pids: Sequence[int], progress: _Progress) -> None:

@@ -13,7 +13,8 @@ KSCHED = "ksched"
 CONFIG = Path(__file__).parent.parent / "config"
 RBAC = CONFIG / "rbac.yaml"
 
-Start = Callable[[], ChildProcess]
+Start = Callable[..., ChildProcess]
+"""Starts a scheduler; ``config`` may replace top-level keys of its configuration."""
 
 
 def starters(plane: ControlPlane, names: list[str]) -> dict[str, Start]:

@@ -16,11 +16,12 @@ import random
 import resource
 import sys
 import time
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Final, NoReturn
 
-from msgspec import Struct
+from msgspec import Struct, json
 from msgspec.structs import replace
 
 from ksched.api.devices import (
@@ -265,44 +266,78 @@ class _DeviceBench(CoreBench):
     """The same for pods with devices; also plays who writes their claims."""
 
     def __init__(self, nodes: int, seed: int, workload: str, pods: int) -> None:
-        super().__init__(nodes, seed)
-        listers, shape = self.scheduler.listers, DEVICE_WORKLOADS[workload]
+        shape = self._shape = DEVICE_WORKLOADS[workload]
+        super().__init__(nodes, seed, load_config(json.encode(shape.configuration).decode()))
+        listers = self.scheduler.listers
         for one in shape.classes:
             listers.require(DeviceClass).put(one.obj())
-        for each in shape.slices([f"node-{number:05d}" for number in range(nodes)], pods):
-            listers.require(ResourceSlice).put(each.obj())
+        names_of_nodes = [f"node-{number:05d}" for number in range(nodes)]
+        self._slices = [each.obj() for each in shape.slices(names_of_nodes, pods)]
+        for published in self._slices:
+            listers.require(ResourceSlice).put(published)
         claims = listers.require(ResourceClaim)
-        for claim in shape.claims(pods):
+        for claim in shape.claims(names_of_nodes, pods):
             claims.put(claim.obj())
         for number in range(pods):
             own = shape.own_claim(make_workload_pod(number, workload).to_dict())
             if own is not None:
                 claims.put(ResourceClaimBuilder(own).obj())
         self._claims = listers.view(ClaimStore)
+        queue = self.scheduler.queue
         self._claim_events = ListerHandler(
-            lister=claims, queue=self.scheduler.queue, resource=Resource.RESOURCE_CLAIM
+            lister=claims, queue=queue, resource=Resource.RESOURCE_CLAIM
         )
+        self._slice_events = ListerHandler(
+            lister=listers.require(ResourceSlice), queue=queue, resource=Resource.RESOURCE_SLICE
+        )
+        self._running: deque[tuple[Pod, list[ResourceClaim]]] = deque()
+        """In a steady cluster, pods that will be deleted and their claims."""
+
+    async def _attempt(self, queued: QueuedPodInfo) -> int:
+        if self._shape.republished_per_second:
+            self._republish()
+        return await super()._attempt(queued)
 
     def _end(self, outcome: Placed | Rejected) -> None:
         if isinstance(outcome, Placed):
             self._confirm_claims(outcome)
         super()._end(outcome)
+        if self._shape.at_once and len(self._running) > self._shape.at_once:
+            self._delete_oldest()
+
+    def _republish(self) -> None:
+        """A driver publishes the next slice anew."""
+        at = self.placed % len(self._slices)
+        before = self._slices[at]
+        pool = replace(before.spec.pool, generation=before.spec.pool.generation + 1)
+        self._slices[at] = replace(before, spec=replace(before.spec, pool=pool))
+        self._slice_events.modified(before, self._slices[at])
+
+    def _delete_oldest(self) -> None:
+        pod, claims = self._running.popleft()
+        self.scheduler.pods.deleted(pod)
+        for claim in claims:
+            self._claim_events.deleted(claim)
 
     def _confirm_claims(self, placed: Placed) -> None:
         """Deliver the claims as PreBind would have written them."""
         attempt, pod = placed.state.read(names.DYNAMIC_RESOURCES, Attempt), placed.pod
         consumer = ResourceClaimConsumerReference(resource="pods", name=pod.name, uid=pod.uid)
+        written: list[ResourceClaim] = []
         for position, claim in enumerate(attempt.claims):
             status, meta = claim.status, claim.metadata
             allocation = attempt.allocations.get(position, status.allocation)
             users = [*status.reserved_for, consumer]
             status = replace(status, allocation=allocation, reserved_for=users)
             if self._claims.get(meta.name, meta.namespace) is claim:
-                self._claim_events.modified(claim, replace(claim, status=status))
+                written.append(replace(claim, status=status))
+                self._claim_events.modified(claim, written[-1])
             else:
                 named = replace(meta, name=f"{pod.name}-extended-resources")
                 self._claim_events.added(replace(claim, metadata=named, status=status))
             self._claims.remove_in_flight(meta.uid)
+        if self._shape.at_once:
+            self._running.append((_bound(pod.pod, placed.node_name), written))
 
 
 class _GangBench(CoreBench):

@@ -23,6 +23,8 @@ IMPLICIT_EXTENDED_RESOURCE_PREFIX = "deviceclass.resource.kubernetes.io/"
 
 MAX_RESULTS = 32
 """Devices of one claim (AllocationResultsMaxSize)."""
+MAX_RESERVATIONS = 256
+"""Pods that may use one claim (ResourceClaimReservedForMaxSize)."""
 MAX_SUBREQUESTS = 8
 """Alternatives of one request (FirstAvailableDeviceRequestMaxSize)."""
 

@@ -28,6 +28,7 @@ from ksched.framework.cluster_events import (
     ClusterEventWithHint,
     QueueingHint,
     Resource,
+    Subjects,
 )
 from ksched.framework.cycle_state import CycleState
 from ksched.framework.depends_on import FilterDependsOn, Scope, ScoreDependsOn
@@ -95,6 +96,7 @@ __all__ = [
     "ScoreDependsOn",
     "Snapshot",
     "Status",
+    "Subjects",
     "Unstructured",
     "Verdicts",
     "WatchedKind",

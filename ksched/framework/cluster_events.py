@@ -165,6 +165,18 @@ before an addition and after a deletion). It must not read any other cluster sta
 already contains the change."""
 
 
+class Subjects(Struct, frozen=True):
+    """Keys by which an event finds the pods that it may concern; hints of others are not called.
+
+    ``of_event(old, new)`` returns the keys of what changed, ``None`` if it may concern any pod.
+    ``of_pod`` returns those of a pod, and reads nothing else: it is called when the pod begins to
+    wait and when it changes.
+    """
+
+    of_event: Callable[[Any, Any], Collection[str] | None]
+    of_pod: Callable[[PodInfo], Collection[str]]
+
+
 class ClusterEventWithHint(Struct, frozen=True):
     """A registered event. Without a hint every matching event requeues.
 
@@ -175,7 +187,8 @@ class ClusterEventWithHint(Struct, frozen=True):
 
     ``released`` is for a PreEnqueue plugin that keeps count of the pods it holds back: it returns
     the UIDs of those that it would let pass now. Of the pods that the plugin gates, the event then
-    concerns these alone, and the others cost nothing.
+    concerns these alone, and the others cost nothing. ``subjects`` select the pods that an event
+    concerns by keys, if all registrations of the plugin for the event have them.
     """
 
     event: ClusterEvent
@@ -183,3 +196,4 @@ class ClusterEventWithHint(Struct, frozen=True):
     per_pod: bool = True
     is_implicit: bool = False
     released: Callable[[], Collection[str]] | None = None
+    subjects: Subjects | None = None

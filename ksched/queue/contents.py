@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from typing import Any, Protocol
 
+from ksched.cache.pod_info import PodInfo
 from ksched.framework.queued_pod import QueuedPodInfo
 from ksched.queue.active import ActiveQueue
 from ksched.queue.backoff import BackoffQueue
@@ -27,7 +28,7 @@ from ksched.queue.places import (
     Transition,
     TransitionLog,
 )
-from ksched.queue.unschedulable import RejectionCounts, UnschedulablePods
+from ksched.queue.unschedulable import RejectionCounts, SubjectKey, UnschedulablePods, Waker
 
 
 class _Container(Protocol):
@@ -47,14 +48,15 @@ class QueueContents:
         backoff: BackoffQueue,
         observer: Observer | None,
         nominator: Nominator,
+        subject_keys: Callable[[Iterable[Waker], PodInfo], Collection[SubjectKey]],
     ) -> None:
         self.nominator = nominator
         self._now = now
         self._observer = observer
         self._active = ActiveQueue(sort_key, rank)
         self._backoff = backoff
-        self._unschedulable = UnschedulablePods()
-        self._gated = UnschedulablePods()
+        self._unschedulable = UnschedulablePods(subject_keys)
+        self._gated = UnschedulablePods(subject_keys)
         self._in_flight = InFlight()
         self._containers: dict[Place, _Container] = {
             ACTIVE: self._active,

@@ -32,7 +32,7 @@ from ksched.framework.cluster_events import (
 from ksched.framework.queued_pod import QueuedPodInfo, SharedWait
 from ksched.framework.untrusted_values import is_interrupt, safe_error_text, safe_repr
 from ksched.metrics import Histogram
-from ksched.queue.unschedulable import WaitingGroup, Waker
+from ksched.queue.unschedulable import SubjectKey, WaitingGroup, Waker
 from ksched.queue.work import QueueWork
 
 log = logging.getLogger(__name__)
@@ -197,6 +197,10 @@ class HintTable:
         ]
         self._interest: dict[tuple[str, Action], Interest] = {}
         self._failed: set[str] = set()
+        self._with_subjects: dict[Waker, list[ClusterEventWithHint]] = {}
+        for profile, plugin, registered in self._registrations:
+            if registered.subjects is not None:
+                self._with_subjects.setdefault((profile, plugin), []).append(registered)
 
     def interest(self, event: ClusterEvent) -> Interest:
         """Return the registrations that match an event; may be empty."""
@@ -226,6 +230,47 @@ class HintTable:
                 self._report(waker[1], one, "released pods not found")
                 return None
         return uids
+
+    def subject_keys(self, wakers: Iterable[Waker], pod: PodInfo) -> list[SubjectKey]:
+        """Return the subjects of a pod that plugins rejected."""
+        found: dict[SubjectKey, None] = {}
+        for waker in wakers:
+            for one in self._with_subjects.get(waker, ()):
+                assert one.subjects is not None
+                keys = self._keys(waker, one, one.subjects.of_pod, pod)
+                for key in (None,) if keys is None else keys:
+                    found[waker, one.subjects, key] = None
+        return list(found)
+
+    def concerned(
+        self, waker: Waker, registered: Sequence[ClusterEventWithHint], old: Any, new: Any
+    ) -> list[SubjectKey] | None:
+        """Return the subjects of an event for a plugin; ``None`` if it may concern any pod."""
+        found: list[SubjectKey] = []
+        for one in registered:
+            if one.subjects is None:
+                return None
+            keys = self._keys(waker, one, one.subjects.of_event, old, new)
+            if keys is None:
+                return None
+            found += [(waker, one.subjects, key) for key in (*keys, None)]
+        return found
+
+    def _keys(
+        self,
+        waker: Waker,
+        registered: ClusterEventWithHint,
+        function: Callable[..., Collection[str] | None],
+        *args: Any,
+    ) -> list[str] | None:
+        try:
+            keys = function(*args)
+            return None if keys is None else [key for key in keys if isinstance(key, str)]
+        except BaseException as problem:
+            if is_interrupt(problem):
+                raise
+            self._report(waker[1], registered, "subjects not found")
+            return None
 
     def interests(self, queued: QueuedPodInfo) -> Callable[[ClusterEvent], bool]:
         """Return a predicate: is an event registered by any plugin that rejected the pod.

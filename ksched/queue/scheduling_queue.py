@@ -111,11 +111,13 @@ class SchedulingQueue(QueueContents):
         hint_durations: Histogram | None = None,
     ) -> None:
         backoff = BackoffQueue(sort_key, pod_initial_backoff_seconds, pod_max_backoff_seconds)
-        super().__init__(now, sort_key, rank, backoff, observer, nominator)
-        self._pending = pending
         self.work = QueueWork()
-        self._pre_enqueue = PreEnqueuePlugins(pre_enqueue, self.work)
         self._hints = HintTable(hints, hint_durations, self.work)
+        super().__init__(
+            now, sort_key, rank, backoff, observer, nominator, self._hints.subject_keys
+        )
+        self._pending = pending
+        self._pre_enqueue = PreEnqueuePlugins(pre_enqueue, self.work)
         self._max_in_unschedulable_seconds = pod_max_in_unschedulable_seconds
         self._is_own_update = is_own_update
         self._wake_ups = WakeUps(self._hints, (self._unschedulable, self._gated), now)
@@ -465,6 +467,8 @@ class SchedulingQueue(QueueContents):
             queued.shared_wait = None
             self._containers[place].remove(queued.uid)
             self._containers[place].add(queued)
+        else:
+            (self._gated if place is GATED else self._unschedulable).reindex(queued)
         for event in self._update_events(old.pod, new.pod):
             strategy = self._hints.is_pod_worth_requeuing(queued, event, old.pod, new.pod)
             if strategy is SKIP:
@@ -480,6 +484,7 @@ class SchedulingQueue(QueueContents):
         """Set the gating plugin; a gated pod that is gated again keeps its place."""
         if source is GATED:
             if queued.gating_plugin == plugin:
+                self._gated.reindex(queued)
                 return
             self._gated.remove(queued.uid)
         if source not in (ABSENT, IN_FLIGHT):

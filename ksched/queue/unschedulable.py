@@ -3,20 +3,25 @@
 Ten thousand replicas rejected for the same reason are one group: an event that none of their
 plugins registered for skips the whole group, and a hint that is not per pod is called once. Pods
 with a shared wait are one group whatever their templates: of them only a few are woken, and by
-their next attempt the others are judged too.
+their next attempt the others are judged too. Pods are also found by the subjects of their plugins:
+an event of one claim concerns the pods that use it, however many others wait.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from itertools import islice
 
-from ksched.cache.pod_info import PodTemplate
+from ksched.cache.pod_info import PodInfo, PodTemplate
+from ksched.framework.cluster_events import Subjects
 from ksched.framework.queued_pod import QueuedPodInfo, SharedWait
 
 Waker = tuple[str, str]
 """Profile and plugin whose registrations can wake a pod."""
+
+SubjectKey = tuple[Waker, Subjects, str | None]
+"""One of a pod's subjects for a plugin; ``None`` if they are not known."""
 
 SCOUTS = 16
 """Of pods with a shared wait so many are woken; some may be deleted before they are popped. If all
@@ -66,12 +71,18 @@ class WaitingGroup:
 
 
 class UnschedulablePods:
-    """Waiting pods by group, and groups by the plugins whose events wake them."""
+    """Waiting pods by group and by subject, and groups by the plugins whose events wake them."""
 
-    def __init__(self) -> None:
+    def __init__(
+        self,
+        subject_keys: Callable[[Iterable[Waker], PodInfo], Collection[SubjectKey]] = lambda *_: (),
+    ) -> None:
         self._groups: dict[_GroupKey, WaitingGroup] = {}
         self._group_of: dict[str, WaitingGroup] = {}
         self._by_waker: dict[Waker, dict[_GroupKey, WaitingGroup]] = {}
+        self._subject_keys = subject_keys
+        self._by_subject: dict[SubjectKey, dict[str, None]] = {}
+        self._subjects_of: dict[str, Collection[SubjectKey]] = {}
 
     def add(self, queued: QueuedPodInfo) -> None:
         """kube-scheduler: addOrUpdate."""
@@ -89,8 +100,32 @@ class UnschedulablePods:
                 self._by_waker.setdefault(waker, {})[key] = group
         group.pods[queued.uid] = queued
         self._group_of[queued.uid] = group
+        self.reindex(queued)
+
+    def reindex(self, queued: QueuedPodInfo) -> None:
+        """Find a pod by its subjects; call when it or its plugins have changed."""
+        uid = queued.uid
+        self._unindex(uid)
+        keys = self._subject_keys(self._group_of[uid].wakers, queued.pod)
+        if keys:
+            self._subjects_of[uid] = keys
+        for key in keys:
+            self._by_subject.setdefault(key, {})[uid] = None
+
+    def _unindex(self, uid: str) -> None:
+        for key in self._subjects_of.pop(uid, ()):
+            uids = self._by_subject[key]
+            uids.pop(uid, None)
+            if not uids:
+                del self._by_subject[key]
+
+    def with_subjects(self, keys: Iterable[SubjectKey]) -> list[str]:
+        """Return the pods that have one of these subjects, each once."""
+        found = (uid for key in keys for uid in self._by_subject.get(key, ()))
+        return list(dict.fromkeys(found))
 
     def remove(self, uid: str) -> None:
+        self._unindex(uid)
         group = self._group_of.pop(uid)
         del group.pods[uid]
         if group.pods:

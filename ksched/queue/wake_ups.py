@@ -22,7 +22,7 @@ from ksched.framework.cluster_events import CONFIG_RELOAD, WILDCARD, ClusterEven
 from ksched.framework.queued_pod import QueuedPodInfo
 from ksched.framework.time_slices import TimeSlice
 from ksched.queue.hints import SKIP, HintTable, Interest, Requeue
-from ksched.queue.unschedulable import UnschedulablePods, WaitingGroup
+from ksched.queue.unschedulable import UnschedulablePods, WaitingGroup, Waker
 from ksched.tuning import PODS_PER_SLICE
 
 MAX_UNFINISHED = 64
@@ -116,10 +116,10 @@ class WakeUps:
             self.unfinished.clear()
             event = CONFIG_RELOAD if CONFIG_RELOAD in missed else WILDCARD
             old = new = pre_check = None
-        targets = self._targets(event)
+        what = (event, old, new)
+        targets = self._targets(*what)
         if not targets:
             return False
-        what = (event, old, new)
         wake_up = WakeUp(self._hints, self._waiting, self._now(), what, targets, pre_check)
         self.unfinished.append(wake_up)
         return True
@@ -153,28 +153,51 @@ class WakeUps:
             and wake_up.concerns(queued)
         )
 
-    def _targets(self, event: ClusterEvent) -> list[_Target]:
+    def _targets(self, event: ClusterEvent, old: Any, new: Any) -> list[_Target]:
         if event.is_wildcard:
             return [(group, None) for pods in self._waiting for group in pods.groups()]
         interest = self._hints.interest(event)
         unschedulable, gated = self._waiting
         targets: list[_Target] = []
         if len(unschedulable):
-            targets += [(group, None) for group in unschedulable.groups_woken_by(interest)]
+            targets += self._rejected_targets(unschedulable, interest, old, new)
         if len(gated):
-            targets += self._gated_targets(gated, interest)
+            targets += self._gated_targets(gated, interest, old, new)
         return targets
 
-    def _gated_targets(self, gated: UnschedulablePods, interest: Interest) -> Iterator[_Target]:
+    def _rejected_targets(
+        self, rejected: UnschedulablePods, interest: Interest, old: Any, new: Any
+    ) -> list[_Target]:
+        wakers: list[Waker] = []
+        some: list[_Target] = []
+        for waker, registered in interest.items():
+            if rejected.are_woken_by(waker):
+                keys = self._hints.concerned(waker, registered, old, new)
+                if keys is None:
+                    wakers.append(waker)
+                else:
+                    some += rejected.woken_among(waker, rejected.with_subjects(keys))
+        whole: list[_Target] = [(group, None) for group in rejected.groups_woken_by(wakers)]
+        if whole and some:
+            groups = {group for group, _ in whole}
+            some = [target for target in some if target[0] not in groups]
+        return whole + some
+
+    def _gated_targets(
+        self, gated: UnschedulablePods, interest: Interest, old: Any, new: Any
+    ) -> Iterator[_Target]:
         """Gated pods wait for their plugin alone, and that may know which of them can pass."""
         for waker, registered in interest.items():
             if not gated.are_woken_by(waker):
                 continue
-            released = self._hints.released(waker, registered)
-            if released is None:
+            uids = self._hints.released(waker, registered)
+            if uids is None:
+                keys = self._hints.concerned(waker, registered, old, new)
+                uids = None if keys is None else gated.with_subjects(keys)
+            if uids is None:
                 yield from ((group, None) for group in gated.groups_woken_by((waker,)))
             else:
-                yield from gated.woken_among(waker, released)
+                yield from gated.woken_among(waker, uids)
 
 
 def _group_of(queued: QueuedPodInfo, waiting: Sequence[UnschedulablePods]) -> WaitingGroup | None:

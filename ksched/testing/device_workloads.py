@@ -7,10 +7,12 @@ ones. ``ksched bench`` and ``python -m bench`` use the same.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from types import MappingProxyType
 from typing import Final, NamedTuple
 
 from ksched.api.devices import IMPLICIT_EXTENDED_RESOURCE_PREFIX, POD_CLAIM_NAME
+from ksched.configuration.strict_model import API_VERSION
 from ksched.testing.builders import Json
 from ksched.testing.device_builders import (
     DRIVER,
@@ -28,6 +30,11 @@ DEVICES_PER_NODE: Final = 10
 SHARERS: Final = 5
 """Pods that share a claim."""
 EXTENDED_CLASSES: Final = 25
+MANY_CLASSES: Final = 50
+SCORED_RESOURCE: Final = "example.com/gpu-0"
+AT_ONCE: Final = 10
+"""Pods of a steady cluster that are not placed yet."""
+REPUBLISHED_PER_SECOND: Final = 50.0
 ENTRY: Final = "resource"
 """The claim's name in the pod."""
 NUMA: Final = "dra.example.com/numa"
@@ -46,10 +53,27 @@ class DeviceWorkload(NamedTuple):
     """For these nodes and so many pods."""
     add_to_pod: Callable[[Json, int], None]
     """Change the manifest of pod ``number``."""
-    claims: Callable[[int], Iterator[ResourceClaimBuilder]] = lambda pods: iter(())
-    """For so many pods, those that exist before them; some may have devices already."""
+    claims: Callable[[Sequence[str], int], Iterator[ResourceClaimBuilder]] = lambda *_: iter(())
+    """For these nodes and so many pods, those that exist before them; some may have devices."""
     own: ResourceClaimBuilder | None = None
     """The claim of each pod, as if made from a template."""
+    plugin_args: Mapping[str, Json] = MappingProxyType({})
+    """Arguments of plugins that are not the default, by plugin."""
+    at_once: int = 0
+    """How many pods exist at a time: one that is bound is deleted with its claim, then comes the
+    next; 0: all, and they stay."""
+    republished_per_second: float = 0.0
+    """How many slices drivers publish anew meanwhile."""
+
+    @property
+    def configuration(self) -> Json:
+        """The configuration of a scheduler for the workload."""
+        args = [{"name": name, "args": args} for name, args in self.plugin_args.items()]
+        return {
+            "apiVersion": API_VERSION,
+            "kind": "KubeSchedulerConfiguration",
+            "profiles": [{"schedulerName": "default-scheduler", "pluginConfig": args}],
+        }
 
     def own_claim(self, body: Json) -> Json | None:
         """The claim of a pod's own, whose manifest has a UID."""
@@ -86,9 +110,18 @@ def _own_name(body: Json) -> str:
     return f"{body['metadata']['name']}-{ENTRY}"
 
 
-def _shared(pods: int) -> Iterator[ResourceClaimBuilder]:
+def _shared(nodes: Sequence[str], pods: int) -> Iterator[ResourceClaimBuilder]:
     for number in range(-(-pods // SHARERS)):
         yield _named(_ONE_DEVICE, f"claim-{number:06d}")
+
+
+def _half_full(nodes: Sequence[str], pods: int) -> Iterator[ResourceClaimBuilder]:
+    """Half of the devices of every node are allocated."""
+    for node in nodes:
+        for number in range(DEVICES_PER_NODE // 2):
+            result = {"request": "req-0", "pool": node, "device": f"instance-{number}"}
+            claim = _named(_ONE_DEVICE, f"other-{node}-{number}")
+            yield claim.allocated(result, node=node)
 
 
 def _named(claim: ResourceClaimBuilder, name: str) -> ResourceClaimBuilder:
@@ -108,8 +141,8 @@ def _add_claim(body: Json, source: Json) -> None:
     body["spec"]["containers"][0]["resources"]["claims"] = [{"name": ENTRY}]
 
 
-def _with_extended_resource(body: Json, number: int) -> None:
-    _add_resource(body, f"example.com/gpu-{number % EXTENDED_CLASSES}")
+def _with_extended_resource(classes: int, body: Json, number: int) -> None:
+    _add_resource(body, f"example.com/gpu-{number % classes}")
 
 
 def _with_implicit_resource(body: Json, number: int) -> None:
@@ -147,7 +180,7 @@ def _partitions(nodes: Sequence[str], pods: int) -> Iterator[ResourceSliceBuilde
         yield sets.pool(slices=2).counters(**{"counter-set": dict.fromkeys(counters, "1")})
 
 
-def _halves(pods: int) -> Iterator[ResourceClaimBuilder]:
+def _halves(nodes: Sequence[str], pods: int) -> Iterator[ResourceClaimBuilder]:
     """One half of every board is allocated."""
     for number in range(pods):
         result = {"request": "req-0", "pool": f"board-{number:06d}", "device": "half-1"}
@@ -202,13 +235,17 @@ _EXTENDED: Final = tuple(
     make_device_class(
         f"class-{number}", f'device.driver == "{DRIVER}"', extended=f"example.com/gpu-{number}"
     )
-    for number in range(EXTENDED_CLASSES)
+    for number in range(MANY_CLASSES)
 )
 _IMPLICIT: Final = tuple(
     make_device_class(f"class-{number}", f'device.driver == "{DRIVER}"')
     for number in range(EXTENDED_CLASSES)
 )
 
+_LEAST_ALLOCATED: Final = {
+    "type": "LeastAllocated",
+    "resources": [{"name": SCORED_RESOURCE, "weight": 1}],
+}
 _TEN_EACH: Final = _of_every_node(DEVICES_PER_NODE)
 _TAINTED: Final = _of_every_node(DEVICES_PER_NODE, tainted(key=TAINT))
 
@@ -216,12 +253,35 @@ DEVICE_WORKLOADS: Final[Mapping[str, DeviceWorkload]] = MappingProxyType(
     {
         "claims": DeviceWorkload([_CLASS], _TEN_EACH, _with_own_claim, own=_ONE_DEVICE),
         "sharedclaims": DeviceWorkload([_CLASS], _of_every_node(2), _with_shared_claim, _shared),
-        "extended": DeviceWorkload(_EXTENDED, _TEN_EACH, _with_extended_resource),
+        "extended": DeviceWorkload(
+            _EXTENDED[:EXTENDED_CLASSES],
+            _TEN_EACH,
+            partial(_with_extended_resource, EXTENDED_CLASSES),
+        ),
+        "extended50": DeviceWorkload(
+            _EXTENDED, _TEN_EACH, partial(_with_extended_resource, MANY_CLASSES)
+        ),
+        "extendedscoring": DeviceWorkload(
+            _EXTENDED[:1],
+            _TEN_EACH,
+            partial(_with_extended_resource, 1),
+            plugin_args={"NodeResourcesFit": {"scoringStrategy": _LEAST_ALLOCATED}},
+        ),
         "implicit": DeviceWorkload(_IMPLICIT, _TEN_EACH, _with_implicit_resource),
         "firstavailable": DeviceWorkload(
             [_CLASS, _OF_ANOTHER_DRIVER], _TEN_EACH, _with_own_claim, own=_SECOND_CHOICE
         ),
         "devicetaints": DeviceWorkload([_CLASS], _TAINTED, _with_own_claim, own=_TOLERATING),
+        "steadyclaims": DeviceWorkload(
+            [_CLASS], _TEN_EACH, _with_own_claim, _half_full, own=_ONE_DEVICE, at_once=AT_ONCE
+        ),
+        "republished": DeviceWorkload(
+            [_CLASS],
+            _TEN_EACH,
+            _with_own_claim,
+            own=_ONE_DEVICE,
+            republished_per_second=REPUBLISHED_PER_SECOND,
+        ),
         "partitions": DeviceWorkload(
             [_CLASS], _partitions, _with_own_claim, _halves, own=_TWO_OF_A_BOARD
         ),

@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Sequence
+from itertools import islice
 from weakref import WeakValueDictionary
 
-from ksched.api.devices import ResourceClaim
+from ksched.api.devices import MAX_RESERVATIONS, ResourceClaim
 from ksched.devices.claim_store import ClaimStore, NotAssumed
 from ksched.errors import ApiError
 from ksched.framework import Handle, PluginTasks, PodInfo
@@ -54,7 +55,7 @@ class ClaimBinder:
         self._releases: dict[tuple[str, str], asyncio.Event] = {}
         """By UIDs of claim and pod, reservations that are being removed."""
         self._writers = asyncio.Semaphore(MAX_CONCURRENT_WRITERS)
-        self._turns: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+        self._turns: WeakValueDictionary[str, _Turn] = WeakValueDictionary()
         """By UID of a claim that is being written."""
 
     async def bind(self, pod: PodInfo, node_name: str, attempt: Attempt) -> None:
@@ -74,19 +75,25 @@ class ClaimBinder:
             await self._wait_for_conditions(attempt)
 
     async def _bind_in_turn(self, pod: PodInfo, attempt: Attempt, position: int) -> None:
-        """Write a claim when no other pod does: all but one would get a conflict."""
+        """Write a claim when no other pod does: all but one would get a conflict.
+
+        One write reserves it for all pods that wait for their turn to join it.
+        """
         uid = attempt.claims[position].metadata.uid
         turn = self._turns.get(uid)
-        is_shared = turn is not None
         if turn is None:
-            turn = self._turns[uid] = asyncio.Lock()
-        async with turn:
-            if is_shared:
+            turn = self._turns[uid] = _Turn()
+        if position not in attempt.allocations:
+            turn.joining[pod.uid] = pod
+        try:
+            async with turn.lock:
                 self._renew(attempt, position)
-            if not attempt.claims[position].is_reserved_for(pod.uid):
-                await self._bind_claim(pod, attempt, position)
+                if not attempt.claims[position].is_reserved_for(pod.uid):
+                    await self._bind_claim(pod, attempt, position, turn)
+        finally:
+            turn.joining.pop(pod.uid, None)
 
-    async def _bind_claim(self, pod: PodInfo, attempt: Attempt, position: int) -> None:
+    async def _bind_claim(self, pod: PodInfo, attempt: Attempt, position: int, turn: _Turn) -> None:
         claim = attempt.claims[position]
         allocation = attempt.allocations.get(position)
         special = attempt.special
@@ -99,14 +106,17 @@ class ClaimBinder:
                 claim = await self._writer.create(pod, claim, special.chosen.spec)
                 special.is_stored = True
                 attempt.claims[position] = claim
+            users = turn.users(pod, claim)
             try:
-                claim = await self._writer.bind(pod, claim, allocation)
+                claim = await self._writer.bind(users, claim, allocation)
             finally:
                 if is_special:
                     await self._see(claim)
             attempt.claims[position] = claim
             if not is_special:
                 self._assume(claim)
+                for left in (one for one in users[1:] if one.uid not in turn.joining):
+                    self._start_release(left, claim)
         finally:
             self._claims.remove_in_flight(in_flight)
         if is_special and special is not None and special.chosen is not None:
@@ -204,16 +214,19 @@ class ClaimBinder:
             if position in attempt.allocations:
                 self._claims.remove_in_flight(claim.metadata.uid)
             if claim.status.allocation is not None and claim.is_reserved_for(pod.uid):
-                key = (claim.metadata.uid, pod.uid)
-                if key not in self._releases:
-                    self._releases[key] = asyncio.Event()
-                    self._start(self._release, pod, claim)
+                self._start_release(pod, claim)
         special = attempt.special
         if special is not None:
             claim = attempt.claims[-1]
             self._claims.remove_in_flight(claim.metadata.uid)
             if special.is_stored:
                 self._start(self._writer.delete, claim)
+
+    def _start_release(self, pod: PodInfo, claim: ResourceClaim) -> None:
+        key = (claim.metadata.uid, pod.uid)
+        if key not in self._releases:
+            self._releases[key] = asyncio.Event()
+            self._start(self._release, pod, claim)
 
     def _start(self, function: Callable[..., Awaitable[None]], *args: object) -> None:
         assert self.tasks is not None, "Unreserve comes after the plugin has started"
@@ -244,6 +257,25 @@ class ClaimBinder:
         known = self._claims.get(meta.name, meta.namespace)
         if known is not None and known.metadata.uid == meta.uid:
             attempt.claims[position] = known
+
+
+class _Turn:
+    """The pods that write one claim at the moment, one after the other."""
+
+    def __init__(self) -> None:
+        self.lock = asyncio.Lock()
+        self.joining: dict[str, PodInfo] = {}
+        """By UID, those that only add themselves to its users."""
+
+    def users(self, writer: PodInfo, claim: ResourceClaim) -> list[PodInfo]:
+        """The pods to reserve a claim for, the writer first; no more than it may have."""
+        others = (
+            one
+            for one in self.joining.values()
+            if one.uid != writer.uid and not claim.is_reserved_for(one.uid)
+        )
+        room = MAX_RESERVATIONS - len(claim.status.reserved_for)
+        return [writer, *islice(others, max(room - 1, 0))]
 
 
 class _TimedOut(Exception):

@@ -57,9 +57,12 @@ class ClaimWriter:
         self._handle = handle
 
     async def bind(
-        self, pod: PodInfo, claim: ResourceClaim, allocation: AllocationResult | None
+        self,
+        pods: Sequence[PodInfo],
+        claim: ResourceClaim,
+        allocation: AllocationResult | None,
     ) -> ResourceClaim:
-        """Write the allocation of a claim, if it has none, and reserve it for a pod.
+        """Write the allocation of a claim, if it has none, and reserve it for pods.
 
         Returns the claim as stored; raises ``NotWritten``.
         """
@@ -67,7 +70,7 @@ class ClaimWriter:
             try:
                 if tried > 1:
                     claim = await self._read(claim)
-                return await self._bind_once(pod, claim, allocation)
+                return await self._bind_once(pods, claim, allocation)
             except NotWritten as problem:
                 if not problem.is_conflict or tried == TRIES:
                     raise
@@ -75,7 +78,10 @@ class ClaimWriter:
         raise AssertionError("the last try returns or raises")
 
     async def _bind_once(
-        self, pod: PodInfo, claim: ResourceClaim, allocation: AllocationResult | None
+        self,
+        pods: Sequence[PodInfo],
+        claim: ResourceClaim,
+        allocation: AllocationResult | None,
     ) -> ResourceClaim:
         key = claim.metadata.key
         if claim.metadata.deletion_timestamp is not None:
@@ -96,9 +102,13 @@ class ClaimWriter:
         fields = _decode_fields(claim.whole)
         status = _decode_fields(fields.get("status", Raw(b"{}")))
         status["allocation"] = _allocation(status.get("allocation"), allocation, now)
-        consumer = ResourceClaimConsumerReference(resource="pods", name=pod.name, uid=pod.uid)
         reserved = _decode_list(status.get("reservedFor", Raw(b"[]")))
-        status["reservedFor"] = Raw(_encode([*reserved, consumer]))
+        consumers = [
+            ResourceClaimConsumerReference(resource="pods", name=pod.name, uid=pod.uid)
+            for pod in pods
+            if not claim.is_reserved_for(pod.uid)
+        ]
+        status["reservedFor"] = Raw(_encode([*reserved, *consumers]))
         fields["status"] = Raw(_encode(status))
         return await self._put(claim, fields, "status", what)
 
@@ -106,6 +116,8 @@ class ClaimWriter:
         self, pod: PodInfo, claim: ResourceClaim, spec: ResourceClaimSpec
     ) -> ResourceClaim:
         """Create the claim for a pod's extended resources; raises ``NotWritten``.
+
+        It has the finalizer from the beginning, which saves the write that adds it.
 
         kube-scheduler: createExtendedResourceClaimInAPI.
         """
@@ -117,6 +129,7 @@ class ClaimWriter:
                 "namespace": pod.namespace,
                 "generateName": f"{pod.name}-extended-resources-",
                 "annotations": {EXTENDED_RESOURCE_CLAIM: "true"},
+                "finalizers": [FINALIZER],
                 "ownerReferences": owners,
             },
             "spec": spec,

@@ -34,6 +34,7 @@ from ksched.framework import (
     ScoreDependsOn,
     Snapshot,
     Status,
+    Subjects,
     Verdicts,
     default_normalize,
     error,
@@ -52,7 +53,11 @@ from ksched.framework.plugins.dynamic_resources.extended_resources import (
     special_claim,
 )
 from ksched.framework.plugins.dynamic_resources.long_searches import LongSearches
-from ksched.framework.plugins.dynamic_resources.pod_claims import Unresolved, claims_of
+from ksched.framework.plugins.dynamic_resources.pod_claims import (
+    Unresolved,
+    claim_keys,
+    claims_of,
+)
 from ksched.framework.plugins.dynamic_resources.verdicts_by_view import NodeFailed, Question
 from ksched.framework.time_slices import in_slices
 
@@ -317,6 +322,7 @@ class DynamicResources:
             ClusterEventWithHint(
                 ClusterEvent(Resource.RESOURCE_CLAIM, changed),
                 self._is_schedulable_after_claim_change,
+                subjects=Subjects(of_event=_changed_claim, of_pod=claim_keys),
             ),
             ClusterEventWithHint(
                 ClusterEvent(Resource.UNSCHEDULABLE_POD, generated),
@@ -349,6 +355,13 @@ class DynamicResources:
         except Unresolved:
             return QueueingHint.SKIP
         return QueueingHint.QUEUE
+
+
+def _changed_claim(old: ResourceClaim | None, new: ResourceClaim) -> list[str] | None:
+    """The claim of an event; devices that are free again may be of use to any pod."""
+    if old is not None and old.status.allocation and not new.status.allocation:
+        return None
+    return [new.metadata.key]
 
 
 @template_fact

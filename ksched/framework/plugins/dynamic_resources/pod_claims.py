@@ -5,6 +5,7 @@ from __future__ import annotations
 from ksched.api.devices import ResourceClaim
 from ksched.api.objects import Pod, PodResourceClaim
 from ksched.devices.claim_store import ClaimStore
+from ksched.framework import PodInfo
 
 
 class Unresolved(Exception):
@@ -31,6 +32,19 @@ def claims_of(pod: Pod, store: ClaimStore) -> list[ResourceClaim]:
             text = f"was not created for Pod {pod.metadata.key} (Pod is not owner)"
             raise Unresolved(f"ResourceClaim {claim.metadata.key} {text}")
         found.append(claim)
+    return found
+
+
+def claim_keys(pod: PodInfo) -> list[str]:
+    """The keys of a pod's claims whose names are known."""
+    found = []
+    for entry in pod.spec.resource_claims:
+        try:
+            name = _claim_name(pod.pod, entry)
+        except Unresolved:
+            continue
+        if name is not None:
+            found.append(f"{pod.namespace}/{name}")
     return found
 
 

@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from ksched.api.devices import FINALIZER
+from ksched.api.devices import FINALIZER, MAX_RESERVATIONS
 from ksched.api.resources import RESOURCE_CLAIMS
 from ksched.apiserver.faults import Fault, Faults, Rule
 from ksched.apiserver.status_errors import StatusError
@@ -139,11 +139,14 @@ async def test_pods_share_a_claim() -> None:
         assert devices(stored) == ["d1"]
 
 
-async def test_pods_that_join_a_claim_at_the_same_time_cause_no_conflict() -> None:
-    slow = Rule(Fault(delay_seconds=1.0), verb="update", resource="resourceclaims/status")
-    slow.times = None
+SLOW_STATUS = Rule(
+    Fault(delay_seconds=1.0), verb="update", resource="resourceclaims/status", times=None
+)
+
+
+async def test_pods_that_join_a_claim_while_it_is_written_are_one_write() -> None:
     names = [f"p{number}" for number in range(8)]
-    async with cluster(nodes=NODES, faults=Faults([slow])) as c:
+    async with cluster(nodes=NODES, faults=Faults([SLOW_STATUS])) as c:
         await c.create(CLASS, SLICE, CLAIM, *(with_claim(make_pod(name), "gpu") for name in names))
         await c.advance(30)
 
@@ -152,8 +155,50 @@ async def test_pods_that_join_a_claim_at_the_same_time_cause_no_conflict() -> No
         assert {one["name"] for one in stored["status"]["reservedFor"]} == set(names)
         assert claim_writes(c) == [
             "update resourceclaims/gpu",
-            *["update resourceclaims/gpu/status"] * len(names),
+            # The allocation, the first that joins, all others.
+            *["update resourceclaims/gpu/status"] * 3,
         ]
+
+
+async def test_a_pod_that_was_evicted_while_it_joined_a_claim_is_no_user_of_it() -> None:
+    node = make_node("n1").capacity(cpu="4", memory="8Gi", pods="10")
+    kind = {"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass"}
+    async with cluster(nodes=[node], faults=Faults([SLOW_STATUS])) as c:
+        await c.create({**kind, "metadata": {"name": "high"}, "value": 1000})
+        await c.create(CLASS, SLICE, CLAIM, POD)
+        await c.advance(5)
+        await c.create(with_claim(make_pod("first"), "gpu"))
+        await c.advance(0.2)
+        victim = make_pod("victim").req(cpu="3")
+        await c.create(with_claim(make_pod("other"), "gpu"), with_claim(victim, "gpu"))
+        await c.advance(1)
+        assert c.bound("first") == "n1", "the write for the two others has begun"
+        vip = make_pod("vip").req(cpu="2").merge({"spec": {"priorityClassName": "high"}})
+        await c.create(vip)
+        await c.advance(0.2)
+        assert not c.bound("other"), "the write goes on"
+        await c.advance(5)
+
+        assert c.bound("other") == c.bound("vip") == "n1"
+        stored = await claim(c)
+        users = [one["name"] for one in stored["status"]["reservedFor"]]
+        assert users == ["web", "first", "other"]
+        assert "patch resourceclaims/gpu/status" in claim_writes(c)
+
+
+async def test_no_write_reserves_a_claim_for_more_pods_than_it_may_have() -> None:
+    others = [f"other-{number}" for number in range(MAX_RESERVATIONS - 2)]
+    taken = CLAIM.allocated({"request": "r", "pool": "n1", "device": "d1"}, node="n1")
+    names = [f"p{number}" for number in range(4)]
+    async with cluster(nodes=NODES, faults=Faults([SLOW_STATUS])) as c:
+        await c.create(CLASS, SLICE, CLAIM)
+        status = taken.reserved_for(*others).to_dict()["status"]
+        await patch_claim(c, {"status": status}, subresource="status")
+        await c.create(*(with_claim(make_pod(name), "gpu") for name in names))
+        for expected in (1, 2, 3, 4):
+            await c.advance(1)
+            stored = await claim(c)
+            assert len(stored["status"]["reservedFor"]) == len(others) + expected
 
 
 async def test_no_device_is_given_twice() -> None:
@@ -361,7 +406,6 @@ async def test_an_extended_resource_is_satisfied_by_devices() -> None:
         written = [one for one in writes(c) if one != "patch pods/web/status"]
         assert written == [
             "create resourceclaims",
-            f"update resourceclaims/{name}",
             f"update resourceclaims/{name}/status",
             "create pods/web/binding",
         ]
@@ -373,6 +417,7 @@ async def test_an_extended_resource_is_satisfied_by_devices() -> None:
         }
         stored = await claim(c, name)
         assert devices(stored) == ["d1", "d2"]
+        assert stored["metadata"]["finalizers"] == [FINALIZER]
         assert stored["metadata"]["generateName"] == "web-extended-resources-"
         # No device is left.
         await c.create(asking("late", 1))

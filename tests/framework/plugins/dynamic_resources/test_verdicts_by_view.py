@@ -10,7 +10,11 @@ from ksched import benchmark
 from ksched.devices.allocator import allocate
 from ksched.devices.node_views import NodeViews
 from ksched.framework.plugins.dynamic_resources import verdicts_by_view
-from ksched.testing.device_workloads import DEVICES_PER_NODE, EXTENDED_CLASSES
+from ksched.testing.device_workloads import (
+    DEVICE_WORKLOADS,
+    DEVICES_PER_NODE,
+    EXTENDED_CLASSES,
+)
 
 NODES = 40
 
@@ -36,6 +40,24 @@ class Counts:
 @pytest.fixture
 def counts(monkeypatch: pytest.MonkeyPatch) -> Counts:
     return Counts(monkeypatch)
+
+
+POOLS_OF_ALL = ("partitions", "capacity", "backtracking")
+CLASSES = ("extended", "extended50", "implicit")
+
+
+@pytest.mark.parametrize("size", [10, 20])
+@pytest.mark.parametrize("workload", DEVICE_WORKLOADS)
+async def test_searches_of_a_workload(counts: Counts, workload: str, size: int) -> None:
+    pods = 2 * size
+    figures = await benchmark.measure(workload, nodes=size, pods=pods)
+    assert figures.placed == pods
+    if workload in POOLS_OF_ALL:
+        assert counts.searches <= pods + 1, "a pod changes what all nodes see"
+    elif workload in CLASSES:
+        assert counts.searches <= 3 * pods, "by class, and by how many of a node are in use"
+    else:
+        assert counts.searches <= DEVICES_PER_NODE + 1, "however many pods"
 
 
 async def test_claims_of_one_template_are_searched_once_for_nodes_alike(counts: Counts) -> None:
