@@ -110,7 +110,7 @@ def _list(store: Store[Any], items: Iterator[msgspec.Raw]) -> float:
     seconds = 0.0
     for raw in items:
         began = time.process_time()
-        store.list_item(raw)
+        store.list_item(raw, store.decoded(raw))
         seconds += time.process_time() - began
     began = time.process_time()
     store.end_list(str(LISTED_VERSION))

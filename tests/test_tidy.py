@@ -29,6 +29,7 @@ LAYERS: list[set[str]] = [
         "ksched.clock",
         "ksched.metrics",
         "ksched.redaction",
+        "ksched.steps",
         "ksched.transport",
         "ksched.tuning",
     },

@@ -11,9 +11,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable
-from hashlib import blake2b
 from typing import Any, NamedTuple, TypeVar
-from weakref import WeakValueDictionary
 
 import msgspec
 import numpy as np
@@ -21,9 +19,12 @@ from msgspec import Raw, Struct, field
 from numpy.typing import NDArray
 
 from ksched.api.devices import DeviceClass, ResourceClaim, whole_claim
-from ksched.api.objects import Node, Object, ObjectMeta, Pod, PodSpec, PodStatus
+from ksched.api.large_pods import LARGE_POD_BYTES, large_pod_steps
+from ksched.api.objects import Node, Object, ObjectMeta, Pod
+from ksched.api.pod_resources import sum_steps
 from ksched.api.watched_kinds import Unstructured, WatchedKind
 from ksched.errors import InvalidObject
+from ksched.steps import Steps, at_once
 
 T = TypeVar("T", bound=Struct)
 
@@ -144,39 +145,31 @@ def _decode_class(data: bytes | Raw) -> DeviceClass:
     return _decode_parsed_class(bytes(data))
 
 
-LARGE_POD_BYTES = 65_536
-"""Above it, looking for a spec that is known costs less than decoding it."""
-
-
-class _LargePodSpec(PodSpec, frozen=True, gc=True, weakref=True):
-    """A spec that can be remembered for as long as a pod has it."""
-
-
-class _PodParts(Object, frozen=True):
-    metadata: ObjectMeta
-    spec: Raw = Raw(b"{}")
-    status: PodStatus = PodStatus()
-
-
 _decode_whole_pod = decoder(Pod)
-_decode_pod_parts = msgspec.json.Decoder(_PodParts).decode
-_decode_pod_spec = msgspec.json.Decoder(_LargePodSpec).decode
-_large_specs: WeakValueDictionary[bytes, _LargePodSpec] = WeakValueDictionary()
 
 
 def decode_pod(data: bytes | Raw) -> Pod:
     """Decode a pod; the large spec of a pod that only changed its status is not decoded again."""
     if len(data) < LARGE_POD_BYTES:
         return _decode_whole_pod(data)
+    return at_once(_large_pod_steps(data))
+
+
+def decode_pod_in_steps(decode: Callable[[bytes | Raw], Pod], data: bytes | Raw) -> Steps[Pod]:
+    """Decode a large pod and sum its requests, which are found with it from then on.
+
+    ``decode`` is ``decode_pod`` or a decoder that is based on it.
+    """
+    pod = yield from _large_pod_steps(data)
+    yield from sum_steps(pod)
+    return pod if decode is decode_pod else decode(data)
+
+
+def _large_pod_steps(data: bytes | Raw) -> Steps[Pod]:
     try:
-        parts = _decode_pod_parts(data)
-        digest = blake2b(parts.spec, digest_size=16).digest()
-        spec = _large_specs.get(digest)
-        if spec is None:
-            spec = _large_specs[digest] = _decode_pod_spec(parts.spec)
+        return (yield from large_pod_steps(data))
     except (msgspec.DecodeError, RecursionError):
         return _decode_whole_pod(data)
-    return Pod(parts.metadata, spec, parts.status)
 
 
 decode_node = decoder(Node)

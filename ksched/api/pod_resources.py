@@ -10,14 +10,18 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TypeAlias
+from typing import TypeAlias, TypeVar
 
 import msgspec
 
 from ksched.api.label_syntax import DNS_SUBDOMAIN_PATTERN, NAME_PATTERN
-from ksched.api.objects import Container, Pod, PodSpec, Quantities
+from ksched.api.large_pods import facts_of
+from ksched.api.objects import Container, ObjectMeta, Pod, PodSpec, Quantities
 from ksched.api.quantity import millis_from_nanos, to_nanos, units_from_nanos
 from ksched.errors import InvalidObject
+from ksched.steps import Steps, at_once
+
+T = TypeVar("T")
 
 CPU = "cpu"
 MEMORY = "memory"
@@ -33,6 +37,9 @@ Nanos: TypeAlias = dict[str, int]
 """Exact amounts by resource name, in nano units."""
 
 _CPU_AND_MEMORY = (CPU, MEMORY)
+
+_CONTAINERS_PER_STEP = 256
+"""Summed in about a millisecond."""
 
 _DEFAULT_REQUESTS: Nanos = {
     CPU: DEFAULT_MILLI_CPU_REQUEST * 10**6,
@@ -94,12 +101,12 @@ def pod_requests(spec: PodSpec) -> dict[str, int]:
 
     kube-scheduler: CalculateResource.
     """
-    return _rounded(_total(spec, _spec_requests))
+    return dict(at_once(_request_steps(spec)))
 
 
 def exact_pod_requests(spec: PodSpec) -> Nanos:
     """Return the same as ``pod_requests``, not rounded."""
-    return _total(spec, _spec_requests)
+    return at_once(_total(spec, _spec_requests))
 
 
 def exact_pod_limits(spec: PodSpec) -> Nanos:
@@ -108,7 +115,7 @@ def exact_pod_limits(spec: PodSpec) -> Nanos:
     kube-scheduler: PodLimits.
     """
     containers = msgspec.structs.replace(spec, overhead={}, resources=None)
-    total = _total(containers, _spec_limits)
+    total = at_once(_total(containers, _spec_limits))
     if spec.resources is not None:
         for name, nanos in _exact(spec.resources.limits, "pod").items():
             if is_supported_pod_level_resource(name):
@@ -126,7 +133,7 @@ def pod_requests_with_status(pod: Pod) -> dict[str, int]:
     resources; a growth that the kubelet declared infeasible does not. Raises ``InvalidObject``.
     """
     try:
-        return _rounded(_total_with_status(pod))
+        return dict(at_once(_request_steps_with_status(pod)))
     except ValueError as error:
         raise InvalidObject("Pod", pod.metadata.key, str(error)) from error
 
@@ -139,29 +146,7 @@ def non_missing_requests(spec: PodSpec) -> tuple[int, int]:
 
     kube-scheduler: getNonMissingContainerRequests.
     """
-    cpu, memory = (_non_missing_total(spec, one) for one in _CPU_AND_MEMORY)
-    return max(millis_from_nanos(cpu), 0), max(units_from_nanos(memory), 0)
-
-
-def _non_missing_total(spec: PodSpec, resource: str) -> int:
-    """Sum one resource as ``_total`` sums all; every container requests it, or has the default."""
-    default = _DEFAULT_REQUESTS[resource]
-
-    def request_of(container: Container) -> int:
-        quantity = container.resources.requests.get(resource)
-        return default if quantity is None else to_nanos(quantity)
-
-    total = sum(map(request_of, spec.containers))
-    sidecars = peak = 0
-    for container in spec.init_containers:
-        request = request_of(container)
-        if is_restartable_init_container(container):
-            total += request
-            sidecars += request
-        else:
-            peak = max(peak, request + sidecars)
-    overhead = spec.overhead.get(resource) if spec.overhead else None
-    return max(total, peak) + (0 if overhead is None else to_nanos(overhead))
+    return at_once(_non_missing_steps(spec))
 
 
 def non_missing_requests_with_status(pod: Pod) -> tuple[int, int]:
@@ -171,13 +156,32 @@ def non_missing_requests_with_status(pod: Pod) -> tuple[int, int]:
     ``InvalidObject``.
     """
     try:
-        defaults = _DEFAULT_REQUESTS
-        if has_pod_level_requests(pod.spec):
-            total = _total_with_status(pod, only=_CPU_AND_MEMORY)
-            defaults = {name: nanos for name, nanos in defaults.items() if name not in total}
-        return _cpu_and_memory(_total_with_status(pod, defaults, only=_CPU_AND_MEMORY))
+        return at_once(_non_missing_steps_with_status(pod))
     except ValueError as error:
         raise InvalidObject("Pod", pod.metadata.key, str(error)) from error
+
+
+def container_requests(spec: PodSpec) -> dict[str, int]:
+    """Return the same as ``pod_requests`` without pod-level requests."""
+    return dict(at_once(_container_request_steps(spec)))
+
+
+def sum_steps(pod: Pod) -> Steps[None]:
+    """Compute in steps what the functions above return for a large pod, so that they know it."""
+    spec = pod.spec
+    try:
+        if facts_of(spec) is not None:
+            yield from _request_steps(spec)
+            yield from _non_missing_steps(spec)
+            yield from _container_request_steps(spec)
+            if has_pod_level_requests(spec):
+                yield from _non_missing_steps_with_status(Pod(metadata=ObjectMeta(), spec=spec))
+        if facts_of(pod) is not None:
+            yield from _request_steps_with_status(pod)
+            yield from _non_missing_steps_with_status(pod)
+    except ValueError:
+        # Reported where the sums are read.
+        return
 
 
 def has_pod_level_requests(spec: PodSpec) -> bool:
@@ -185,6 +189,17 @@ def has_pod_level_requests(spec: PodSpec) -> bool:
     if spec.resources is None:
         return False
     return any(is_supported_pod_level_resource(name) for name in spec.resources.requests)
+
+
+def has_own_sums(pod: Pod) -> bool:
+    """Whether what a pod occupies follows from its status too."""
+    status = pod.status
+    return bool(
+        status.container_statuses
+        or status.init_container_statuses
+        or status.resources is not None
+        or status.allocated_resources
+    )
 
 
 def is_restartable_init_container(container: Container) -> bool:
@@ -203,13 +218,96 @@ def _spec_limits(container: Container) -> Nanos:
     return _exact(container.resources.limits, "container", container.name)
 
 
+def _once(owner: Pod | PodSpec, name: str, compute: Callable[[], Steps[T]]) -> Steps[T]:
+    """Compute something of a pod or spec; a large one keeps it."""
+    facts = facts_of(owner)
+    if facts is None:
+        return (yield from compute())
+    if name not in facts:
+        facts[name] = yield from compute()
+    found: T = facts[name]
+    return found
+
+
+def _request_steps(spec: PodSpec) -> Steps[Mapping[str, int]]:
+    return _once(spec, "requests", lambda: _rounded_steps(_total(spec, _spec_requests)))
+
+
+def _container_request_steps(spec: PodSpec) -> Steps[Mapping[str, int]]:
+    if spec.resources is None:
+        return _request_steps(spec)
+    containers = msgspec.structs.replace(spec, resources=None)
+    total = _total(containers, _spec_requests)
+    return _once(spec, "container requests", lambda: _rounded_steps(total))
+
+
+def _request_steps_with_status(pod: Pod) -> Steps[Mapping[str, int]]:
+    if not has_own_sums(pod):
+        return _request_steps(pod.spec)
+    return _once(pod, "requests", lambda: _rounded_steps(_total_with_status(pod)))
+
+
+def _rounded_steps(total: Steps[Nanos]) -> Steps[Mapping[str, int]]:
+    return _rounded((yield from total))
+
+
+def _non_missing_steps(spec: PodSpec) -> Steps[tuple[int, int]]:
+    return _once(spec, "non-missing", lambda: _non_missing(spec))
+
+
+def _non_missing(spec: PodSpec) -> Steps[tuple[int, int]]:
+    cpu = yield from _non_missing_total(spec, CPU)
+    memory = yield from _non_missing_total(spec, MEMORY)
+    return max(millis_from_nanos(cpu), 0), max(units_from_nanos(memory), 0)
+
+
+def _non_missing_steps_with_status(pod: Pod) -> Steps[tuple[int, int]]:
+    owner = pod if has_own_sums(pod) else pod.spec
+    return _once(owner, "non-missing with status", lambda: _non_missing_with_status(pod))
+
+
+def _non_missing_with_status(pod: Pod) -> Steps[tuple[int, int]]:
+    defaults = _DEFAULT_REQUESTS
+    if has_pod_level_requests(pod.spec):
+        total = yield from _total_with_status(pod, only=_CPU_AND_MEMORY)
+        defaults = {name: nanos for name, nanos in defaults.items() if name not in total}
+    total = yield from _total_with_status(pod, defaults, only=_CPU_AND_MEMORY)
+    return _cpu_and_memory(total)
+
+
+def _non_missing_total(spec: PodSpec, resource: str) -> Steps[int]:
+    """Sum one resource as ``_total`` sums all; every container requests it, or has the default."""
+    default = _DEFAULT_REQUESTS[resource]
+
+    def request_of(container: Container) -> int:
+        quantity = container.resources.requests.get(resource)
+        return default if quantity is None else to_nanos(quantity)
+
+    total = sidecars = peak = 0
+    for number, container in enumerate(spec.containers, 1):
+        total += request_of(container)
+        if not number % _CONTAINERS_PER_STEP:
+            yield
+    for number, container in enumerate(spec.init_containers, 1):
+        request = request_of(container)
+        if is_restartable_init_container(container):
+            total += request
+            sidecars += request
+        else:
+            peak = max(peak, request + sidecars)
+        if not number % _CONTAINERS_PER_STEP:
+            yield
+    overhead = spec.overhead.get(resource) if spec.overhead else None
+    return max(total, peak) + (0 if overhead is None else to_nanos(overhead))
+
+
 def _total(
     spec: PodSpec,
     requests_of: Callable[[Container], Nanos],
     *,
     defaults: Nanos | None = None,
     pod_level_requests: Nanos | None = None,
-) -> Nanos:
+) -> Steps[Nanos]:
     """Sum a pod: the larger of containers and init containers, and overhead."""
 
     def container_requests(container: Container) -> Nanos:
@@ -217,14 +315,17 @@ def _total(
         return {**defaults, **requests} if defaults else requests
 
     total: Nanos = {}
-    for container in spec.containers:
+    for number, container in enumerate(spec.containers, 1):
         requests = container_requests(container)
         if total:
             _add(total, requests)
         else:
             total = requests
+        if not number % _CONTAINERS_PER_STEP:
+            yield
     if spec.init_containers:
-        _raise_to(total, _add_init_containers(total, spec.init_containers, container_requests))
+        peak = yield from _add_init_containers(total, spec.init_containers, container_requests)
+        _raise_to(total, peak)
     if has_pod_level_requests(spec):
         assert spec.resources is not None
         if pod_level_requests is None:
@@ -239,19 +340,23 @@ def _total(
 
 def _add_init_containers(
     total: Nanos, containers: Sequence[Container], requests_of: Callable[[Container], Nanos]
-) -> Nanos:
+) -> Steps[Nanos]:
     """Add the sidecars to ``total`` and return the peak while the init containers run in turn.
 
     Sidecars only accumulate, so those that run beside the last ordinary init container are the
     peak of what no init container requests itself; nothing is copied for the others.
     """
-    ordinary = [
-        index for index, one in enumerate(containers) if not is_restartable_init_container(one)
-    ]
-    last = ordinary[-1] if ordinary else -1
+    ordinary = (
+        index
+        for index in reversed(range(len(containers)))
+        if not is_restartable_init_container(containers[index])
+    )
+    last = next(ordinary, -1)
     sidecars: Nanos = {}
     peak: Nanos = {}
     for index, container in enumerate(containers):
+        if index and not index % _CONTAINERS_PER_STEP:
+            yield
         requests = requests_of(container)
         if is_restartable_init_container(container):
             _add(total, requests)
@@ -267,9 +372,9 @@ def _add_init_containers(
 
 def _total_with_status(
     pod: Pod, defaults: Nanos | None = None, only: Sequence[str] | None = None
-) -> Nanos:
+) -> Steps[Nanos]:
     infeasible = _is_resize_infeasible(pod)
-    actual = _actual_requests(pod)
+    actual = yield from _actual_requests(pod)
 
     def container_requests(container: Container) -> Nanos:
         floor = actual.get(container.name)
@@ -284,24 +389,33 @@ def _total_with_status(
         pod_level = {} if infeasible else _exact(pod.spec.resources.requests, "pod")
         _raise_to(pod_level, _exact(pod.status.resources.requests, "pod status"))
         _raise_to(pod_level, _exact(pod.status.allocated_resources, "pod status"))
-    return _total(pod.spec, container_requests, defaults=defaults, pod_level_requests=pod_level)
+    return (
+        yield from _total(
+            pod.spec, container_requests, defaults=defaults, pod_level_requests=pod_level
+        )
+    )
 
 
-def _actual_requests(pod: Pod) -> dict[str, Nanos]:
+def _actual_requests(pod: Pod) -> Steps[dict[str, Nanos]]:
     """Return what the kubelet reports as in use or allocated, by container.
 
     Only containers that run as long as the pod can be resized, so ordinary init containers are not
     among them.
     """
     actual: dict[str, Nanos] = {}
-    for status in (*pod.status.container_statuses, *pod.status.init_container_statuses):
+    statuses = (*pod.status.container_statuses, *pod.status.init_container_statuses)
+    for number, status in enumerate(statuses, 1):
         if status.resources is not None:
             requests = _exact(status.resources.requests, "container status", status.name)
             _raise_to(requests, _exact(status.allocated_resources, "container status", status.name))
             actual[status.name] = requests
-    for container in pod.spec.init_containers:
+        if not number % _CONTAINERS_PER_STEP:
+            yield
+    for number, container in enumerate(pod.spec.init_containers if actual else (), 1):
         if not is_restartable_init_container(container):
             actual.pop(container.name, None)
+        if not number % _CONTAINERS_PER_STEP:
+            yield
     return actual
 
 

@@ -13,12 +13,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cached_property, wraps
+from hashlib import blake2b
 from typing import Any, TypeVar
 from weakref import WeakValueDictionary
 
 import msgspec
 from msgspec.structs import force_setattr
 
+from ksched.api.large_pods import assigned, facts_of, unassigned
 from ksched.api.objects import (
     Affinity,
     Labels,
@@ -30,6 +32,7 @@ from ksched.api.objects import (
     Volume,
 )
 from ksched.api.pod_resources import (
+    has_own_sums,
     has_pod_level_requests,
     non_missing_requests,
     non_missing_requests_with_status,
@@ -51,6 +54,8 @@ HostPort = tuple[str, str, int]
 """Protocol, address, port. The address 0.0.0.0 stands for every address."""
 
 ANY_ADDRESS = "0.0.0.0"
+
+_ENCODED = "encoded"
 
 WantedPorts = Mapping[tuple[str, int], frozenset[str]]
 """The requested addresses by protocol and port."""
@@ -246,7 +251,7 @@ class PodInfo:
 
     def on_node(self, node_name: str) -> PodInfo:
         """Return the pod as it will be once it is bound to a node."""
-        spec = msgspec.structs.replace(self.pod.spec, node_name=node_name)
+        spec = assigned(self.pod.spec, node_name)
         pod = msgspec.structs.replace(self.pod, spec=spec)
         return PodInfo(pod, self.template, self.demand, self.non_zero)
 
@@ -281,13 +286,7 @@ class TemplateRegistry:
         """
         template = self._intern(pod)
         self._share(pod, template)
-        status = pod.status
-        if not (
-            status.resources
-            or status.container_statuses
-            or status.init_container_statuses
-            or status.allocated_resources
-        ):
+        if not has_own_sums(pod):
             return PodInfo(pod, template, template.demand, template.non_zero)
         requests = pod_requests_with_status(pod)
         # Not implied by equal requests: a container that reports an explicit zero gets no default.
@@ -309,25 +308,23 @@ class TemplateRegistry:
             force_setattr(pod, "spec", template.spec)
             return
         node_name = self._common.common(node_name)
-        spec = msgspec.structs.replace(template.spec, node_name=node_name)
+        spec = assigned(template.spec, node_name)
         force_setattr(pod, "spec", spec)
         self._common.share_metadata(meta)
         self._common.share_status(pod.status)
 
     def _intern(self, pod: Pod) -> PodTemplate:
-        meta, spec = pod.metadata, pod.spec
-        if spec.node_name:
-            spec = msgspec.structs.replace(spec, node_name="")
+        meta, spec = pod.metadata, unassigned(pod.spec)
         controller = None
         for owner in meta.owner_references:
             if owner.controller:
                 controller = owner
                 break
-        key = self._encode((meta.namespace, meta.labels, controller, spec))
+        key, encoded_bytes = self._key(meta, controller, spec)
         template = self._templates.get(key)
         if template is None:
             self._made += 1
-            is_large = len(key) > LARGE_SPEC_BYTES
+            is_large = encoded_bytes > LARGE_SPEC_BYTES
             signatures = self._signatures_of(meta.namespace, spec, is_large=is_large)
             try:
                 template = PodTemplate(
@@ -344,6 +341,21 @@ class TemplateRegistry:
                 raise InvalidObject("Pod", meta.key, str(problem)) from problem
             self._templates[key] = template
         return template
+
+    def _key(
+        self, meta: ObjectMeta, controller: OwnerReference | None, spec: PodSpec
+    ) -> tuple[bytes, int]:
+        """What equal templates have in common, and the size of all that it stands for."""
+        facts = facts_of(spec)
+        if facts is None:
+            key = self._encode((meta.namespace, meta.labels, controller, spec))
+            return key, len(key)
+        if _ENCODED not in facts:
+            text = self._encode(spec)
+            facts[_ENCODED] = blake2b(text, digest_size=16).digest(), len(text)
+        digest, spec_bytes = facts[_ENCODED]
+        key = self._encode((meta.namespace, meta.labels, controller, digest))
+        return key, len(key) + spec_bytes
 
     def _signatures_of(
         self, namespace: str, spec: PodSpec, *, is_large: bool

@@ -1,4 +1,4 @@
-"""Converts a failure response to a typed error."""
+"""Failure responses as typed errors, and what these mean for the next request."""
 
 from __future__ import annotations
 
@@ -22,6 +22,10 @@ from ksched.transport import Response
 
 _MESSAGE_LIMIT = 1000
 _TEXT_LIMIT = 200
+# Response codes of a server without streaming lists; all others may be transient.
+_NO_STREAMING = frozenset({400, 404, 405, 415, 422})
+# Part of the message of a server whose etcd is too old, with code 500 and inside the stream.
+_NO_PROGRESS = "RequestWatchProgress"
 
 
 def error_from_response(method: str, path: str, response: Response, wall: float) -> ApiError:
@@ -102,3 +106,16 @@ def _retry_after(value: str, wall: float) -> float | None:
         return max(parsedate_to_datetime(value).timestamp() - wall, 0.0)
     except ValueError:
         return None
+
+
+def is_connection_lost(error: Exception) -> bool:
+    """Whether no usable HTTP response arrived: such a failure has the code 0."""
+    return isinstance(error, ApiError) and not error.code
+
+
+def is_never_streaming(error: Exception) -> bool:
+    """Whether a server that failed to stream a list will never support that."""
+    if isinstance(error, ApiError):
+        return error.code in _NO_STREAMING or _NO_PROGRESS in str(error)
+    # No further data and no end of the initial events: the server ignored the parameter.
+    return isinstance(error, TimeoutError)

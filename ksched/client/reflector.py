@@ -38,7 +38,7 @@ from ksched.api.decoding import (
     decode_watch_event,
 )
 from ksched.api.resources import ApiResource
-from ksched.client.api_status import error_from_status
+from ksched.client.api_status import error_from_status, is_connection_lost, is_never_streaming
 from ksched.client.history import History, HistoryLost, is_history_lost
 from ksched.client.rest import EVERYTHING, PAGE_LIMIT, ApiClient, Selection
 from ksched.client.retry import Backoff
@@ -46,20 +46,17 @@ from ksched.client.watch_health import STALE_SECONDS, WatchState
 from ksched.client.watch_store import Handler, Store, T, identify, is_older
 from ksched.clock import Clock
 from ksched.errors import ApiError, Gone, InvalidObject, NotFound, TooManyRequests, Unavailable
+from ksched.steps import Steps
 from ksched.transport import NOT_SENT, SILENT
 
 log = logging.getLogger(__name__)
 
 _SLICE_SECONDS = 0.005
 _LARGE_LINE_BYTES = 65_536
-"""Above it, decoding an object and handling it are two steps of the event loop."""
+"""Above it, decoding an object and handling it are different steps of the event loop."""
 _TRIES_AT_ONE_VERSION = 3
 # Longest Retry-After that is respected.
 _MAX_PATIENCE = 300.0
-# Response codes of a server without streaming lists; all others may be transient.
-_NO_STREAMING = frozenset({400, 404, 405, 415, 422})
-# Part of the message of a server whose etcd is too old, with code 500 and inside the stream.
-_NO_PROGRESS = "RequestWatchProgress"
 # Longest nominal backoff while the server cannot be reached.
 _UNREACHABLE_SECONDS = 5.0
 # Several kinds may detect the same loss; a list as recent as this already reflects it.
@@ -103,11 +100,12 @@ class Reflector(Generic[T]):
         max_backoff: float = 30.0,
         on_list: OnList | None = None,
         on_history_lost: Callable[[], None] | None = None,
+        decode_in_steps: Callable[[msgspec.Raw], Steps[T]] | None = None,
         may_be_absent: bool = False,
     ) -> None:
         self._client = client
         self._resource = resource
-        self._store = Store(resource.kind, decode, handler)
+        self._store = Store(resource.kind, decode, handler, decode_in_steps)
         self._history = History(client, resource, selection, self._store)
         self._handler = handler
         self._clock = clock
@@ -238,7 +236,7 @@ class Reflector(Generic[T]):
             self._history_lost()
         elif isinstance(error, Gone):
             self._version = ""
-        elif not (isinstance(error, TooManyRequests) or _is_connection_lost(error)):
+        elif not (isinstance(error, TooManyRequests) or is_connection_lost(error)):
             # A failure that repeats may be the version's: a restored server does not have it.
             self._failures_at_version += 1
             if self._failures_at_version >= _TRIES_AT_ONE_VERSION:
@@ -305,7 +303,7 @@ class Reflector(Generic[T]):
                 continue
             self._slice_began = self._clock.now()
             for raw in page.items:
-                self._store.list_item(raw)
+                self._store.list_item(raw, await self._decoded(raw))
                 await self._yield_if_long()
             token = page.metadata.continue_token
             if not token:
@@ -346,7 +344,7 @@ class Reflector(Generic[T]):
         except (ApiError, _Garbled, TimeoutError) as error:
             if is_listed or (self._may_be_absent and isinstance(error, NotFound)):
                 raise
-            if _is_never_streaming(error):
+            if is_never_streaming(error):
                 self._use_watch_list = False
             log.info(
                 "streaming list not available, listing in pages",
@@ -360,7 +358,7 @@ class Reflector(Generic[T]):
         async for line in lines:
             event = self._event(line)
             if event.type in (ADDED, MODIFIED):
-                self._store.list_item(event.object)
+                self._store.list_item(event.object, await self._decoded(event.object))
             elif event.type == DELETED:
                 self._store.list_remove(event.object)
             elif event.type == BOOKMARK:
@@ -427,15 +425,17 @@ class Reflector(Generic[T]):
         self._slice_began = self._clock.now()
         async for line in lines:
             event = self._event(line)
+            if len(line) > _LARGE_LINE_BYTES:
+                await self._yield_if_long()
             if event.type == BOOKMARK:
                 version = identify(event.object).resource_version
             elif event.type == DELETED:
                 version = self._store.remove(event.object)
             elif event.type in (ADDED, MODIFIED):
-                obj = self._store.decoded(event.object)
-                if len(line) > _LARGE_LINE_BYTES:
-                    await asyncio.sleep(0)
-                version = self._store.put(event.object, obj)
+                raw = event.object
+                is_large = len(line) > _LARGE_LINE_BYTES
+                obj = await self._decoded(raw) if is_large else self._store.decoded(raw)
+                version = self._store.put(raw, obj)
                 del obj
             else:
                 raise _Garbled(f"event of unknown type {event.type[:40]!r}")
@@ -468,6 +468,22 @@ class Reflector(Generic[T]):
             raise error_from_status("WATCH", self._resource.path(), event.object)
         return event
 
+    async def _decoded(self, raw: msgspec.Raw) -> T | None:
+        """Decode an object, a large one in time slices; handling it begins with another one."""
+        if len(raw) <= _LARGE_LINE_BYTES:
+            return self._store.decoded(raw)
+        steps = self._store.decoded_in_steps(raw)
+        while True:
+            await self._yield_if_long()
+            try:
+                next(steps)
+            except StopIteration as end:
+                obj: T | None = end.value
+                break
+        await asyncio.sleep(0)
+        self._slice_began = self._clock.now()
+        return obj
+
     def _watch_seconds(self) -> int:
         """Return how long the server may keep a watch open; random, so that not all end at once."""
         return self._rng.randint(300, 600)
@@ -477,16 +493,3 @@ class Reflector(Generic[T]):
         if self._clock.now() - self._slice_began >= _SLICE_SECONDS:
             await asyncio.sleep(0)
             self._slice_began = self._clock.now()
-
-
-def _is_connection_lost(error: Exception) -> bool:
-    """Whether no usable HTTP response arrived: such a failure has the code 0."""
-    return isinstance(error, ApiError) and not error.code
-
-
-def _is_never_streaming(error: Exception) -> bool:
-    """Whether this server will never support streaming lists."""
-    if isinstance(error, ApiError):
-        return error.code in _NO_STREAMING or _NO_PROGRESS in str(error)
-    # No further data and no end of the initial events: the server ignored the parameter.
-    return isinstance(error, TimeoutError)

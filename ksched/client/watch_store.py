@@ -17,10 +17,12 @@ from ksched.api.decoding import decode_metadata
 from ksched.api.objects import ObjectMeta
 from ksched.api.watched_kinds import HasMetadata
 from ksched.errors import InvalidObject
+from ksched.steps import Steps
 
 log = logging.getLogger(__name__)
 
 _TOMBSTONES_LIMIT = 10_000
+_UNDECODABLE = (msgspec.DecodeError, UnicodeDecodeError, InvalidObject, RecursionError)
 
 
 T = TypeVar("T", bound=HasMetadata)
@@ -63,9 +65,16 @@ class Fact(NamedTuple):
 class Store(Generic[T]):
     """Last known objects by key; resourceVersions separate changes from replays."""
 
-    def __init__(self, kind: str, decode: Callable[[msgspec.Raw], T], handler: Handler[T]) -> None:
+    def __init__(
+        self,
+        kind: str,
+        decode: Callable[[msgspec.Raw], T],
+        handler: Handler[T],
+        decode_in_steps: Callable[[msgspec.Raw], Steps[T]] | None = None,
+    ) -> None:
         self._kind = kind
         self._decode = decode
+        self._decode_in_steps = decode_in_steps
         self._handler = handler
         self._objects: dict[str, T] = {}
         self.objects: Mapping[str, T] = MappingProxyType(self._objects)
@@ -87,10 +96,12 @@ class Store(Generic[T]):
         self._listed = set()
         self._latest = self._vanished = None
 
-    def list_item(self, raw: msgspec.Raw) -> None:
-        """Apply one object of a list: authoritative, whatever was seen before."""
+    def list_item(self, raw: msgspec.Raw, obj: T | None) -> None:
+        """Apply one object of a list: authoritative, whatever was seen before.
+
+        ``obj`` is what ``decoded`` returned.
+        """
         assert self._listed is not None
-        obj = self.decoded(raw)
         meta = identify(raw) if obj is None else obj.metadata
         if self._latest is None or is_newer(meta.resource_version, self._latest.resource_version):
             self._latest = meta
@@ -202,11 +213,23 @@ class Store(Generic[T]):
         """Return the object, or None if it is invalid: then it is treated as absent."""
         try:
             obj = self._decode(raw)
-        except (msgspec.DecodeError, UnicodeDecodeError, InvalidObject, RecursionError) as error:
+        except _UNDECODABLE as error:
             self._forget_undecodable(raw, error)
             return None
         if self._undecodable:
             self._undecodable.discard(obj.metadata.key)
+        return obj
+
+    def decoded_in_steps(self, raw: msgspec.Raw) -> Steps[T | None]:
+        """The same for a large object; its decoder may pause."""
+        if self._decode_in_steps is None:
+            return self.decoded(raw)
+        try:
+            obj = yield from self._decode_in_steps(raw)
+        except _UNDECODABLE as error:
+            self._forget_undecodable(raw, error)
+            return None
+        self._undecodable.discard(obj.metadata.key)
         return obj
 
     def _forget_undecodable(self, raw: msgspec.Raw, error: Exception) -> None:

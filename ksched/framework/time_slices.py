@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Generator
+from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
 from ksched.errors import TookTooLong
+from ksched.steps import Steps
 
 T = TypeVar("T")
 
-Steps = Generator[None, None, T]
-"""A computation that pauses at each ``yield``, and its result."""
 
 SLICE_SECONDS = 0.005
 """How long a computation may run before it yields to the event loop."""
@@ -66,16 +65,6 @@ async def _go_on(steps: Steps[T], turn: TimeSlice) -> T:
     while True:
         if turn.is_over:
             await turn.give_way()
-        try:
-            next(steps)
-        except StopIteration as end:
-            result: T = end.value
-            return result
-
-
-def at_once(steps: Steps[T]) -> T:
-    """Run a computation without pauses."""
-    while True:
         try:
             next(steps)
         except StopIteration as end:

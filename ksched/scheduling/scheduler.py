@@ -19,6 +19,7 @@ from typing import Self
 
 import anyio
 
+from ksched.api.decoding import decode_pod_in_steps
 from ksched.api.resources import NODES, PODS
 from ksched.cache.cache import SchedulerCache
 from ksched.cache.listers import Listers
@@ -256,12 +257,14 @@ class Scheduler:
             ),
         )
         watches.add(NODES, self.extenders.node_decoder(), self.nodes)
+        decode_pod = self.extenders.pod_decoder(self.profiles)
         self.pod_reflector = watches.add(
             PODS,
-            self.extenders.pod_decoder(self.profiles),
+            decode_pod,
             self.pods,
             NOT_TERMINAL,
             partial(pods_are_listed, self.cache, self.pods, self.preemption),
+            decode_in_steps=partial(decode_pod_in_steps, decode_pod),
         )
         watch_listers(watches, self.listers, self.queue)
         return watches

@@ -16,6 +16,7 @@ from ksched.client.rest import EVERYTHING, ApiClient, Selection
 from ksched.client.watch_health import WatchHealth
 from ksched.client.watch_store import Handler, T
 from ksched.clock import Clock
+from ksched.steps import Steps
 from ksched.unexpected_errors import UnexpectedErrors
 
 log = logging.getLogger(__name__)
@@ -82,10 +83,12 @@ class Watches:
         selection: Selection = EVERYTHING,
         on_list: OnList | None = None,
         *,
+        decode_in_steps: Callable[[msgspec.Raw], Steps[T]] | None = None,
         may_be_absent: bool = False,
     ) -> Reflector[T]:
         """Register a kind, watched once ``run`` is called.
 
+        Large objects are decoded by ``decode_in_steps``.
         A kind that ``may_be_absent`` has no objects while the API server does not serve it.
         """
         one_by_one = OneByOne(resource.kind, handler, self._unexpected_errors)
@@ -99,6 +102,7 @@ class Watches:
             selection=selection,
             rng=self._rng,
             on_list=on_list,
+            decode_in_steps=decode_in_steps,
             may_be_absent=may_be_absent,
             on_history_lost=self.relist,
         )

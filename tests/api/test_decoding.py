@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import json
-import weakref
 from typing import Any
 
 import msgspec
 import pytest
 
 from ksched.api.decoding import (
-    LARGE_POD_BYTES,
     decode_items,
     decode_list,
     decode_metadata,
@@ -20,11 +18,10 @@ from ksched.api.decoding import (
     decode_watch_event,
     decoder,
 )
-from ksched.api.objects import Pod, PodDisruptionBudget
+from ksched.api.objects import PodDisruptionBudget
 from ksched.api.whole_objects import decode_whole_pod
 from ksched.errors import InvalidObject
 from ksched.testing import make_node, make_pod
-from lab.bulky import bulky_pod
 
 
 def encoded(value: Any) -> bytes:
@@ -213,41 +210,3 @@ def test_what_is_nested_too_deep_elsewhere_is_left_out() -> None:
     data = b'{"metadata":{"name":"n"},"spec":' + b'{"x":' * 50_000 + b"1" + b"}" * 50_000 + b"}"
     with pytest.raises(InvalidObject, match="recursion"):
         decode_pod(data)
-
-
-def test_a_large_spec_is_decoded_once_for_all_versions_of_its_pod() -> None:
-    manifest = bulky_pod("tolerations", 2_000).label(app="web").to_dict()
-    first = decode_pod(encoded(manifest))
-    usual = msgspec.json.decode(encoded(manifest), type=Pod)
-    assert len(encoded(manifest)) > LARGE_POD_BYTES
-    assert first.metadata == usual.metadata
-    assert msgspec.to_builtins(first.spec) == msgspec.to_builtins(usual.spec)
-
-    manifest["status"] = {"phase": "Running"}
-    second = decode_pod(encoded(manifest))
-    assert second.spec is first.spec
-    assert second.status.phase == "Running"
-
-    manifest["spec"]["nodeName"] = "n1"
-    third = decode_pod(encoded(manifest))
-    assert third.spec.node_name == "n1"
-    assert not second.spec.node_name
-
-
-def test_a_large_spec_is_forgotten_with_its_last_pod() -> None:
-    data = encoded(bulky_pod("tolerations", 2_000).to_dict())
-    spec = weakref.ref(decode_pod(data).spec)
-    assert spec() is None
-
-
-@pytest.mark.parametrize(
-    "spec", [{"schedulerName": None}, {"priority": "7"}], ids=["a null", "a number in quotes"]
-)
-def test_a_large_spec_is_read_as_leniently_as_a_small_one(spec: dict[str, Any]) -> None:
-    small, large = (
-        {**manifest, "spec": {**manifest["spec"], **spec}}
-        for manifest in (make_pod().to_dict(), bulky_pod("tolerations", 2_000).to_dict())
-    )
-    expected = decode_pod(encoded(small)).spec
-    found = decode_pod(encoded(large)).spec
-    assert (found.priority, found.scheduler_name) == (expected.priority, expected.scheduler_name)

@@ -9,7 +9,7 @@ from ksched.cache.cache import SchedulerCache
 from ksched.cache.listers import Listers
 from ksched.devices import node_views
 from ksched.devices.node_views import NodeViews, PublishedDevices
-from ksched.framework.time_slices import at_once
+from ksched.steps import at_once
 from ksched.testing.builders import make_node
 from ksched.testing.device_builders import DRIVER, consumes, make_resource_claim, make_slice
 

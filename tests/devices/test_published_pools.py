@@ -13,7 +13,7 @@ from ksched.cache.listers import Listers
 from ksched.devices.node_views import NodeViews, PublishedDevices
 from ksched.devices.pools import NodeView, Pool
 from ksched.devices.published_pools import Slices
-from ksched.framework.time_slices import at_once
+from ksched.steps import at_once
 from ksched.testing.builders import make_node
 from ksched.testing.device_builders import ResourceSliceBuilder, consumes, make_slice
 from lab.reference.device_pools import gather_pools

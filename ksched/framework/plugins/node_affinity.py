@@ -56,7 +56,8 @@ from ksched.framework.plugins.node_demand import (
     node_preference,
 )
 from ksched.framework.plugins.node_matching import matches_terms, preference
-from ksched.framework.time_slices import Steps, in_slices, within_budget
+from ksched.framework.time_slices import in_slices, within_budget
+from ksched.steps import Steps
 
 log = logging.getLogger(__name__)
 

@@ -37,7 +37,7 @@ from ksched.framework.plugins.node_matching import (
     matches_required,
     preference,
 )
-from ksched.framework.time_slices import Steps, at_once
+from ksched.steps import Steps, at_once
 from ksched.tuning import FEW_CHANGED_NODES, LARGE_SELECTOR, REQUIREMENTS_PER_STEP
 
 MAX_PROBLEMS = 16

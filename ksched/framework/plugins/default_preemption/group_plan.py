@@ -26,9 +26,9 @@ from ksched.framework.plugins.default_preemption.candidates import (
     by_importance,
 )
 from ksched.framework.plugins.default_preemption.group_room import Kind, assign, fits
-from ksched.framework.time_slices import Steps
 from ksched.groups.group import Group
 from ksched.groups.wholeness import can_spare
+from ksched.steps import Steps
 
 SEARCH_STEPS = 2000
 """How many sets of pods with budgets are looked at for one with fewer violations."""

@@ -41,7 +41,7 @@ from ksched.framework.plugins.dynamic_resources.verdicts_by_view import (
     problem,
 )
 from ksched.framework.plugins.node_matching import matches_terms
-from ksched.framework.time_slices import Steps
+from ksched.steps import Steps
 
 Bools = NDArray[np.bool_]
 Codes = NDArray[np.int16]

@@ -41,7 +41,7 @@ from ksched.framework.plugins.inter_pod_affinity.terms import (
     resolve,
     terms_of,
 )
-from ksched.framework.time_slices import Steps
+from ksched.steps import Steps
 from ksched.tuning import MANY_TERMS, TERMS_PER_STEP, WEIGHTS_CACHED
 
 NO_AFFINITY = unresolvable("node(s) didn't match pod affinity rules")

@@ -62,7 +62,8 @@ from ksched.framework.plugins.inter_pod_affinity.terms import (
     resolve,
     terms_of,
 )
-from ksched.framework.time_slices import Steps, in_slices, within_budget
+from ksched.framework.time_slices import in_slices, within_budget
+from ksched.steps import Steps
 
 Resolved = tuple[ResolvedTerm, ...]
 

@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from ksched.framework import PodTemplate
 from ksched.framework.counters import PodCounts, PodLedger
 from ksched.framework.plugins.inter_pod_affinity.terms import ResolvedTerm
-from ksched.framework.time_slices import Steps
+from ksched.steps import Steps
 
 WeightedTerm = tuple[int, ResolvedTerm]
 

@@ -27,7 +27,8 @@ from ksched.api.objects import (
 from ksched.framework import Lister, PodTemplate
 from ksched.framework.counters import PodLedger
 from ksched.framework.freshness import NEVER, ChangeLog
-from ksched.framework.time_slices import Steps, at_once, resuming
+from ksched.framework.time_slices import resuming
+from ksched.steps import Steps, at_once
 from ksched.tuning import TERMS_LOGGED, TERMS_PER_STEP
 
 T = TypeVar("T", bound=Hashable)

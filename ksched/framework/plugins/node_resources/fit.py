@@ -6,7 +6,6 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import ClassVar
 
-import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -18,9 +17,9 @@ from ksched.api.pod_resources import (
     MEMORY,
     PODS,
     amounts,
+    container_requests,
     is_extended_resource_name,
     non_missing_requests,
-    pod_requests,
     pod_requests_with_status,
     scalar_resource_names,
 )
@@ -90,8 +89,6 @@ class NodeResourcesFit:
     ) -> None:
         args = args or DEFAULTS
         self._listers = listers or Listers()
-        self._ignored = frozenset(args.ignored_resources)
-        self._ignored_groups = frozenset(args.ignored_resource_groups)
         strategy = args.scoring_strategy
         weights: Counter[str] = Counter()
         for one in strategy.resources:
@@ -99,7 +96,9 @@ class NodeResourcesFit:
         self._scorer = scorer_of(strategy)
         self._device_counts = DeviceCounts(self._listers, weights)
         self.score_depends_on = self._device_counts.score_depends_on()
-        self._checked = template_fact(self._select_checked)
+        self._checked = template_fact(
+            _Selection(args.ignored_resources, args.ignored_resource_groups).checked
+        )
         self._scored = template_fact(
             lambda template: Requests.scored(weights, _scored_requests(template))
         )
@@ -240,7 +239,15 @@ class NodeResourcesFit:
                 return QueueingHint.QUEUE
         return QueueingHint.SKIP
 
-    def _select_checked(self, template: PodTemplate) -> _Checked:
+
+class _Selection:
+    """Which requests are checked; not a method of the plugin, which would refer to itself."""
+
+    def __init__(self, ignored: Iterable[str], ignored_groups: Iterable[str]) -> None:
+        self._ignored = frozenset(ignored)
+        self._ignored_groups = frozenset(ignored_groups)
+
+    def checked(self, template: PodTemplate) -> _Checked:
         request = _resource_requests(template)
         if self._ignored or self._ignored_groups:
             request = (pair for pair in request if not self._is_ignored(pair[0]))
@@ -296,9 +303,9 @@ def _scored_requests(template: PodTemplate) -> Mapping[str, int]:
     kube-scheduler: calculatePodResourceRequest.
     """
     requests, (cpu_millis, memory_bytes) = template.requests, template.non_zero
-    if template.spec.resources is not None:
-        spec = msgspec.structs.replace(template.spec, resources=None)
-        requests, (cpu_millis, memory_bytes) = pod_requests(spec), non_missing_requests(spec)
+    spec = template.spec
+    if spec.resources is not None:
+        requests, (cpu_millis, memory_bytes) = container_requests(spec), non_missing_requests(spec)
     return {**requests, CPU: cpu_millis, MEMORY: memory_bytes}
 
 

@@ -14,7 +14,8 @@ from ksched.api.tolerations import Tolerations, find_untolerated
 from ksched.framework import NodeRows, PodTemplate, template_fact
 from ksched.framework.counters import Bools, Counted, DomainCounts, PodLedger
 from ksched.framework.plugins.node_demand import NodeDemand, node_demand
-from ksched.framework.time_slices import Steps, at_once, resuming
+from ksched.framework.time_slices import resuming
+from ksched.steps import Steps, at_once
 from ksched.tuning import TERMS_PER_STEP
 
 HOSTNAME = "kubernetes.io/hostname"

@@ -61,7 +61,8 @@ from ksched.framework.plugins.pod_topology_spread.filtering import (
     Unlabelled,
 )
 from ksched.framework.plugins.pod_topology_spread.scoring import SoftSpread, SpreadScores
-from ksched.framework.time_slices import Steps, in_slices, within_budget
+from ksched.framework.time_slices import in_slices, within_budget
+from ksched.steps import Steps
 
 _SCORES = f"{names.POD_TOPOLOGY_SPREAD}/score"
 

@@ -27,10 +27,10 @@ from ksched.framework.plugins.default_preemption.group_plan import (
     GroupPlanner,
 )
 from ksched.framework.plugins.default_preemption.group_room import Kind, assign, fits
-from ksched.framework.time_slices import at_once
 from ksched.groups.dialects.annotations import Annotations
 from ksched.groups.registry import Groups
 from ksched.groups.wholeness import importance
+from ksched.steps import at_once
 from ksched.testing import make_pod
 
 APPS = ("", "a", "b")

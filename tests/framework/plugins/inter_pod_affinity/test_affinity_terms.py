@@ -9,7 +9,7 @@ from ksched.cache.cache import SchedulerCache
 from ksched.framework.counters import counters_of
 from ksched.framework.plugins.inter_pod_affinity.filtering import carried_anti_affinity
 from ksched.framework.plugins.inter_pod_affinity.terms import AffinityTerm, MatchedTerms, TermIndex
-from ksched.framework.time_slices import at_once
+from ksched.steps import at_once
 from ksched.testing.builders import PodBuilder, make_node, make_pod
 from lab.decider import Decider
 
