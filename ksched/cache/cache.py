@@ -279,11 +279,13 @@ class SchedulerCache:
         """
         snapshot = self.snapshot
         table = snapshot.table
-        changed, rest = self.changed_nodes, {}
+        changed = self.changed_nodes
         if at_most is not None and len(changed) > at_most:
-            items = iter(changed.items())
-            changed, rest = dict(islice(items, at_most)), dict(items)
-        self.changed_nodes = rest
+            changed = dict(islice(changed.items(), at_most))
+            for name in changed:
+                del self.changed_nodes[name]
+        else:
+            self.changed_nodes = {}
         for name, dirty in changed.items():
             info = self._nodes.get(name)
             row = table.rows.get(name)
