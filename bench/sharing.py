@@ -32,6 +32,8 @@ from lab.control_plane import ControlPlane
 PODS_PER_NODE = 4
 LEASES = ("--verb=get,list,watch,create,update", "--resource=leases.coordination.k8s.io")
 
+BINDING = ("--clusterrole=leases", "--serviceaccount=kube-system:ksched")
+
 
 @dataclass(frozen=True)
 class Shared:
@@ -156,9 +158,7 @@ def main() -> int:
         ):
             plane.kubectl("apply", "-f", str(RBAC))
             plane.kubectl("create", "clusterrole", "leases", *LEASES)
-            plane.kubectl(
-                *("create", "clusterrolebinding", "leases", "--clusterrole=leases", "--user=ksched")
-            )
+            plane.kubectl("create", "clusterrolebinding", "leases", *BINDING)
             uvloop.run(measure(plane, options))
     except KschedError as error:
         print(f"bench.sharing: {error}", file=sys.stderr)
