@@ -101,3 +101,24 @@ async def test_without_a_file_there_is_nothing_to_load(capsys: pytest.CaptureFix
     async with site(None) as url:
         assert await ksched("--server", url) == 1
         assert "started without --config" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"Origin": "https://evil.example"},
+        {"Origin": "null"},
+        {"Origin": "http://127.0.0.1:10259"},
+        {"Sec-Fetch-Site": "cross-site"},
+        {"Sec-Fetch-Site": "same-site"},
+    ],
+    ids=str,
+)
+async def test_a_page_in_a_browser_loads_nothing(headers: dict[str, str]) -> None:
+    reloads = Reloads(OUTCOME)
+    async with site(reloads) as url, aiohttp.ClientSession() as session:
+        async with session.post(f"{url}/reload", headers=headers, data="x=1") as answer:
+            assert answer.status == 403
+        assert reloads.requests == 0
+        async with session.post(f"{url}/reload", headers={"Sec-Fetch-Site": "none"}) as answer:
+            assert answer.status == 200

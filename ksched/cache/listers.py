@@ -23,7 +23,9 @@ V = TypeVar("V")
 class Lister(Generic[T]):
     """All objects of one kind by key; ``generation`` changes with every update."""
 
-    def __init__(self) -> None:
+    def __init__(self, followed: Callable[[Callable[[], None]], None] | None = None) -> None:
+        """``followed`` is called with what ends a follower."""
+        self._followed = followed
         self._objects: dict[str, T] = {}
         self._by_namespace: dict[str, dict[str, T]] = {}
         self._log: ChangeLog[str] = ChangeLog()
@@ -59,11 +61,22 @@ class Lister(Generic[T]):
                 if not self._listeners[key]:
                     del self._listeners[key]
 
-    def follow(self, follower: Callable[[str], None]) -> None:
-        """Call ``follower`` with the key of every existing object, and of every later change."""
+    def follow(self, follower: Callable[[str], None]) -> Callable[[], None]:
+        """Call ``follower`` with the key of every existing object, and of every later change.
+
+        Returns what ends that. What is followed in a plugin's constructor ends with the plugin.
+        """
+
+        def end() -> None:
+            # A new list: the old one may be iterated over.
+            self._followers = [one for one in self._followers if one is not follower]
+
         self._followers.append(follower)
+        if self._followed is not None:
+            self._followed(end)
         for key in self._objects:
             follower(key)
+        return end
 
     # -- writing, by the watches only -----------------------------------------------------------
 
@@ -104,6 +117,9 @@ class Listers:
         self._listers: dict[WatchedKind[Any], Lister[Any]] = {}
         self._views: dict[Callable[[Listers], Any], Any] = {}
         self._is_complete = False
+        self._ends: list[Callable[[], None]] | None = None
+        """Of what is followed now, if that is collected."""
+        self._owned: dict[int, tuple[object, list[Callable[[], None]]]] = {}
 
     def require(self, kind: type[T] | WatchedKind[T]) -> Lister[T]:
         """Return the lister of a kind, which is watched from the start of the scheduler.
@@ -120,7 +136,7 @@ class Listers:
         if self._is_complete and row not in self._listers:
             what = "what is watched is settled when the scheduler starts"
             raise ConfigError([f"{row.resource} is required too late: {what}"])
-        return self._listers.setdefault(row, Lister())
+        return self._listers.setdefault(row, Lister(self._note_follower))
 
     def view(self, build: Callable[[Listers], V]) -> V:
         """Return ``build(self)``, built once and shared by all callers.
@@ -128,13 +144,40 @@ class Listers:
         For state that plugins of several profiles must share, such as assumed volumes.
         """
         if build not in self._views:
-            self._views[build] = build(self)
+            # What it follows belongs to no single caller.
+            with self.collecting():
+                self._views[build] = build(self)
         shared: V = self._views[build]
         return shared
 
     def known_view(self, build: Callable[[Listers], V]) -> V | None:
         """Return the view if it was built already; does not build it."""
         return self._views.get(build)
+
+    @contextmanager
+    def collecting(self) -> Iterator[list[Callable[[], None]]]:
+        """Collect, while the block runs, what ends the followers that it adds."""
+        before, self._ends = self._ends, []
+        try:
+            yield self._ends
+        finally:
+            self._ends = before
+
+    def own(self, owner: object, ends: list[Callable[[], None]]) -> None:
+        """Let followers live as long as ``owner``, which nothing else keeps (``end_others``)."""
+        if ends:
+            self._owned[id(owner)] = owner, ends
+
+    def end_others(self, owners: Iterable[object]) -> None:
+        """End the followers of all owners but these."""
+        kept = set(map(id, owners))
+        for gone in self._owned.keys() - kept:
+            for end in self._owned.pop(gone)[1]:
+                end()
+
+    def _note_follower(self, end: Callable[[], None]) -> None:
+        if self._ends is not None:
+            self._ends.append(end)
 
     def required(self) -> dict[WatchedKind[Any], Lister[Any]]:
         return dict(self._listers)

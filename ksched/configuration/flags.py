@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import argparse
 import math
+import os
+import stat
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any, Final
 
 from ksched.api.quantity import parse_quantity
@@ -34,6 +35,9 @@ from ksched.errors import ConfigError
 
 # kube-scheduler: 5 minutes. A retry is cheap here, so a lost wake-up is corrected sooner.
 POD_MAX_IN_UNSCHEDULABLE_PODS_SECONDS: Final = 60.0
+
+MAX_FILE_BYTES: Final = 4 << 20
+"""Of a configuration file; a ConfigMap has 1 MiB at most."""
 
 JOURNAL_BYTES: Final = 512 << 20
 _LEAST_JOURNAL_BYTES: Final = 16 << 20
@@ -262,12 +266,24 @@ def _configuration(
 
 
 def _read(path: str) -> str:
+    """Read a regular file, or what a link leads to: a pipe would be waited for."""
     try:
-        return Path(path).read_text(encoding="utf-8")
+        with open(path, "rb", opener=_without_waiting) as file:
+            if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+                raise ConfigError([f"--config: {path} is not a regular file"])
+            content = file.read(MAX_FILE_BYTES + 1)
     except OSError as error:
         raise ConfigError([f"--config: cannot read {path}: {error.strerror}"]) from error
+    if len(content) > MAX_FILE_BYTES:
+        raise ConfigError([f"--config: {path} has more than {MAX_FILE_BYTES >> 20} MiB"])
+    try:
+        return content.decode()
     except UnicodeDecodeError as error:
         raise ConfigError([f"--config: {path} is not UTF-8: {error.reason}"]) from error
+
+
+def _without_waiting(path: str, flags: int) -> int:
+    return os.open(path, flags | os.O_NONBLOCK)
 
 
 def _given(flags: argparse.Namespace, names: Mapping[str, str]) -> dict[str, Any]:

@@ -24,6 +24,9 @@ _MERGE: Final = "tag:yaml.org,2002:merge"
 _PREFIX: Final = "tag:yaml.org,2002:"
 _PLAIN: Final = "plain"
 
+MAX_VALUES: Final = 100_000
+"""Of a document. A few lines of aliases to aliases stand for more than fits into memory."""
+
 
 class _Loader(yaml.CSafeLoader):
     """Does not resolve plain scalars: PyYAML's numbers and dates differ from Kubernetes'."""
@@ -71,8 +74,13 @@ class _Reader:
         self.problems: list[str] = []
         self.duplicates: list[str] = []
         self._open: set[int] = set()
+        self._values = 0
 
     def construct(self, node: yaml.Node) -> Any:
+        self._values += 1
+        if self._values > MAX_VALUES:
+            text = f"more than {MAX_VALUES} values, those of aliases counted every time"
+            raise ConfigError([_at(node, text)])
         if isinstance(node, yaml.ScalarNode):
             return self._scalar(node)
         if id(node) in self._open:

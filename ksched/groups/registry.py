@@ -97,7 +97,9 @@ class Groups:
         self.is_on = True
         self._dialects[dialect.name] = dialect
         self._order = sorted(self._dialects.values(), key=lambda one: PRECEDENCE[one.name])
-        dialect.follow(self._object_changed)
+        # For all profiles, not only for the plugin that is being built.
+        with self.listers.collecting():
+            dialect.follow(self._object_changed)
 
     # -- reading --------------------------------------------------------------------------------
 

@@ -25,6 +25,7 @@ import anyio
 from msgspec import Struct
 
 from ksched.cache.cache import SchedulerCache
+from ksched.cache.listers import Listers
 from ksched.cache.pod_info import PodTemplate
 from ksched.clock import Clock, stopwatch
 from ksched.configuration.expansion import ignore_extender_resources
@@ -33,7 +34,7 @@ from ksched.errors import ConfigError
 from ksched.framework.runtime.guard import PluginFailure
 from ksched.framework.runtime.permit_calls import PermitCalls
 from ksched.framework.runtime.plugin_tasks import PluginLives
-from ksched.framework.runtime.profiles import Profile
+from ksched.framework.runtime.profiles import NO_PROFILES, Profile
 from ksched.framework.time_slices import TimeSlice
 from ksched.metrics import Metrics
 from ksched.queue.pending_pods import PendingPods
@@ -83,6 +84,7 @@ class Reloading:
         queue: SchedulingQueue,
         pending: PendingPods,
         cache: SchedulerCache,
+        listers: Listers,
         cycle: SchedulingCycle,
         group_cycle: GroupCycle,
         clock: Clock,
@@ -99,6 +101,7 @@ class Reloading:
         self._queue = queue
         self._pending = pending
         self._cache = cache
+        self._listers = listers
         self._cycle = cycle
         self._group_cycle = group_cycle
         self._clock = clock
@@ -119,18 +122,20 @@ class Reloading:
                 return Reload(is_applied=False)
             if problems := needs_restart(self.configuration, configuration):
                 raise ConfigError(problems)
-            candidate = self._build(configuration, self._profiles)
-            if problems := other_queue_sort(self._profiles, candidate):
-                raise ConfigError(problems)
-            tables = self._tables(candidate)
-            comparison = await self._compare(candidate)
             old = dict(self._profiles)
+            candidate: Mapping[str, Profile] = NO_PROFILES
             try:
+                candidate = self._build(configuration, self._profiles)
+                if problems := other_queue_sort(self._profiles, candidate):
+                    raise ConfigError(problems)
+                tables = self._tables(candidate)
+                comparison = await self._compare(candidate)
                 await self._swap(configuration, candidate, tables)
             finally:
                 with anyio.CancelScope(shield=True):
                     await self._stop_unused()
-            await self._forget_facts(old)
+                    self._release(candidate.values())
+                    await self._forget_facts((*old.values(), *candidate.values()))
             return Reload(True, comparison, tuple(_rebuilt(old, candidate)))
 
     async def run(self) -> None:
@@ -259,19 +264,31 @@ class Reloading:
     # -- afterwards -----------------------------------------------------------------------------
 
     async def _stop_unused(self) -> None:
-        self._retired = [profile for profile in self._retired if profile.open_bindings]
+        retired = self._retired
+        self._retired = [profile for profile in retired if profile.open_bindings]
         if self._retired:
             self._has_retired.set()
         used = [plugin for profile in self._retired for plugin in _plugins(profile)]
         await self._lives.stop_others(used)
         self._permit_calls.forget_idle()
+        self._release(retired)
 
-    async def _forget_facts(self, old: Mapping[str, Profile]) -> None:
-        """Drop what templates, which may live long, know of profiles and plugins that are gone."""
+    def _release(self, profiles: Iterable[Profile]) -> None:
+        """Let go of profiles that neither decide nor bind, and of what their plugins follow."""
+        kept = [*self._profiles.values(), *self._retired]
+        plugins = [plugin for profile in kept for plugin in _plugins(profile)]
+        used = set(map(id, plugins))
+        for profile in profiles:
+            if profile not in kept:
+                profile.release(used)
+        self._listers.end_others(plugins)
+
+    async def _forget_facts(self, profiles: Iterable[Profile]) -> None:
+        """Drop what templates, which may live long, know of those that do not decide any more."""
         present = {id(plugin) for one in self._profiles.values() for plugin in _plugins(one)}
         gone: set[int] = set()
-        for name, profile in old.items():
-            if self._profiles[name] is not profile:
+        for profile in profiles:
+            if self._profiles[profile.name] is not profile:
                 gone.update(map(id, profile.pipeline.fact_keys()))
             for plugin in _plugins(profile):
                 if id(plugin) not in present:

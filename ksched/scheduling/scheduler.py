@@ -357,6 +357,7 @@ class Scheduler:
             queue=self.queue,
             pending=self.pending,
             cache=self.cache,
+            listers=self.listers,
             cycle=self.cycle,
             group_cycle=group_cycle,
             clock=self.clock,

@@ -1,7 +1,8 @@
 """Who may read what: delegated authentication and authorization of every request.
 
-A request is allowed if its path always is, or if a SubjectAccessReview allows it to the user whom
-the client certificate (signed by the cluster's CA) or the bearer token (by a TokenReview) names.
+A request is allowed if it reads a path that is always allowed, or if a SubjectAccessReview allows
+it to the user whom the client certificate (signed by the cluster's CA) or the bearer token (by a
+TokenReview) names.
 Whatever fails on the way, the answer is no.
 """
 
@@ -30,6 +31,7 @@ log = logging.getLogger(__name__)
 
 _WARN_SECONDS: Final = 60.0
 _MAX_PATH: Final = 1024
+_READING: Final = ("GET", "HEAD")
 
 
 class Credentials(NamedTuple):
@@ -69,7 +71,8 @@ class Access:
 
     async def refusal(self, method: str, path: str, credentials: Credentials) -> Refusal | None:
         """Return why a request is refused, or None if it is allowed."""
-        if path in self._allowed or path.startswith(self._prefixes):
+        is_open = path in self._allowed or path.startswith(self._prefixes)
+        if is_open and method in _READING:
             return None
         if len(path) > _MAX_PATH:
             return _status(414, "RequestURITooLong", "path too long")

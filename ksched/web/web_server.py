@@ -266,6 +266,7 @@ class WebServer:
         return await self._page(request, view)
 
     async def _reload(self, request: web.Request) -> web.Response:
+        _refuse_pages(request)
         if self._reloads is None:
             text = "there is no file to load again: the process was started without --config\n"
             raise web.HTTPConflict(text=text)
@@ -351,6 +352,15 @@ def _with_known_expectations(handle: Callable[..., Any]) -> Callable[..., Any]:
         return response
 
     return handle_known
+
+
+def _refuse_pages(request: web.Request) -> None:
+    """Refuse what the page of another site sends; a browser adds its user's certificate to that.
+
+    No page of ours writes anything, and only browsers send these headers.
+    """
+    if "Origin" in request.headers or request.headers.get("Sec-Fetch-Site", "none") != "none":
+        raise web.HTTPForbidden(text="a page in a browser may not do this\n")
 
 
 def _all_checks(health: Health) -> Handler:

@@ -61,3 +61,45 @@ def test_everybody_gets_the_same_view() -> None:
     listers = Listers()
     assert listers.view(View) is listers.view(View)
     assert {kind.struct for kind in listers.required()} == {Namespace}
+
+
+def test_a_follower_may_end_while_others_are_told() -> None:
+    lister: Lister[Namespace] = Lister()
+    told: list[str] = []
+
+    def first(key: str) -> None:
+        told.append(f"first {key}")
+        end()
+
+    end = lister.follow(first)
+    lister.follow(lambda key: told.append(f"second {key}"))
+    lister.put(_namespace("a"))
+    lister.put(_namespace("b"))
+    assert told == ["first a", "second a", "second b"]
+
+
+def test_followers_end_with_their_owner() -> None:
+    listers = Listers()
+    lister = listers.require(Namespace)
+    told: list[str] = []
+
+    class Shared:
+        def __init__(self, listers: Listers) -> None:
+            listers.require(Namespace).follow(lambda key: told.append(f"shared {key}"))
+
+    def build(name: str) -> object:
+        owner = type(name, (), {})()
+        with listers.collecting() as ends:
+            lister.follow(lambda key: told.append(f"{name} {key}"))
+            listers.view(Shared)
+        listers.own(owner, ends)
+        return owner
+
+    old, new = build("old"), build("new")
+    listers.end_others([old, new])
+    lister.put(_namespace("a"))
+    assert told == ["old a", "shared a", "new a"]
+    del told[:]
+    listers.end_others([new])
+    lister.put(_namespace("b"))
+    assert told == ["shared b", "new b"]

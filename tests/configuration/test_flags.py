@@ -1,13 +1,14 @@
 from __future__ import annotations
 
 import argparse
+import os
 from pathlib import Path
 
 import pytest
 
 from ksched.configuration import SchedulerConfiguration
 from ksched.configuration.feature_gates import FEATURE_GATES
-from ksched.configuration.flags import RunOptions, add_run_flags, run_options
+from ksched.configuration.flags import MAX_FILE_BYTES, RunOptions, add_run_flags, run_options
 from ksched.configuration.serving_flags import ServingOptions
 from ksched.errors import ConfigError
 
@@ -244,6 +245,32 @@ def test_flags_that_make_no_sense_together_are_configuration_errors(
 def test_a_file_in_another_encoding_is_named(config_file: Path) -> None:
     config_file.write_bytes(b"\xff\xfe")
     with pytest.raises(ConfigError, match=r"--config: .*config.yaml is not UTF-8"):
+        run(f"--config={config_file}")
+
+
+def test_a_file_must_be_a_regular_one(config_file: Path, tmp_path: Path) -> None:
+    config_file.write_text(HEAD)
+    link = tmp_path / "link"
+    link.symlink_to(config_file)
+    assert run(f"--config={link}") == run(f"--config={config_file}")
+
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    for path in (pipe, Path("/dev/zero")):
+        with pytest.raises(ConfigError, match=f"--config: {path} is not a regular file"):
+            run(f"--config={path}")
+    with pytest.raises(ConfigError, match="Is a directory"):
+        run(f"--config={tmp_path}")
+
+
+def test_a_file_is_not_read_without_end(config_file: Path) -> None:
+    config_file.write_text(HEAD)
+    with config_file.open("ab") as file:
+        file.write(b"#" * (MAX_FILE_BYTES - file.tell()))
+    run(f"--config={config_file}")
+    with config_file.open("ab") as file:
+        file.write(b"#")
+    with pytest.raises(ConfigError, match=r"--config: .*config.yaml has more than 4 MiB"):
         run(f"--config={config_file}")
 
 

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from ksched.configuration.yaml_reading import read_yaml
+from ksched.configuration.yaml_reading import MAX_VALUES, read_yaml
 from ksched.errors import ConfigError
 
 
@@ -87,3 +87,18 @@ def test_duplicate_keys_are_all_told_and_the_last_value_counts() -> None:
 
 def test_an_empty_file_is_null() -> None:
     assert read_yaml("# nothing\n").data is None
+
+
+def test_aliases_of_aliases_are_not_expanded_without_end() -> None:
+    lines = ["a0: &a0 [x, x, x, x, x, x, x, x, x, x]"]
+    for number in range(1, 30):
+        lines.append(f"a{number}: &a{number} [{', '.join([f'*a{number - 1}'] * 10)}]")
+    with pytest.raises(ConfigError) as caught:
+        read_yaml("\n".join(lines))
+    [problem] = caught.value.problems
+    assert problem.endswith("more than 100000 values, those of aliases counted every time")
+    assert problem.startswith("line ")
+
+
+def test_many_values_are_read() -> None:
+    assert len(read_yaml("- x\n" * (MAX_VALUES - 1)).data) == MAX_VALUES - 1

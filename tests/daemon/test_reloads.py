@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -140,6 +141,20 @@ async def test_a_file_that_is_gone_changes_nothing(tmp_path):
         await s.c.advance(10 * POLL_SECONDS)
         assert s.counted("refused") == 1
         assert "cannot read" in s.reloads.view()["lastReload"]["problems"][0]
+        s.path.write_text(TOLERANT)
+        await s.c.advance(3 * POLL_SECONDS)
+        assert s.counted("applied") == 1
+
+
+async def test_a_file_that_became_a_pipe_is_not_waited_for(tmp_path):
+    async with site(tmp_path) as s:
+        s.path.unlink()
+        os.mkfifo(s.path)
+        await s.c.advance(10 * POLL_SECONDS)
+        assert s.counted("refused") == 1
+        [problem] = s.reloads.view()["lastReload"]["problems"]
+        assert problem.endswith("is not a regular file")
+        s.path.unlink()
         s.path.write_text(TOLERANT)
         await s.c.advance(3 * POLL_SECONDS)
         assert s.counted("applied") == 1

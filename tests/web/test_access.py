@@ -62,6 +62,14 @@ async def test_without_credentials_only_open_paths_are_read():
     assert not setting.server.requests, "strangers cost the API server nothing"
 
 
+@pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "OPTIONS"])
+async def test_open_paths_are_open_to_readers_only(method):
+    setting = Setting(paths=("/*",))
+    assert await setting.status("/reload", "GET") == 200
+    assert await setting.status("/reload", "HEAD") == 200
+    assert await setting.status("/reload", method) == 401
+
+
 @pytest.mark.parametrize(
     "header", ["Basic YTpi", "Bearer", "Bearer ", "Bearer a b", "ada", "bearer  "]
 )

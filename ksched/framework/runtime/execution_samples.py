@@ -43,6 +43,12 @@ class ExecutionSamples:
             timed = _timed(hook.method, hook.plugin, point, self._durations)
             self._methods.append((hook, hook.method, timed))
 
+    def clear(self) -> None:
+        """Time nothing any more."""
+        for hook, method, _ in self._methods:
+            hook.method = method
+        self._methods.clear()
+
     def next_cycle(self) -> None:
         """Begin a cycle."""
         left = self._cycles_left = self._cycles_left - 1

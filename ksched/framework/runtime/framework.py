@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Any, Final
 
@@ -195,6 +195,7 @@ def build_plugin(name: str, factory: PluginFactory, profile: Profile, handle: Ha
 
     Its arguments are those of the profile, decoded if the factory declares ``args_model``.
     """
+    followed: list[Callable[[], None]] = []
     try:
         if isinstance(factory, InstalledPlugin):
             factory = factory.load()
@@ -202,17 +203,22 @@ def build_plugin(name: str, factory: PluginFactory, profile: Profile, handle: Ha
         model = getattr(factory, "args_model", None)
         if model is not None:
             args = declared_args(model, profile, name)
-        plugin = factory(args, handle)
+        with handle.listers.collecting() as followed:
+            plugin = factory(args, handle)
         problems = [f'plugin "{name}": {problem}' for problem in find_problems(name, plugin)]
         if model is None and hasattr(plugin, "args_model"):
             text = f"args_model has no effect on what {safe_repr(factory)} returns, set it there"
             problems.append(f'plugin "{name}": {text}')
     except (ValueError, TypeError, KeyError, ConfigError) as problem:
-        found = problem.problems if isinstance(problem, ConfigError) else (problem,)
-        problems = [f'initializing plugin "{name}": {one}' for one in found]
+        # Their texts alone: an exception that this frame keeps would keep this frame.
+        texts = problem.problems if isinstance(problem, ConfigError) else (str(problem),)
+        problems = [f'initializing plugin "{name}": {text}' for text in texts]
     except (Exception, SystemExit) as problem:
         log.exception("plugin cannot be built", extra={"plugin": name})
         problems = [f'initializing plugin "{name}": {safe_error_text(problem)}']
     if problems:
+        for end in followed:
+            end()
         raise ConfigError(problems)
+    handle.listers.own(plugin, followed)
     return plugin

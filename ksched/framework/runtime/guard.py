@@ -104,14 +104,15 @@ class Hook:
 
     async def finish(self, result: Awaitable[Any]) -> Any:
         """Await the result of an async method, within its deadline."""
-        if self.observe_wait is None:
+        observe = self.observe_wait
+        if observe is None:
             return await self._in_time(result)
         loop = asyncio.get_running_loop()
         began = loop.time()
         try:
             return await self._in_time(result)
         finally:
-            self.observe_wait(loop.time() - began)
+            observe(loop.time() - began)
 
     async def _in_time(self, result: Awaitable[Any]) -> Any:
         try:

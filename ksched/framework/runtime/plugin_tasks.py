@@ -93,6 +93,7 @@ class PluginLives:
         self._plugins = _once(plugins)
         self._begun: list[tuple[Any, PluginTasks]] = []
         self._is_live = False
+        self._more: _MoreStarts | None = None
         self.is_starting = False
 
     async def start(self) -> None:
@@ -106,9 +107,13 @@ class PluginLives:
     async def stop(self) -> None:
         """Call ``stop`` of all that were started, then cancel their tasks.
 
-        Takes ``STOP_SECONDS`` and twice ``CANCEL_SECONDS`` at most.
+        Takes ``STOP_SECONDS`` and twice ``CANCEL_SECONDS`` at most; longer if ``start_more`` is
+        interrupted, which stops what it began first.
         """
         self._is_live = False
+        if (more := self._more) is not None:
+            more.scope.cancel()
+            await more.ended.wait()
         begun, self._begun = self._begun[::-1], []
         await _stop(begun)
 
@@ -119,14 +124,22 @@ class PluginLives:
         return self.is_starting or (self._is_live and bool(self._missing(plugins)))
 
     async def start_more(self, plugins: Iterable[tuple[Any, GivesHandles]]) -> None:
-        """Start those that run not yet, if the others run; all or, with ``PluginFailure``, none."""
+        """Start those that run not yet, if the others run; all or none.
+
+        None with ``PluginFailure``, and if everything is stopped meanwhile.
+        """
         missing = self._missing(plugins) if self._is_live else ()
-        try:
-            await self._start(missing)
-        except BaseException:
-            with anyio.CancelScope(shield=True):
-                await self._stop_only([plugin for plugin, _ in missing])
-            raise
+        with anyio.CancelScope() as scope:
+            self._more = more = _MoreStarts(scope)
+            try:
+                await self._start(missing)
+            except BaseException:
+                with anyio.CancelScope(shield=True):
+                    await self._stop_only([plugin for plugin, _ in missing])
+                raise
+            finally:
+                self._more = None
+                more.ended.set()
 
     def replace(self, plugins: Iterable[tuple[Any, GivesHandles]]) -> None:
         """These are started from now on; those that run stay until ``stop_others``."""
@@ -159,6 +172,13 @@ class PluginLives:
         begun = [one for one in self._begun if id(one[0]) in ending]
         self._begun = [one for one in self._begun if id(one[0]) not in ending]
         await _stop(begun[::-1])
+
+
+class _MoreStarts:
+    """Plugins that are being started while others run."""
+
+    def __init__(self, scope: anyio.CancelScope) -> None:
+        self.scope, self.ended = scope, anyio.Event()
 
 
 def _once(

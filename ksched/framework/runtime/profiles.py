@@ -27,6 +27,7 @@ from ksched.framework.runtime.dry_run_filters import DryRunFilters, ResourceFilt
 from ksched.framework.runtime.framework import NO_PLUGINS, Framework
 from ksched.framework.runtime.guard import PluginFailure
 from ksched.framework.runtime.pipeline import Pipeline
+from ksched.framework.runtime.plugin_contract import DECLARATIONS
 from ksched.framework.runtime.profile_metrics import ProfileMetrics
 from ksched.framework.runtime.registry import Registry
 from ksched.framework.runtime.waiting_pods import WaitingPod, WaitingPods
@@ -226,6 +227,22 @@ class Profile:
         is_same = self.framework.configuration == configuration
         return is_same and self.percentage_of_nodes_to_score == percentage
 
+    def release(self, used: Collection[int] = ()) -> None:
+        """Leave no reference cycle behind: this profile decides nothing any more.
+
+        The objects of a daemon's start are not seen by the garbage collector. ``used`` are the ids
+        of plugins that other profiles have.
+        """
+        self.metrics.executions.clear()
+        for hooks in self.framework.hooks.values():
+            for hook in hooks:
+                hook.observe_wait = None
+        for plugin in self.framework.plugins.values():
+            if id(plugin) not in used:
+                # Declared with methods of the plugin.
+                for name in DECLARATIONS:
+                    getattr(plugin, "__dict__", {}).pop(name, None)
+
 
 NO_PROFILES: Final[Mapping[str, Profile]] = MappingProxyType({})
 
@@ -275,6 +292,10 @@ def build_profiles(
         pipeline = make_pipeline(framework, snapshot, now, profile_metrics)
         profiles[framework.name] = Profile(framework, pipeline, percentage, handle)
     if problems:
+        used = {id(one) for each in previous.values() for one in each.framework.plugins.values()}
+        for profile in profiles.values():
+            if previous.get(profile.name) is not profile:
+                profile.release(used)
         raise ConfigError(problems)
     return profiles
 

@@ -336,3 +336,45 @@ async def test_plugins_come_and_go_while_others_live_on() -> None:
     assert log == ["stop a"]
     await lives.stop()
     assert log == ["stop a", "stop c", "stop b"]
+
+
+async def test_plugins_that_are_being_started_are_stopped_with_the_others() -> None:
+    log: list[str] = []
+
+    class Named:
+        def __init__(self, name: str, seconds: float = 0.0) -> None:
+            self.name, self.seconds = name, seconds
+
+        async def start(self, handle: Any) -> None:
+            log.append(f"start {self.name}")
+            await asyncio.sleep(self.seconds)
+            log.append(f"started {self.name}")
+
+        async def stop(self) -> None:
+            log.append(f"stop {self.name}")
+
+    def those(*plugins: Named) -> list[tuple[Any, Any]]:
+        return [(plugin, Handles()) for plugin in plugins]
+
+    old, quick, slow, late = Named("old"), Named("quick"), Named("slow", 5.0), Named("late")
+    lives = PluginLives(those(old))
+    await lives.start()
+    del log[:]
+    starting = asyncio.get_running_loop().create_task(
+        lives.start_more(those(old, quick, slow, late))
+    )
+    await asyncio.sleep(1.0)
+    await lives.stop()
+    assert starting.done()
+    await starting
+    await asyncio.sleep(10.0)
+    begun, ended = log[:3], log[3:]
+    assert begun == ["start quick", "started quick", "start slow"]
+    assert ended == ["stop slow", "stop quick", "stop old"]
+    assert lives.sizes() == {}
+    assert not lives.unstarted(those(old, quick, slow, late)), "nothing runs"
+
+    await lives.start()
+    await lives.start_more(those(old, quick))
+    assert lives.sizes() == {"old": 0, "quick": 0}
+    await lives.stop()
