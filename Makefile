@@ -7,7 +7,7 @@ WORKERS = $(shell $(PYTHON) -c 'import os; print((os.cpu_count() or 1) + 1)')
 # Tests start hundreds of processes; without compiled modules each of them takes 2 s instead of 0.5 s.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: test-slow test-contract load soak run test lint types unit again lock release image test-pythons explore fuzz fuzz-http bulky docs simulate assets assets-path test-real parity parity-gangs simulate-gangs bench-real bench-gangs bench-scale bench-sharing bench-permit conformance helm simulate-short planted-bugs clean help
+.PHONY: test-slow test-contract load soak run test lint types unit again lock release image test-pythons explore fuzz fuzz-http bulky docs simulate assets assets-path test-real parity parity-gangs simulate-gangs bench-real bench-gangs bench-scale bench-sharing bench-permit conformance helm simulate-hours planted-bugs clean help
 .DEFAULT_GOAL := help
 
 help: ## list the targets
@@ -44,14 +44,14 @@ test-slow: $(VENV)/.installed-test ## the tests that take seconds each: processe
 again: $(VENV)/.installed-test ## only the tests that failed in the last run, one by one
 	$(BIN)/pytest --last-failed --last-failed-no-failures=none
 
-simulate: $(VENV)/.installed-test ## clusters under injected faults: make simulate SEEDS=100
+simulate: $(VENV)/.installed-test ## short lives of clusters, with faults and killed leaders: make simulate SEEDS=0-9999
+	$(BIN)/python -m lab.histories --seeds $(or $(SEEDS),1000)
+
+simulate-hours: $(VENV)/.installed-test ## hours of clusters under injected faults, from new seeds: make simulate-hours SEEDS=100
 	KSCHED_SIMULATION_FIRST=$$(date +%s) KSCHED_SIMULATION_SEEDS=$(or $(SEEDS),20) $(BIN)/pytest -n auto tests/simulation
 
 simulate-gangs: $(VENV)/.installed-test ## random histories of gangs with faults and killed leaders: make simulate-gangs SEEDS=0-1999
 	$(BIN)/python -m lab.gang_histories --seeds $(or $(SEEDS),200)
-
-simulate-short: $(VENV)/.installed-test ## short lives of clusters, faults and killed leaders: make simulate-short SEEDS=0-9999
-	$(BIN)/python -m lab.histories --seeds $(or $(SEEDS),1000)
 
 planted-bugs: $(VENV)/.installed-test ## do these histories find bugs of known kinds? the first seed that does
 	$(BIN)/python -m lab.planted_bugs

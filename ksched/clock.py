@@ -37,8 +37,7 @@ class Clock(Protocol):
 class LoopClock:
     """The clock of the event loop in which it is first used, and the machine's wall clock."""
 
-    def __init__(self) -> None:
-        self._loop: asyncio.AbstractEventLoop | None = None
+    _loop: asyncio.AbstractEventLoop | None = None
 
     def now(self) -> float:
         # ``get_running_loop`` on every call would cost a system call, getpid.

@@ -10,6 +10,7 @@ import asyncio
 import random
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterable
+from contextlib import nullcontext
 from dataclasses import dataclass
 from enum import Enum
 
@@ -127,7 +128,7 @@ async def faulty_lines(
     deadline = None if fault.stream_seconds is None else loop.time() + fault.stream_seconds
     while fault.stream_events is None or seen < fault.stream_events:
         try:
-            async with asyncio.timeout_at(deadline):
+            async with nullcontext() if deadline is None else asyncio.timeout_at(deadline):
                 line = await anext(lines, None)
         except TimeoutError:
             break

@@ -65,7 +65,8 @@ class InProcessTransport:
         lines = answer.lines()
         if fault is not _NO_FAULT:
             lines = faulty_lines(lines, fault, request)
-        lines = _within(lines, path, idle_timeout)
+        if idle_timeout is not None:
+            lines = _within(lines, path, idle_timeout)
         try:
             yield StreamResponse(200, _STREAM_HEADERS, lines)
         finally:
@@ -108,7 +109,7 @@ async def _single(line: bytes) -> AsyncIterator[bytes]:
 
 
 async def _within(
-    lines: AsyncIterator[bytes], path: str, idle_timeout: float | None
+    lines: AsyncIterator[bytes], path: str, idle_timeout: float
 ) -> AsyncIterator[bytes]:
     while True:
         try:

@@ -27,8 +27,7 @@ class Request(NamedTuple):
     user: str = "system:admin"
 
 
-@dataclass(frozen=True, slots=True)
-class Target:
+class Target(NamedTuple):
     """What a path points at."""
 
     resource: Resource

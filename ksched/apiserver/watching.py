@@ -145,11 +145,12 @@ class Watch:
     async def _wait(self) -> None:
         until = min(self._deadline, self._next_bookmark) if self._options.bookmarks else None
         self._wake.clear()
+        loop = asyncio.get_running_loop()
+        timer = loop.call_at(until or self._deadline, self._wake.set)
         try:
-            async with asyncio.timeout_at(until or self._deadline):
-                await self._wake.wait()
-        except TimeoutError:
-            return
+            await self._wake.wait()
+        finally:
+            timer.cancel()
 
     def _take(self) -> list[bytes]:
         """Build the next events; lazily, so that a long backlog is stored only once."""

@@ -14,6 +14,8 @@ import selectors
 from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
+from ksched.clock import LoopClock
+
 T = TypeVar("T")
 
 EPOCH = 1_700_000_000.0
@@ -29,8 +31,12 @@ class VirtualSelector(selectors.DefaultSelector):
         self.idle_waiters: list[asyncio.Future[None]] = []
 
     def select(self, timeout: float | None = None) -> list[Any]:
+        if timeout == 0:
+            # Descriptors have their turn when no task is ready: a system call for every turn of the
+            # loop would cost more than most turns.
+            return []
         ready = super().select(0)
-        if ready or timeout == 0:
+        if ready:
             return ready
         if self.idle_waiters:
             for waiter in self.idle_waiters:
@@ -87,17 +93,11 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         await waiter
 
 
-class VirtualClock:
+class VirtualClock(LoopClock):
     """The ``Clock`` of code that runs on a ``VirtualLoop``."""
 
-    def now(self) -> float:
-        return asyncio.get_running_loop().time()
-
     def wall(self) -> float:
-        return EPOCH + asyncio.get_running_loop().time()
-
-    async def sleep(self, seconds: float) -> None:
-        await asyncio.sleep(seconds)
+        return EPOCH + super().now()
 
 
 def run(main: Coroutine[Any, Any, T]) -> T:

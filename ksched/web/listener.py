@@ -174,9 +174,13 @@ class Listener:
                     await asyncio.sleep(_PAUSE_SECONDS)
                 continue
             is_exhausted = False
-            await self._make_room()
-            if tls:
-                await self._pace()
+            try:
+                await self._make_room()
+                if tls:
+                    await self._pace()
+            except asyncio.CancelledError:
+                accepted.close()
+                raise
             connection = Connection(self, self._factory())
             connection.stay(loop.time(), HEADER_SECONDS, is_busy=False)
             self._connections[connection.handler] = connection

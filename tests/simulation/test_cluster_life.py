@@ -1,7 +1,7 @@
 """Whole lives of clusters from seeds, watched by checkers that do not trust the scheduler.
 
-``make simulate SEEDS=100`` tries a hundred more. A seed that fails is named in the failure and
-belongs into ``SEEDS``.
+``make simulate-hours SEEDS=100`` tries a hundred more. A seed that fails is named in the failure
+and belongs into ``SEEDS``.
 """
 
 from __future__ import annotations

@@ -169,6 +169,22 @@ async def test_handshakes_are_paced_so_that_they_leave_time_for_the_loop(monkeyp
         await site.until(lambda: not len(site.listener))
 
 
+async def test_connection_that_waits_for_room_is_closed_at_the_end(monkeypatch):
+    taken = []
+
+    class Noting(Listener):
+        async def _next(self, server):
+            taken.append(await super()._next(server))
+            return taken[-1]
+
+    monkeypatch.setattr(__name__ + ".Listener", Noting)
+    async with serving(limit=1) as site:
+        assert await site.ask(await site.connect(), b"[") == b"["
+        await site.connect()
+        await site.until(lambda: len(taken) == 2)
+    assert taken[1].fileno() == -1
+
+
 async def test_without_descriptors_it_pauses_and_goes_on(monkeypatch, caplog):
     monkeypatch.setattr(module, "_PAUSE_SECONDS", 0.02)
     tries = []

@@ -6,7 +6,10 @@ problems of a package are reported only then, or by ``ksched plugins``.
 
 from __future__ import annotations
 
+import os
+import sys
 from collections.abc import Iterator
+from functools import lru_cache
 from importlib.metadata import Distribution, EntryPoint, PackageNotFoundError, distributions
 from typing import Any, Final, NamedTuple
 
@@ -61,8 +64,21 @@ class InstalledPlugin:
 def offers() -> list[Offer]:
     """List what every installed package provides, in path order.
 
-    ``importlib.metadata.entry_points`` would raise for all packages if one is broken.
+    ``importlib.metadata.entry_points`` would raise for all packages if one is broken. What was read
+    is valid until a folder of the path changes.
     """
+    return list(_offers_on(tuple((folder, _changed_at(folder)) for folder in sys.path)))
+
+
+def _changed_at(folder: str) -> int:
+    try:
+        return os.stat(folder or ".").st_mtime_ns
+    except OSError:
+        return 0
+
+
+@lru_cache(maxsize=1)
+def _offers_on(path: tuple[tuple[str, int], ...]) -> list[Offer]:
     found: list[Offer] = []
     packages: set[str] = set()
     for distribution in distributions():

@@ -9,6 +9,7 @@ import difflib
 import inspect
 import re
 from collections.abc import Callable, Iterator, Mapping
+from functools import lru_cache
 from typing import Any, Final
 
 from ksched.configuration.extension_points import (
@@ -155,13 +156,18 @@ def _misspelt(plugin: Any) -> Iterator[str]:
 
 def _nearest(attribute: str, plugin: Any) -> str:
     """Return what an unknown attribute was probably intended to be; empty if none is close."""
+    # Static lookup: a property might not be ready to be evaluated.
+    static = inspect.getattr_static(plugin, attribute, None)
+    return _meant(attribute, callable(static) or isinstance(static, classmethod | staticmethod))
+
+
+@lru_cache(maxsize=1024)
+def _meant(attribute: str, is_method: bool) -> str:
     words = re.sub(r"(?<=[a-z])(?=[A-Z])", "_", attribute).lower()
     if words in ("reads_inter_pod_fields", "reads_claim_names"):
         return "a field of filter_depends_on or score_depends_on"
     found = difflib.get_close_matches(words, sorted(SETTINGS), 1, _SETTING_LIKENESS)
-    # Static lookup: a property might not be ready to be evaluated.
-    static = inspect.getattr_static(plugin, attribute, None)
-    if not found and (callable(static) or isinstance(static, classmethod | staticmethod)):
+    if not found and is_method:
         if words in UPSTREAM_NAMES:
             return UPSTREAM_NAMES[words]
         found = difflib.get_close_matches(words, sorted(MAY_BE_ASYNC), 1, _METHOD_LIKENESS)
