@@ -7,7 +7,8 @@ from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
 from ksched.errors import TookTooLong
-from ksched.steps import Steps
+from ksched.steps import Steps as Steps
+from ksched.steps import at_once as at_once
 
 T = TypeVar("T")
 
