@@ -318,7 +318,9 @@ class DynamicResources:
         node_changed = Action.ADD | Action.UPDATE_NODE_LABEL | Action.UPDATE_NODE_ALLOCATABLE
         generated = Action.UPDATE_POD_GENERATED_RESOURCE_CLAIM
         return (
-            ClusterEventWithHint(ClusterEvent(Resource.NODE, node_changed)),
+            ClusterEventWithHint(
+                ClusterEvent(Resource.NODE, node_changed), released=_no_gated_pods
+            ),
             ClusterEventWithHint(
                 ClusterEvent(Resource.RESOURCE_CLAIM, changed),
                 self._is_schedulable_after_claim_change,
@@ -328,8 +330,12 @@ class DynamicResources:
                 ClusterEvent(Resource.UNSCHEDULABLE_POD, generated),
                 self._is_schedulable_after_pod_change,
             ),
-            ClusterEventWithHint(ClusterEvent(Resource.DEVICE_CLASS, changed)),
-            ClusterEventWithHint(ClusterEvent(Resource.RESOURCE_SLICE, changed)),
+            ClusterEventWithHint(
+                ClusterEvent(Resource.DEVICE_CLASS, changed), released=_no_gated_pods
+            ),
+            ClusterEventWithHint(
+                ClusterEvent(Resource.RESOURCE_SLICE, changed), released=_no_gated_pods
+            ),
         )
 
     def _is_schedulable_after_claim_change(
@@ -355,6 +361,11 @@ class DynamicResources:
         except Unresolved:
             return QueueingHint.SKIP
         return QueueingHint.QUEUE
+
+
+def _no_gated_pods() -> Sequence[str]:
+    """PreEnqueue reads nothing but claims: other events let no pod pass."""
+    return ()
 
 
 def _changed_claim(old: ResourceClaim | None, new: ResourceClaim) -> list[str] | None:

@@ -256,6 +256,24 @@ async def test_a_pod_is_gated_until_its_claim_is_generated() -> None:
         assert c.bound("web") == "n1"
 
 
+@pytest.mark.parametrize("count", [5, 20])
+async def test_gated_pods_cost_nothing_until_their_own_claims_come(count: int) -> None:
+    async with cluster(nodes=NODES) as c:
+        await c.create(
+            *(with_claim(make_pod(f"p{number}"), f"c{number}") for number in range(count))
+        )
+        await c.settle()
+        work = c.scheduler.queue.work
+        before = work.pre_enqueue_calls, work.hint_calls
+        await c.create(CLASS, SLICE, make_node("n3"), make_resource_claim("other").request())
+        await c.settle()
+        assert (work.pre_enqueue_calls, work.hint_calls) == before
+        await c.create(make_resource_claim("c3").request())
+        await c.settle()
+        assert work.pre_enqueue_calls <= before[0] + 3, "the plugins of one pod"
+        assert c.bound("p3") == "n1"
+
+
 async def test_no_claim_is_needed() -> None:
     entry = {"name": "gpu", "resourceClaimTemplateName": "t"}
     pod = make_pod("web").merge({"spec": {"resourceClaims": [entry]}})
