@@ -38,14 +38,30 @@ class CommonValues:
         """Make an object's metadata share values; labels are left as they are."""
         if not meta.annotations:
             force_setattr(meta, "annotations", _NO_PAIRS)
-        force_setattr(meta, "owner_references", self._list(meta.owner_references))
+        owners = meta.owner_references
+        force_setattr(meta, "owner_references", self._list(owners) if owners else _NO_ITEMS)
         if meta.finalizers:
             force_setattr(meta, "finalizers", self.common(meta.finalizers))
         if meta.creation_timestamp is not None:
             force_setattr(meta, "creation_timestamp", self.common(meta.creation_timestamp))
 
-    def share_status(self, status: PodStatus) -> None:
-        """Make a pod's status share values."""
+    def shared_status(self, status: PodStatus) -> PodStatus:
+        """Return an equal status that shares values; it is one for all pods that have not started.
+
+        When a pod has started, the time of it distinguishes it from most others.
+        """
+        if status.start_time is not None:
+            self._share_parts(status)
+            return status
+        key = _encode(status)
+        known: PodStatus | None = self._known.get(key)
+        if known is None:
+            self._share_parts(status)
+            self._put(key, status)
+            return status
+        return known
+
+    def _share_parts(self, status: PodStatus) -> None:
         for name in _STATUS_LISTS:
             if not getattr(status, name):
                 force_setattr(status, name, _NO_ITEMS)

@@ -311,7 +311,7 @@ class TemplateRegistry:
         spec = assigned(template.spec, node_name)
         force_setattr(pod, "spec", spec)
         self._common.share_metadata(meta)
-        self._common.share_status(pod.status)
+        force_setattr(pod, "status", self._common.shared_status(pod.status))
 
     def _intern(self, pod: Pod) -> PodTemplate:
         meta, spec = pod.metadata, unassigned(pod.spec)

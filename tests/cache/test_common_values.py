@@ -138,3 +138,16 @@ def test_large_values_of_pods_that_are_gone_are_not_kept() -> None:
         common.share_metadata(one)
     assert meta.owner_references is many
     assert not common._known
+
+
+def test_pods_that_have_not_started_share_their_status() -> None:
+    def document(number: int, status: str) -> bytes:
+        pod = msgspec.json.decode(running_pod(number))
+        pod["status"] = {"conditions": [{"type": "PodScheduled", "status": status}]}
+        return msgspec.json.encode(pod)
+
+    documents = [document(0, "True"), document(1, "True"), document(2, "False")]
+    one, same, other = (info.pod.status for info in infos(documents))
+    assert one is same
+    assert other is not one
+    assert [status.conditions[0].status for status in (one, other)] == ["True", "False"]
