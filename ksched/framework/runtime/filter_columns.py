@@ -185,7 +185,12 @@ class FilterColumns:
         node_rows = [] if nodes_read == read[0] else node_log.since(nodes_read)
         rows = row_log.since(rows_read)
         count = len(table.infos)
-        if skipped != self._skipped or node_rows is None or rows is None or len(rows) > count // 2:
+        if (
+            skipped != self._skipped
+            or node_rows is None
+            or rows is None
+            or (len(rows) > FEW_ROWS and len(rows) > count // 2)
+        ):
             self._reset(skipped, count)
             # Marks before filling: what changes meanwhile is reported again.
             marks = [

@@ -204,7 +204,7 @@ class ScoreColumns:
             or count != self._count
             or node_rows is None
             or rows is None
-            or len(rows) > count // 2
+            or (len(rows) > FEW_ROWS and len(rows) > count // 2)
         ):
             self._reset(skipped, count)
             self._renew_outdated(state, pod)
