@@ -115,6 +115,8 @@ async def node_updates(c: Cluster, size: int) -> Callable[[], Awaitable[None]]:
     names = [f"waiting{number}" for number in range(10 * size)]
     await c.create(*(make_pod(name).req(cpu="350m") for name in names))
     await c.settle()
+    # Until their backoff is over.
+    await c.clock.sleep(5)
 
     async def measured() -> None:
         for number in range(size):

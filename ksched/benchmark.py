@@ -247,7 +247,10 @@ class CoreBench:
         else:
             diagnosis = outcome.diagnosis or Diagnosis(0)
             queue.add_unschedulable_if_not_present(
-                queued, diagnosis.unschedulable_plugins, shared_wait=diagnosis.shared_wait
+                queued,
+                diagnosis.unschedulable_plugins,
+                shared_wait=diagnosis.shared_wait,
+                is_judged_alike=diagnosis.holds_for_template,
             )
 
     def rows_asked(self) -> int:

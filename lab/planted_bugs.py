@@ -70,10 +70,12 @@ def forgotten_unreserve(right: Any, self: BindingCycle, placed: Any) -> None:
     self._waiting.discard(placed.pod.uid)
 
 
-def dropped_after_error(right: Any, self: FailureHandler, queued: Any, *plugins: Any) -> Any:
+def dropped_after_error(
+    right: Any, self: FailureHandler, queued: Any, diagnosis: Any = None
+) -> Any:
     """A pod whose attempt met an error is not queued again."""
-    if plugins:
-        return right(self, queued, *plugins)
+    if diagnosis is not None:
+        return right(self, queued, diagnosis)
     self._queue.done(queued.uid)
     return None
 

@@ -70,6 +70,8 @@ class Diagnosis(Struct, frozen=True, dict=True):
     node_statuses: NodeStatuses | None = None
     shared_wait: SharedWait | None = None
     """What the pod waits for together with others."""
+    holds_for_template: bool = False
+    """Whether template and nodes alone decided: any other pod of the template is rejected too."""
 
     @cached_property
     def message(self) -> str:

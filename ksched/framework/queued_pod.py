@@ -34,6 +34,7 @@ class QueuedPodInfo:
         "flush_timestamp",
         "gating_plugin",
         "initial_attempt_timestamp",
+        "is_judged_alike",
         "owed_until",
         "pending_plugins",
         "pod",
@@ -61,6 +62,8 @@ class QueuedPodInfo:
         self.gating_plugin = ""
         self.shared_wait: SharedWait | None = None
         """Set while it waits for an event, if others wait for the same."""
+        self.is_judged_alike = False
+        """Whether every pod of its template is rejected like it while the nodes are the same."""
 
     @property
     def key(self) -> str:

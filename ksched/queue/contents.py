@@ -28,6 +28,7 @@ from ksched.queue.places import (
     Transition,
     TransitionLog,
 )
+from ksched.queue.scouts import Scouts
 from ksched.queue.unschedulable import RejectionCounts, SubjectKey, UnschedulablePods, Waker
 
 
@@ -67,6 +68,7 @@ class QueueContents:
         }
         self._pods: dict[str, QueuedPodInfo] = {}
         self._place: dict[str, Place] = {}
+        self._scouts = Scouts(self._place, self._unschedulable, nominator)
         self._log = TransitionLog()
         self._rejections = RejectionCounts()
         self._ready = asyncio.Event()
@@ -140,6 +142,9 @@ class QueueContents:
             self._containers[source].remove(uid)
             if source is not IN_FLIGHT:
                 self._rejections.remove(queued)
+            if source is ACTIVE and uid in self._scouts.ready:
+                self._scouts.left(queued)
+                self._ready.set()
         now = self._now()
         if target is ABSENT:
             del self._pods[uid], self._place[uid]

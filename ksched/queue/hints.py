@@ -319,12 +319,14 @@ class HintTable:
         event: ClusterEvent,
         old: Any,
         new: Any,
+        alike: Iterable[QueuedPodInfo] | None = None,
     ) -> Iterator[tuple[QueuedPodInfo, Requeue]]:
         """Evaluate an event for some pods of a group (at least one).
 
         Hints that depend only on the template are called once for all pods, and those of pods with
         a shared wait for the first of them. Pods that stay are omitted where no per-pod hint had to
-        be called.
+        be called. Unless one has to be, ``alike`` are the pods to requeue if the group is to be
+        woken.
         """
         pending, change = _skipping_backoff(group.pending_plugins, event), (event, old, new)
         shared: _Registrations = []
@@ -342,6 +344,10 @@ class HintTable:
         if answer is SKIP and not single:
             return
         if group.is_crowd and not self._can_end(group.shared_wait, event):
+            return
+        if alike is not None and not single:
+            for queued in alike:
+                yield queued, answer
             return
         # A shared wait was proved by plugins that may be others now.
         woken = list(pods) if event is CONFIG_RELOAD else group.to_wake(pods)

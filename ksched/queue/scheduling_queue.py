@@ -120,7 +120,8 @@ class SchedulingQueue(QueueContents):
         self._pre_enqueue = PreEnqueuePlugins(pre_enqueue, self.work)
         self._max_in_unschedulable_seconds = pod_max_in_unschedulable_seconds
         self._is_own_update = is_own_update
-        self._wake_ups = WakeUps(self._hints, (self._unschedulable, self._gated), now)
+        waiting = (self._unschedulable, self._gated)
+        self._wake_ups = WakeUps(self._hints, self._scouts, waiting, now)
         self._is_closed = False
         activations.subscribe(self.activate)
 
@@ -180,7 +181,7 @@ class SchedulingQueue(QueueContents):
             if self._resumed is not None:
                 await self._resumed.wait()
                 continue
-            if self._wake_ups.unfinished:
+            if self._wake_ups.unfinished or self._scouts.gone:
                 self.continue_wake_ups()
             queued = self._active.take_turn()
             cause = causes.POD_POPPED
@@ -197,7 +198,7 @@ class SchedulingQueue(QueueContents):
                 queued.attempts += 1
                 self._move(queued, IN_FLIGHT, cause)
                 return queued
-            if self._wake_ups.unfinished:
+            if self._wake_ups.unfinished or self._scouts.gone:
                 await asyncio.sleep(0)
                 continue
             self._ready.clear()
@@ -252,13 +253,14 @@ class SchedulingQueue(QueueContents):
         unschedulable_plugins: frozenset[str] = frozenset(),
         pending_plugins: frozenset[str] = frozenset(),
         shared_wait: SharedWait | None = None,
+        is_judged_alike: bool = False,
     ) -> Place:
         """Return a pod whose attempt failed; the result is its new place.
 
         With plugins it was rejected: it waits for an event, unless one that its plugins accept
         arrived since the pop. Without plugins it met an error: it backs off. A pod that is no
         longer pending is dropped, and one that was queued again meanwhile is left as it is. Of
-        pods with the same ``shared_wait`` an event wakes only a few.
+        pods with the same ``shared_wait`` an event wakes a few, of those judged alike the first.
         """
         attempt = self._in_flight.get(queued.uid)
         if attempt is None or attempt.queued is not queued:
@@ -271,10 +273,11 @@ class SchedulingQueue(QueueContents):
             if attempt is not None:
                 self._move(queued, ABSENT, causes.POD_DELETED)
             return ABSENT
+        is_judged_alike = is_judged_alike and newest.template is queued.pod.template
         queued.pod = newest
         queued.unschedulable_plugins = unschedulable_plugins
         queued.pending_plugins = pending_plugins
-        queued.shared_wait = shared_wait
+        queued.shared_wait, queued.is_judged_alike = shared_wait, is_judged_alike
         if queued.rejector_plugins:
             queued.unschedulable_count += 1
             queued.consecutive_errors_count = 0
@@ -309,7 +312,7 @@ class SchedulingQueue(QueueContents):
         """Evaluate pending wake-ups for the next slice of pods."""
         for queued, strategy, label in self._wake_ups.next_slice():
             self._requeue(queued, strategy, label)
-        if self._wake_ups.unfinished:
+        if self._wake_ups.unfinished or self._scouts.gone:
             self._ready.set()
 
     def activate(self, pods: Iterable[Any]) -> None:
@@ -464,7 +467,7 @@ class SchedulingQueue(QueueContents):
     def _update_waiting(self, queued: QueuedPodInfo, old: PodInfo, place: Place) -> None:
         new = queued.pod
         if new.template is not old.template:
-            queued.shared_wait = None
+            queued.shared_wait, queued.is_judged_alike = None, False
             self._containers[place].remove(queued.uid)
             self._containers[place].add(queued)
         else:
@@ -489,7 +492,7 @@ class SchedulingQueue(QueueContents):
             self._gated.remove(queued.uid)
         if source not in (ABSENT, IN_FLIGHT):
             self._rejections.remove(queued)
-        queued.gating_plugin, queued.shared_wait = plugin, None
+        queued.gating_plugin, queued.shared_wait, queued.is_judged_alike = plugin, None, False
         queued.unschedulable_plugins |= {plugin}
         if source not in (ABSENT, IN_FLIGHT):
             self._rejections.add(queued)

@@ -27,7 +27,7 @@ SCOUTS = 16
 """Of pods with a shared wait so many are woken; some may be deleted before they are popped. If all
 are, the others wait for the flush."""
 
-_GroupKey = tuple[str, PodTemplate | SharedWait, frozenset[str], frozenset[str], str]
+_GroupKey = tuple[str, PodTemplate | SharedWait, frozenset[str], frozenset[str], str, bool]
 
 
 class WaitingGroup:
@@ -38,13 +38,17 @@ class WaitingGroup:
 
     __slots__ = (
         "flushed_at",
+        "is_judged_alike",
         "key",
         "pending_plugins",
         "pods",
         "profile",
         "rejector_plugins",
+        "scout",
         "shared_wait",
         "wakers",
+        "woken_at",
+        "woken_by",
     )
 
     def __init__(self, key: _GroupKey, first: QueuedPodInfo) -> None:
@@ -53,6 +57,12 @@ class WaitingGroup:
         self.rejector_plugins = first.rejector_plugins
         self.pending_plugins = first.pending_plugins
         self.shared_wait = first.shared_wait
+        self.is_judged_alike = first.is_judged_alike
+        self.scout = ""
+        """The pod that was woken last (``scouts``)."""
+        self.woken_at = float("-inf")
+        self.woken_by = ""
+        """The cause of the last wake-up."""
         self.flushed_at = float("-inf")
         """When a few of those that share a wait were flushed."""
         # For events that its gating plugin did not register, a gated pod would be gated again.
@@ -92,6 +102,7 @@ class UnschedulablePods:
             queued.unschedulable_plugins,
             queued.pending_plugins,
             queued.gating_plugin,
+            queued.is_judged_alike,
         )
         group = self._groups.get(key)
         if group is None:

@@ -21,7 +21,8 @@ from ksched.cache.pod_info import PodInfo
 from ksched.framework.cluster_events import CONFIG_RELOAD, WILDCARD, ClusterEvent
 from ksched.framework.queued_pod import QueuedPodInfo
 from ksched.framework.time_slices import TimeSlice
-from ksched.queue.hints import SKIP, HintTable, Interest, Requeue
+from ksched.queue.hints import AFTER_BACKOFF, SKIP, HintTable, Interest, Requeue
+from ksched.queue.scouts import Scouts
 from ksched.queue.unschedulable import UnschedulablePods, WaitingGroup, Waker
 from ksched.tuning import PODS_PER_SLICE
 
@@ -43,6 +44,7 @@ class WakeUp:
         "_is_remembered",
         "_pre_check",
         "_rest",
+        "_scouts",
         "_what",
         "event",
         "steps",
@@ -51,6 +53,7 @@ class WakeUp:
     def __init__(
         self,
         hints: HintTable,
+        scouts: Scouts,
         waiting: Sequence[UnschedulablePods],
         at: float,
         what: tuple[ClusterEvent, Any, Any],
@@ -58,6 +61,7 @@ class WakeUp:
         pre_check: PreCheck | None,
     ) -> None:
         self._hints, self._at, self._what = hints, at, what
+        self._scouts = scouts
         self._rest: deque[_Target] = deque(targets)
         self._is_remembered = False
         self.event = what[0]
@@ -89,8 +93,14 @@ class WakeUp:
                     if _group_of(queued, waiting) not in (group, None):
                         yield queued, self._hints.is_pod_worth_requeuing(queued, event, old, new)
             if pods:
-                yield from self._hints.pods_worth_requeuing(group, pods, event, old, new)
+                alike = self._scouts_of(group) if len(pods) == len(group.pods) else None
+                yield from self._hints.pods_worth_requeuing(group, pods, event, old, new, alike)
                 yield None
+
+    def _scouts_of(self, group: WaitingGroup) -> Iterator[QueuedPodInfo] | None:
+        if not group.is_judged_alike or self.event.is_wildcard or self._pre_check is not None:
+            return None
+        return self._scouts.of(group, self._at, self.event.label)
 
 
 class WakeUps:
@@ -100,9 +110,14 @@ class WakeUps:
     """
 
     def __init__(
-        self, hints: HintTable, waiting: Sequence[UnschedulablePods], now: Callable[[], float]
+        self,
+        hints: HintTable,
+        scouts: Scouts,
+        waiting: Sequence[UnschedulablePods],
+        now: Callable[[], float],
     ) -> None:
         self._hints = hints
+        self._scouts = scouts
         self._waiting = waiting
         self._now = now
         self.unfinished: deque[WakeUp] = deque()
@@ -120,7 +135,8 @@ class WakeUps:
         targets = self._targets(*what)
         if not targets:
             return False
-        wake_up = WakeUp(self._hints, self._waiting, self._now(), what, targets, pre_check)
+        at, scouts, waiting = self._now(), self._scouts, self._waiting
+        wake_up = WakeUp(self._hints, scouts, waiting, at, what, targets, pre_check)
         self.unfinished.append(wake_up)
         return True
 
@@ -131,6 +147,13 @@ class WakeUps:
         """
         left = PODS_PER_SLICE
         turn = TimeSlice(self._now)
+        if self._scouts.gone:
+            for queued, label in self._scouts.next():
+                yield queued, AFTER_BACKOFF, label
+                left -= 1
+                if turn.is_over or not left:
+                    left = 0
+                    break
         while self.unfinished and left:
             wake_up = self.unfinished[0]
             for step in wake_up.steps:

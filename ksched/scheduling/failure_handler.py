@@ -5,8 +5,9 @@ from __future__ import annotations
 import logging
 
 from ksched.cache.pod_info import PodInfo
+from ksched.framework.diagnosis import Diagnosis
 from ksched.framework.handle import EventRecorder
-from ksched.framework.queued_pod import QueuedPodInfo, SharedWait
+from ksched.framework.queued_pod import QueuedPodInfo
 from ksched.queue.pending_pods import PendingPods
 from ksched.queue.scheduling_queue import SchedulingQueue
 from ksched.scheduling.pod_status import DesiredStatus, PodStatusUpdater
@@ -17,6 +18,8 @@ log = logging.getLogger(__name__)
 
 UNSCHEDULABLE = "Unschedulable"
 SCHEDULER_ERROR = "SchedulerError"
+
+_NO_REJECTION = Diagnosis(0)
 
 
 class FailureHandler:
@@ -50,11 +53,7 @@ class FailureHandler:
             "unable to schedule pod",
             extra={"pod": queued.key, "reason": reason, "err": rejected.message},
         )
-        if diagnosis is None:
-            pod = self.put_back(queued)
-        else:
-            rejectors, pending = diagnosis.unschedulable_plugins, diagnosis.pending_plugins
-            pod = self.put_back(queued, rejectors, pending, diagnosis.shared_wait)
+        pod = self.put_back(queued, diagnosis)
         if pod is None:
             return
         nominated = rejected.nominated_node_name
@@ -66,19 +65,18 @@ class FailureHandler:
                 self._recorder.event(pod, "Warning", "FailedScheduling", "Scheduling", note)
         self._status.set(pod, DesiredStatus(reason, rejected.message, nominated))
 
-    def put_back(
-        self,
-        queued: QueuedPodInfo,
-        unschedulable_plugins: frozenset[str] = frozenset(),
-        pending_plugins: frozenset[str] = frozenset(),
-        shared_wait: SharedWait | None = None,
-    ) -> PodInfo | None:
+    def put_back(self, queued: QueuedPodInfo, diagnosis: Diagnosis | None = None) -> PodInfo | None:
         """Requeue a pod in its newest version; ``None`` if it is gone or bound."""
         pod = self._pending.get(queued.uid)
         if pod is None:
             self._queue.done(queued.uid)
             return None
+        diagnosis = diagnosis or _NO_REJECTION
         self._queue.add_unschedulable_if_not_present(
-            queued, unschedulable_plugins, pending_plugins, shared_wait
+            queued,
+            diagnosis.unschedulable_plugins,
+            diagnosis.pending_plugins,
+            diagnosis.shared_wait,
+            diagnosis.holds_for_template,
         )
         return pod

@@ -363,6 +363,7 @@ class SchedulingCycle:
         profile.metrics.end(status.code)
         if is_large:
             await asyncio.sleep(0)
+        is_helped = bool(nominated) or not (status.is_rejected or status is SUCCESS)
         explained = Diagnosis(
             num_all_nodes=diagnosis.num_all_nodes,
             reasons=diagnosis.reasons,
@@ -370,6 +371,8 @@ class SchedulingCycle:
             pending_plugins=diagnosis.pending_plugins,
             pre_filter_message=diagnosis.pre_filter_message,
             post_filter_message=joined(reasons),
+            holds_for_template=not is_helped
+            and profile.pipeline.holds_for_template(state, queued.pod, diagnosis),
         )
         status = unschedulable(explained.message)
         return Rejected(queued, profile, status, explained, nominated)

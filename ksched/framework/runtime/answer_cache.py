@@ -11,8 +11,10 @@ from ksched.cache.node_table import NodeTable
 from ksched.cache.pod_info import PodInfo, PodSignature
 from ksched.cache.recently_used import RecentlyUsed, room_for
 from ksched.cache.snapshot import Snapshot
-from ksched.configuration.extension_points import PRE_FILTER, PRE_SCORE
+from ksched.configuration.extension_points import POST_FILTER, PRE_FILTER, PRE_SCORE
 from ksched.framework.cycle_state import CycleState
+from ksched.framework.depends_on import CACHED_SCOPES
+from ksched.framework.plugins.names import DEFAULT_PREEMPTION, DYNAMIC_RESOURCES
 from ksched.framework.runtime.filter_columns import FilterColumns, FilterEntry, Work
 from ksched.framework.runtime.framework import Framework
 from ksched.framework.runtime.guard import PluginFailure
@@ -91,6 +93,9 @@ class AnswerCache:
             one.name for one in framework.filters if one.changes is not None and one.group is None
         )
         """Plugins that may be skipped for one of two pods with the same claimless signature."""
+        self._per_template = frozenset(
+            one.name for one in framework.filters if one.scope in CACHED_SCOPES
+        )
         self._snapshot = snapshot
         self._columns: RecentlyUsed[Hashable, CachedColumns] = RecentlyUsed()
         self._newest: WeakValueDictionary[PodSignature, CachedColumns] = WeakValueDictionary()
@@ -121,6 +126,23 @@ class AnswerCache:
             return self._columns.get(key)
         except Exception as problem:
             raise self._blame(state, pod, problem) from problem
+
+    def are_per_template(self, state: CycleState, pod: PodInfo, plugins: frozenset[str]) -> bool:
+        """Whether what some filters reject for a pod, they reject for all of its template.
+
+        So it is for verdicts on a template and a node, unless PreFilter may skip the filter for
+        another pod. What PostFilter plugins do must not differ between the pods either.
+        """
+        if not plugins <= self._per_template:
+            return False
+        if any(hook.plugin in plugins for hook in self.active_plugins(pod).pre_filter):
+            return False
+        return all(
+            hook.plugin == DEFAULT_PREEMPTION
+            # It deals with the claims of the pod.
+            or (hook.plugin == DYNAMIC_RESOURCES and hook.plugin in state.skip_filter)
+            for hook in self._framework.hooks[POST_FILTER]
+        )
 
     def sweep(self) -> None:
         """Drop columns that no recent pod used."""

@@ -190,6 +190,14 @@ class Pipeline:
         rows = NO_ROWS if filters.codes.item(row) else np.array([row], np.intp)
         return Feasibility(rows, 1, filters.codes, filters.book)
 
+    def holds_for_template(self, state: CycleState, pod: PodInfo, diagnosis: Diagnosis) -> bool:
+        """Whether a pod's rejection is that of every pod of its template without a nomination."""
+        return (
+            not diagnosis.pre_filter_message
+            and not diagnosis.pending_plugins
+            and self._answer_cache.are_per_template(state, pod, diagnosis.unschedulable_plugins)
+        )
+
     def _uncached_filters(self, state: CycleState) -> list[FilterEntry]:
         """Filters without cached verdicts; per-node ones last, when fewest nodes are left."""
         skipped = state.skip_filter
