@@ -344,11 +344,14 @@ class Simulation:
     async def hiccup(self) -> None:
         """One or two requests go wrong."""
         rng = self._rng
+        # A leader gives up a bind when its lease may end, and the room is given back. One that is
+        # performed after that overcommits a node, as it would with kube-scheduler.
+        late_seconds = 20.0 if self._replicas is None else 1.5
         rule = rng.choice(
             (
                 Rule(Fault(lose_response=True), "create", "pods/binding"),
                 Rule(Fault(hang=True), "create", "pods/binding"),
-                Rule(Fault(delay_seconds=20.0), "create", "pods/binding"),
+                Rule(Fault(delay_seconds=late_seconds), "create", "pods/binding"),
                 Rule(Fault(answer=StatusError(409, "Conflict", "try")), "create", "pods/binding"),
                 Rule(
                     Fault(answer=StatusError(500, "InternalError", "no")), "create", "pods/binding"
