@@ -17,7 +17,7 @@ from bench.claim_limit import claim_limit
 from bench.drain import drain
 from bench.latency import latency
 from bench.load_generator import LoadGenerator
-from bench.schedulers import KSCHED, KUBE_SCHEDULER, Start, starters
+from bench.schedulers import Start, add_schedulers, starters
 from bench.table import BindLimit, Figures, render
 from bench.workloads import WORKLOADS
 from ksched.errors import KschedError
@@ -37,12 +37,7 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument("--pods", type=int, default=3000, help="pods of one drain")
     parser.add_argument("--rounds", type=int, default=1, help="the table shows medians")
     parser.add_argument("--workloads", nargs="*", choices=WORKLOADS, default=EVERYDAY)
-    parser.add_argument(
-        "--schedulers",
-        nargs="+",
-        choices=(KUBE_SCHEDULER, KSCHED),
-        default=[KUBE_SCHEDULER, KSCHED],
-    )
+    add_schedulers(parser)
     parser.add_argument("--rate", type=float, default=100, help="open loop: pods a second")
     parser.add_argument("--seconds", type=float, default=20, help="open loop: how long; 0: not")
     parser.add_argument(

@@ -35,10 +35,10 @@ from bench.gang_cases import (
     priority_class,
     switched_on,
 )
-from bench.latency import arrivals, quantile
+from bench.latency import open_loop, quantile
 from bench.load_generator import CREATORS, NODES, LoadGenerator, share_out
 from bench.process_usage import Usage, usage
-from bench.schedulers import CONFIG, KSCHED, KUBE_SCHEDULER, Start
+from bench.schedulers import CONFIG, KUBE_SCHEDULER, Start, add_schedulers
 from bench.table import Figures, render
 from bench.workloads import NAMESPACE, Object, pod
 from ksched.errors import KschedError
@@ -166,20 +166,8 @@ class Bench:
         with self.starter(scheduler_name, GATES)() as scheduler:
             await asyncio.sleep(SETTLE_SECONDS)
             await _until_calm(scheduler)
-            before = usage(scheduler.pid)
             bodies = [pod(index, "basic") for index in range(int(rate * seconds))]
-            sent, waits = await arrivals(self._load, rate, bodies)
-            scheduler.must_run(0)
-            after = usage(scheduler.pid)
-        in_order = sorted(1000 * wait for wait in waits.values())
-        return Figures(
-            bound=len(waits),
-            asked=len(sent),
-            cpu_ms_per_pod=1000 * (after.cpu_seconds - before.cpu_seconds) / len(sent),
-            rss_mb=after.rss_bytes / 2**20,
-            p50_ms=quantile(in_order, 0.5),
-            p99_ms=quantile(in_order, 0.99),
-        )
+            return Figures.of(await open_loop(self._load, scheduler, rate, bodies))
 
     async def _prepare(self, case: Case) -> None:
         """Delete what is left of the gangs; make the cluster anew if it is another or was used."""
@@ -275,12 +263,7 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m bench.gangs", description=__doc__)
     parser.add_argument("--cases", nargs="*", choices=known, default=known, metavar="CASE")
     parser.add_argument("--rounds", type=int, default=1, help="the table shows medians")
-    parser.add_argument(
-        "--schedulers",
-        nargs="+",
-        choices=(KUBE_SCHEDULER, KSCHED),
-        default=[KUBE_SCHEDULER, KSCHED],
-    )
+    add_schedulers(parser)
     parser.add_argument(
         "--part", type=int, default=1, metavar="N", help="the Nth part of the nodes and pods"
     )

@@ -11,6 +11,7 @@ from bench.load_generator import LoadGenerator
 from bench.process_usage import usage
 from bench.schedulers import Start
 from bench.workloads import Object, pod, stuck_pod
+from lab.child_process import ChildProcess
 
 WORKLOAD = "basic"
 SETTLE_SECONDS = 6.0
@@ -37,12 +38,19 @@ async def latency(
     await load.create_pods(stuck_pod(index) for index in range(stuck))
     with start() as scheduler:
         await asyncio.sleep(SETTLE_SECONDS)
-        scheduler.must_run(0)
-        before = usage(scheduler.pid)
         bodies = [pod(index, WORKLOAD) for index in range(int(rate * seconds))]
-        sent, waits = await arrivals(load, rate, bodies)
-        scheduler.must_run(0)
-        after = usage(scheduler.pid)
+        return await open_loop(load, scheduler, rate, bodies)
+
+
+async def open_loop(
+    load: LoadGenerator, scheduler: ChildProcess, rate: float, bodies: Sequence[Object]
+) -> Latency:
+    """Send ``rate`` pods a second to a scheduler that runs."""
+    scheduler.must_run(0)
+    before = usage(scheduler.pid)
+    sent, waits = await arrivals(load, rate, bodies)
+    scheduler.must_run(0)
+    after = usage(scheduler.pid)
     in_order = sorted(1000 * wait for wait in waits.values())
     return Latency(
         bound=len(waits),

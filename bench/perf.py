@@ -25,7 +25,7 @@ import uvloop
 from bench.latency import SETTLE_SECONDS, arrivals, quantile
 from bench.load_generator import CREATORS, PODS, LoadGenerator, share_out
 from bench.process_usage import usage
-from bench.schedulers import KSCHED, KUBE_SCHEDULER, RBAC, Start, starters
+from bench.schedulers import RBAC, Start, add_schedulers, starters
 from bench.table import BindLimit, Figures, render
 from bench.workloads import NAMESPACE, Object, node, plain_pod
 from ksched.errors import KschedError
@@ -292,12 +292,7 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, default=1, help="the table shows medians")
     parser.add_argument("--cases", nargs="+", choices=CASES, default=list(CASES))
     parser.add_argument("--before", type=Path, help="another ksched, to be compared with")
-    parser.add_argument(
-        "--schedulers",
-        nargs="*",
-        choices=(KUBE_SCHEDULER, KSCHED),
-        default=[KUBE_SCHEDULER, KSCHED],
-    )
+    add_schedulers(parser)
     options = parser.parse_args()
     try:
         with (

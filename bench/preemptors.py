@@ -14,11 +14,10 @@ from pathlib import Path
 
 import uvloop
 
-from bench.latency import SETTLE_SECONDS, arrivals, quantile
+from bench.latency import SETTLE_SECONDS, open_loop
 from bench.load_generator import LoadGenerator
 from bench.perf import CLASSES, Preemption, pod_of
-from bench.process_usage import usage
-from bench.schedulers import KSCHED, KUBE_SCHEDULER, Start, starters
+from bench.schedulers import Start, add_schedulers, starters
 from bench.table import Figures, render
 from ksched.errors import KschedError
 from lab.assets import Assets
@@ -39,23 +38,10 @@ async def measure(
     others = [pod_of(f"p-other-{index}", {"cpu": "10m"}) for index in range(count)]
     with start() as scheduler:
         await asyncio.sleep(SETTLE_SECONDS)
-        scheduler.must_run(0)
-        before = usage(scheduler.pid)
         async with asyncio.TaskGroup() as tasks:
             if has_preemptors:
                 tasks.create_task(load.create_pods(case.preemptors(options.nodes)))
-            sent, waits = await arrivals(load, options.rate, others)
-        scheduler.must_run(0)
-        after = usage(scheduler.pid)
-    in_order = sorted(1000 * wait for wait in waits.values())
-    return Figures(
-        bound=len(waits),
-        asked=len(sent),
-        cpu_ms_per_pod=1000 * (after.cpu_seconds - before.cpu_seconds) / len(sent),
-        rss_mb=after.rss_bytes / 2**20,
-        p50_ms=quantile(in_order, 0.5),
-        p99_ms=quantile(in_order, 0.99),
-    )
+            return Figures.of(await open_loop(load, scheduler, options.rate, others))
 
 
 async def compare(plane: ControlPlane, options: argparse.Namespace) -> str:
@@ -78,12 +64,7 @@ def main() -> int:
     parser.add_argument("--nodes", type=int, default=1000, help="and as many preemptors")
     parser.add_argument("--rate", type=float, default=100, help="small pods a second")
     parser.add_argument("--seconds", type=float, default=30, help="how long they come")
-    parser.add_argument(
-        "--schedulers",
-        nargs="+",
-        choices=(KUBE_SCHEDULER, KSCHED),
-        default=[KUBE_SCHEDULER, KSCHED],
-    )
+    add_schedulers(parser)
     options = parser.parse_args()
     try:
         with (

@@ -27,7 +27,7 @@ from bench.load_generator import LoadGenerator
 from bench.perf_config import PerfCase, find_root, load
 from bench.perf_operations import Executor
 from bench.process_usage import usage
-from bench.schedulers import KSCHED, KUBE_SCHEDULER, starters
+from bench.schedulers import add_schedulers, starters
 from bench.table import Figures, render
 from ksched.errors import KschedError
 from lab.assets import Assets
@@ -108,12 +108,7 @@ def main() -> int:
     parser.add_argument("cases", nargs="+", metavar="TOPIC/CASE[/WORKLOAD]")
     parser.add_argument("--part", type=int, default=1, help="a part of the nodes and pods")
     parser.add_argument("--rounds", type=int, default=1, help="the table shows medians")
-    parser.add_argument(
-        "--schedulers",
-        nargs="+",
-        choices=(KUBE_SCHEDULER, KSCHED),
-        default=[KUBE_SCHEDULER, KSCHED],
-    )
+    add_schedulers(parser)
     options = parser.parse_args()
     try:
         cases = [load(find_root(), wanted, options.part) for wanted in options.cases]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 from collections.abc import Callable
 from pathlib import Path
 
@@ -15,6 +16,12 @@ RBAC = CONFIG / "rbac.yaml"
 
 Start = Callable[..., ChildProcess]
 """Starts a scheduler; ``config`` may replace top-level keys of its configuration."""
+
+
+def add_schedulers(parser: argparse.ArgumentParser) -> None:
+    """Let the user choose the schedulers that are measured."""
+    known = (KUBE_SCHEDULER, KSCHED)
+    parser.add_argument("--schedulers", nargs="*", choices=known, default=list(known))
 
 
 def starters(plane: ControlPlane, names: list[str]) -> dict[str, Start]:
