@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from bench.slopes import slope
-from bench.soak import Sample, _csv, judge, parse, report, worst_lag
+from bench.soak import Found, Sample, _csv, judge, lag_quantile, parse, report, worst_lag
 
 SECONDS = [5.0 * number for number in range(720)]
 
@@ -60,14 +60,33 @@ def test_what_happens_while_it_warms_up_does_not_count() -> None:
 def test_the_report_names_what_rises_and_its_page_needs_nothing_else(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert report(samples(0), tmp_path)
-    assert not report(samples(60), tmp_path)
+    assert report(Found(samples(0), lag_p99_ms=4), tmp_path)
+    assert not report(Found(samples(60), lag_p99_ms=4), tmp_path)
     printed = capsys.readouterr().out
-    assert "rises" in printed.splitlines()[-6]
+    assert "rises" in printed.splitlines()[-7]
     page = (tmp_path / "soak.html").read_text()
     assert page.count("<polyline") == 5
     assert "http" not in page
     assert "src=" not in page
+
+
+def test_a_loop_that_lags_fails_though_nothing_rises(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert not report(Found(samples(0), lag_p99_ms=20.5), tmp_path)
+    assert "20.5 ms, at most 20 wanted" in capsys.readouterr().out
+
+
+def test_a_quantile_of_lags_counts_what_came_since() -> None:
+    before = {"0.01": 500.0, "0.02": 500.0, "+Inf": 1000.0}
+    after = {"0.01": 598.0, "0.02": 600.0, "+Inf": 1100.0}
+    assert lag_quantile(before, after, 0.5) == pytest.approx(0.01 * 50 / 98)
+    assert lag_quantile(before, after, 0.99) == pytest.approx(0.015)
+
+
+def test_a_quantile_beyond_the_last_bucket_is_its_bound() -> None:
+    assert lag_quantile({}, {"0.01": 90.0, "+Inf": 100.0}, 0.99) == 0.01
+    assert lag_quantile({}, {"0.01": 0.0, "+Inf": 0.0}, 0.99) == 0.0
 
 
 def test_every_sample_is_on_disk_at_once(tmp_path: Path) -> None:
