@@ -11,8 +11,9 @@ from the scheduler's cache; the group registry is only compared with them.
 With priorities there are single pods too, and gangs preempt. Checked when an eviction begins:
 
 - I3: with the victims gone all members that the gang needs fit on the nodes they are nominated to.
-- I4: a gang evicts again only after all its earlier victims have ended. Under another leader those
-  on the nodes that its members were nominated to, if the nominations were written.
+- I4: a gang evicts again only after all its earlier victims have ended, but for those on nodes that
+  a more important preemptor was nominated to meanwhile: their room is its own now. Under another
+  leader those on the nodes that its members were nominated to, if the nominations were written.
 - No gang is left with a part of its minimum by an eviction.
 - Every victim is less important than every member.
 
@@ -391,7 +392,17 @@ class EvictionChecks:
             if preemptor.group:
                 self._check_fit(who, preemptor, {pod.uid for pod in victims})
                 self._check_waves(who, running)
+        self._forget_displaced(preemptor)
         self._start(preemptor, victims, *more)
+
+    def _forget_displaced(self, preemptor: Preemptor) -> None:
+        """Nominations of lower priority to its nodes end: those gangs have to look elsewhere."""
+        cache, least = self._cluster.scheduler.cache, min(pod.priority for pod in preemptor.pods)
+        for who, victims in self._victims.items():
+            gang = self._simulation.gangs.get(who.partition("/")[2])
+            if gang is not None and gang.priority is not None and gang.priority < least:
+                there = [pod for uid in victims if (pod := cache.get_pod(uid))]
+                victims -= {pod.uid for pod in there if pod.node_name in preemptor.node_names}
 
     def _check_fit(self, who: str, preemptor: Preemptor, going: set[str]) -> None:
         gang = self._simulation.gangs[who.partition("/")[2]]

@@ -60,6 +60,10 @@ async def test_room_may_be_taken_while_the_bind_of_the_pod_it_was_freed_for_is_r
     await History.of(559).live()
 
 
+async def test_a_gang_may_evict_elsewhere_when_a_more_important_one_takes_its_room() -> None:
+    await History.of(777).live()
+
+
 async def test_a_gang_with_a_member_on_a_lost_node_is_no_obstacle() -> None:
     await History.of(1235).live()
 
