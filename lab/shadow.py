@@ -5,8 +5,9 @@
     python -m lab.shadow --nodes 90 --pods 100 --live MostAllocated
 
 Pods are created as fast as the API server takes them, so that the scheduler has a backlog and binds
-overlap; meanwhile pods are deleted and nodes cordoned and uncordoned. The shadow reads as a user
-who may do nothing else. ``--live`` gives kube-scheduler another configuration than the shadow's.
+overlap, or at most ``--per-second``; meanwhile pods are deleted and nodes cordoned and uncordoned.
+The shadow reads as a user who may do nothing else. ``--live`` gives kube-scheduler another
+configuration than the shadow's.
 """
 
 from __future__ import annotations
@@ -18,8 +19,10 @@ import tempfile
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from itertools import count
+from math import inf
 from pathlib import Path
 from random import Random
+from time import monotonic
 from typing import Any, Final
 
 import anyio
@@ -72,8 +75,11 @@ PLANTED: Final[Mapping[str, Json]] = {
 class Load:
     """Creates nodes and pods, and changes something now and then."""
 
-    def __init__(self, client: ApiClient, nodes: int, *, seed: int = 0) -> None:
+    def __init__(
+        self, client: ApiClient, nodes: int, *, seed: int = 0, per_second: float = inf
+    ) -> None:
         self.client, self._nodes = client, nodes
+        self._per_second = per_second
         self._random = Random(seed)
         self._numbers = count()
         self._created: list[str] = []
@@ -90,10 +96,13 @@ class Load:
         await self._at_once(some)
 
     async def create_pods(self, pods: int, workload: str, *, churn: bool = True) -> None:
+        began = monotonic()
+
         async def some() -> None:
             for number in self._numbers:
                 if number >= pods:
                     return
+                await asyncio.sleep(began + number / self._per_second - monotonic())
                 body = pod(number, workload)
                 await self.client.create(PODS, "default", msgspec.json.encode(body))
                 self._created.append(body["metadata"]["name"])
@@ -149,7 +158,8 @@ async def compare(plane: ControlPlane, options: argparse.Namespace) -> Summary:
     config = {"profiles": [{"schedulerName": "default-scheduler", **live}]}
     clock = LoopClock()
     async with connect(str(plane.kubeconfig("admin"))) as transport:
-        load = Load(ApiClient(transport, clock), options.nodes, seed=options.seed)
+        client = ApiClient(transport, clock)
+        load = Load(client, options.nodes, seed=options.seed, per_second=options.per_second)
         await load.create_nodes()
         with plane.kube_scheduler(config=config):
             async with shadow_of(plane) as shadow:
@@ -174,6 +184,7 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--workload", default="mixed")
     parser.add_argument("--live", choices=sorted(PLANTED), default="")
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--per-second", type=float, default=inf, help="pods created")
     parser.add_argument("--patience", type=float, default=300.0, help="seconds")
     options = parser.parse_args(arguments)
     with (

@@ -23,14 +23,15 @@ def plane(control_plane: ControlPlane) -> Iterator[ControlPlane]:
 
 
 def options(pods: int, live: str = "") -> Namespace:
-    return Namespace(nodes=60, pods=pods, live=live, workload="mixed", seed=1, patience=120.0)
+    # With a backlog beside other load the lag can be longer than what is tried, and looks like
+    # another configuration. `python -m lab.shadow` has a backlog; the machine must be quiet.
+    pace = {"per_second": 20.0, "patience": 120.0}
+    return Namespace(nodes=60, pods=pods, live=live, workload="mixed", seed=1, **pace)
 
 
 def test_every_decision_of_kube_scheduler_is_explained(plane: ControlPlane) -> None:
     summary = uvloop.run(compare(plane, options(150)))
     assert summary.decisions >= 140
-    # Beside other load the lag is at times longer than what is tried, and looks like another
-    # configuration; `python -m lab.shadow` on a quiet machine accepts none of it.
     assert not summary.outcomes.get("different"), summary.differences
     assert not summary.not_judged
     assert summary.agreeing >= 0.5 * summary.decisions
