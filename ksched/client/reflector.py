@@ -60,7 +60,7 @@ _MAX_PATIENCE = 300.0
 # Longest nominal backoff while the server cannot be reached.
 _UNREACHABLE_SECONDS = 5.0
 # Several kinds may detect the same loss; a list as recent as this already reflects it.
-_YOUNG_SECONDS = 5.0
+YOUNG_SECONDS = 5.0
 _INITIAL_EVENTS_END = "k8s.io/initial-events-end"
 
 
@@ -119,11 +119,11 @@ class Reflector(Generic[T]):
         self._backoff = Backoff(self._rng, initial=initial_backoff, maximum=max_backoff)
         self._version = ""
         self._failures_at_version = 0
-        # The last known version, also while listing again.
-        self._known = ""
+        self.known_version = ""
+        """Of the last change or list, also while listing again."""
         # Whether the version comes from a list that was just made.
         self._is_fresh = False
-        self._listed_at = -math.inf
+        self.listed_at = -math.inf
         self._on_list, self._on_history_lost = on_list, on_history_lost
         self._list_done: Callable[[], None] | None = None
         self._may_be_absent, self._is_absent = may_be_absent, False
@@ -163,7 +163,7 @@ class Reflector(Generic[T]):
         """List again now: the server's history is not the one that was watched."""
         if self._is_pausing and not self._version:
             self._round.cancel()
-        elif self._version and self._clock.now() - self._listed_at >= _YOUNG_SECONDS:
+        elif self._version and self._clock.now() - self.listed_at >= YOUNG_SECONDS:
             self._version = ""
             self._round.cancel()
 
@@ -254,20 +254,20 @@ class Reflector(Generic[T]):
             )
         self._store.begin_list()
         self._store.end_list("")
-        self._version = self._known = ""
+        self._version = self.known_version = ""
         self._complaint = self.state.failing_since = None
         self._is_unreachable = False
         self._mark_synced()
 
     def _mark_synced(self) -> None:
-        self._listed_at = self.state.contact_at = self._clock.now()
+        self.listed_at = self.state.contact_at = self._clock.now()
         if not self._synced.is_set():
             self._synced.set()
             self._handler.synced()
 
     def _history_lost(self) -> None:
         """The server lost its data or was restored from a backup: all kinds list again."""
-        self._version = self._known = ""
+        self._version = self.known_version = ""
         if self._on_history_lost is not None:
             self._on_history_lost()
 
@@ -380,13 +380,17 @@ class Reflector(Generic[T]):
 
     def _finish_list(self, version: str) -> None:
         self._store.end_list(version)
-        if is_older(version, self._known):
+        if is_older(version, self.known_version):
             log.warning(
                 "listed at an older version than known",
-                extra={"resource": str(self._resource), "known": self._known, "listed": version},
+                extra={
+                    "resource": str(self._resource),
+                    "known": self.known_version,
+                    "listed": version,
+                },
             )
             self._history_lost()
-        self._version = self._known = version
+        self._version = self.known_version = version
         self._is_fresh = True
         if self._list_done is not None:
             self._list_done()
@@ -444,7 +448,7 @@ class Reflector(Generic[T]):
                 if event.type != DELETED:
                     raise self._went_back(version)
             elif version:
-                self._version = self._known = version
+                self._version = self.known_version = version
             if self._complaint is not None:
                 self._works()
             self.state.contact_at = now = self._clock.now()

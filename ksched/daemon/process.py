@@ -27,6 +27,7 @@ import anyio
 from anyio.abc import TaskGroup
 
 from ksched import __version__
+from ksched.api.resources import NODES, PODS
 from ksched.client.http_transport import ClientConfig, HttpTransport
 from ksched.client.kubeconfig import load_client_config
 from ksched.client.observed_transport import ObservedTransport
@@ -58,6 +59,8 @@ log = logging.getLogger(__name__)
 FLUSH_SECONDS: Final = 5.0
 SETTLE_SECONDS: Final = 0.05
 """Time for a binding whose response has arrived to finish."""
+CATCH_UP_SECONDS: Final = 30.0
+"""How long a new leader waits for a list. After that, pods that start late are worse."""
 USER_AGENT: Final = f"ksched/{__version__} scheduler"
 LEASE_USER_AGENT: Final = f"ksched/{__version__} leader-election"
 ACCESS_USER_AGENT: Final = f"ksched/{__version__} access-reviews"
@@ -319,12 +322,21 @@ class Daemon:
             if self._delays_cache:
                 tasks.start_soon(self.scheduler.watch, name="watch")
                 await self.scheduler.wait_synced()
+            elif self._elector is not None:
+                await self._catch_up()
             await self._lead()
 
         if self._elector is None:
             await lead()
         else:
             await self._elector.run(lead)
+
+    async def _catch_up(self) -> None:
+        """See what the leader before has bound, also if a watch died in silence."""
+        with anyio.move_on_after(CATCH_UP_SECONDS) as patience:
+            await self.scheduler.watches.catch_up((NODES, PODS))
+        if patience.cancelled_caught:
+            log.warning("pods and nodes may be out of date, scheduling all the same")
 
     async def _lead(self) -> None:
         """Schedule until ``stop``, or until cancelled because the lease was lost."""

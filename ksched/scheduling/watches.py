@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import logging
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any, Generic
 
 import anyio
 import msgspec
 
 from ksched.api.resources import ApiResource
+from ksched.client.catching_up import catch_up
 from ksched.client.reflector import OnList, Reflector
 from ksched.client.rest import EVERYTHING, ApiClient, Selection
 from ksched.client.watch_health import WatchHealth
@@ -129,6 +130,13 @@ class Watches:
     async def wait_synced(self) -> None:
         for reflector in self._reflectors:
             await reflector.wait_synced()
+
+    async def catch_up(self, resources: Collection[ApiResource]) -> None:
+        """Return when what was stored before the call has been delivered, of some kinds."""
+        async with anyio.create_task_group() as tasks:
+            for reflector in self._reflectors:
+                if reflector.resource in resources:
+                    tasks.start_soon(catch_up, reflector, self._client, self._clock)
 
     def relist(self) -> None:
         """Relist everything: the API server's history differs from the one that was watched."""

@@ -44,6 +44,11 @@ def test_a_bind_that_is_performed_after_its_leader_gave_it_up_is_no_violation() 
     assert outcome_of(2027)[1] == ""
 
 
+@pytest.mark.parametrize("seed", [632, 857, 1190, 1394])
+def test_a_successor_sees_what_was_bound_while_its_watch_was_dead(seed: int) -> None:
+    assert outcome_of(seed)[1] == ""
+
+
 @pytest.mark.parametrize("bug", BUGS)
 def test_a_planted_bug_is_found(bug: str) -> None:
     assert f"AssertionError: seed {FOUND_BY[bug]}, " in found_by(bug, FOUND_BY[bug])
