@@ -265,7 +265,12 @@ class HintTable:
     ) -> list[str] | None:
         try:
             keys = function(*args)
-            return None if keys is None else [key for key in keys if isinstance(key, str)]
+            if keys is None:
+                return None
+            found = list(keys)
+            if isinstance(keys, str) or not all(isinstance(key, str) for key in found):
+                raise TypeError(f"subjects: got {keys!r:.100}, wanted a collection of strings")
+            return found
         except BaseException as problem:
             if is_interrupt(problem):
                 raise

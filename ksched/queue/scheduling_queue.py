@@ -273,8 +273,9 @@ class SchedulingQueue(QueueContents):
             if attempt is not None:
                 self._move(queued, ABSENT, causes.POD_DELETED)
             return ABSENT
-        is_judged_alike = is_judged_alike and newest.template is queued.pod.template
+        is_same = newest.template is queued.pod.template
         queued.pod = newest
+        is_judged_alike &= is_same and not self._scouts.is_nominated(queued)
         queued.unschedulable_plugins = unschedulable_plugins
         queued.pending_plugins = pending_plugins
         queued.shared_wait, queued.is_judged_alike = shared_wait, is_judged_alike
@@ -466,7 +467,7 @@ class SchedulingQueue(QueueContents):
 
     def _update_waiting(self, queued: QueuedPodInfo, old: PodInfo, place: Place) -> None:
         new = queued.pod
-        if new.template is not old.template:
+        if new.template is not old.template or self._scouts.is_special_now(queued):
             queued.shared_wait, queued.is_judged_alike = None, False
             self._containers[place].remove(queued.uid)
             self._containers[place].add(queued)
@@ -474,9 +475,8 @@ class SchedulingQueue(QueueContents):
             (self._gated if place is GATED else self._unschedulable).reindex(queued)
         for event in self._update_events(old.pod, new.pod):
             strategy = self._hints.is_pod_worth_requeuing(queued, event, old.pod, new.pod)
-            if strategy is SKIP:
-                continue
-            if self._requeue(queued, strategy, event.label) in (ACTIVE, BACKOFF):
+            is_due = strategy is not SKIP
+            if is_due and self._requeue(queued, strategy, event.label) in (ACTIVE, BACKOFF):
                 return
 
     def _update_events(self, old: Pod, new: Pod) -> list[ClusterEvent]:

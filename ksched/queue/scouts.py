@@ -8,8 +8,8 @@ its group, the others would as well, and they go on waiting. In every other case
 placed, deleted or nominated, the next one is woken, before any other pod is popped: pods are tried
 in the same order as if all were woken.
 
-Pods of the group that back off are woken with the scout, to be tried when their backoff is over; so
-are pods with a nomination, since for them a node may fit that fits no other.
+Pods of the group that back off are woken with the scout, to be tried when their backoff is over.
+Pods with a nomination are never judged alike: what rejects the others may be that nomination.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class Scouts:
             yield queued
             if queued.uid in group.pods:
                 return
-            if self._places.get(queued.uid) is ACTIVE and not self._is_nominated(queued):
+            if self._places.get(queued.uid) is ACTIVE and not self.is_nominated(queued):
                 group.scout = queued.uid
                 self.ready[queued.uid] = group
                 return
@@ -71,11 +71,16 @@ class Scouts:
             queued, group = self.gone[-1]
             back = self._waiting.group_of(queued.uid)
             is_back = back is not None and back.key == group.key
-            if not is_back or self._is_nominated(queued):
+            if not is_back or self.is_nominated(queued):
                 for other in self.of(group, group.woken_at, group.woken_by):
                     yield other, group.woken_by
             self.gone.remove((queued, group))
 
-    def _is_nominated(self, queued: QueuedPodInfo) -> bool:
+    def is_special_now(self, queued: QueuedPodInfo) -> bool:
+        """Whether a waiting pod that was judged alike has been nominated since."""
+        return queued.is_judged_alike and self.is_nominated(queued)
+
+    def is_nominated(self, queued: QueuedPodInfo) -> bool:
+        """Whether a node may fit this pod that fits no other of its template."""
         status = queued.pod.pod.status
         return bool(self._nominator.node_of(queued.uid) or status.nominated_node_name)

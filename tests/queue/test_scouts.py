@@ -244,3 +244,24 @@ def test_the_same_room_is_taken_as_if_all_were_woken(seed: int) -> None:
         assert one.free == other.free
         assert one.waiting_by_size() == other.waiting_by_size()
     assert rooms[0].attempts < rooms[1].attempts
+
+
+def test_a_nominated_pod_is_woken_by_itself_behind_a_scout_that_returns() -> None:
+    """What rejects the others may be its nomination."""
+    room = Room()
+    for number in range(3):
+        room.add(f"p{number}")
+    tried = [room.pop() for _ in range(3)]
+    room.queue.nominator.add(tried[2].pod, "n0")
+    for queued in tried:
+        room.reject(queued)
+    room.grow(0)
+    assert sorted(room.names(Place.ACTIVE)) == ["p0", "p2"]
+
+
+def test_a_pod_that_is_nominated_while_it_waits_is_woken_by_itself() -> None:
+    room = waiting(3)
+    nominated = make_pod("p2").priority(1).nominated("n0").obj()
+    room.queue.pod_modified(room.templates.pod_info(nominated))
+    room.grow(0)
+    assert sorted(room.names(Place.ACTIVE)) == ["p0", "p2"]

@@ -102,7 +102,9 @@ def test_only_pods_with_the_subject_of_an_event_are_asked_about(is_gated: bool) 
     assert waiting.changed([]) == []
 
 
-@pytest.mark.parametrize("claims", [None, "broken", 5])
+@pytest.mark.parametrize(
+    "claims", [None, "broken", 5, "ab", [("ns", "a")], [b"a"], {5}, ["ab", 7]], ids=repr
+)
 def test_an_event_without_known_subjects_may_concern_any_pod(claims: object) -> None:
     assert Waiting("a", "b").changed(claims) == ["p0", "p1"]
 
@@ -111,6 +113,17 @@ def test_a_pod_without_known_subjects_is_asked_about_each_time() -> None:
     waiting = Waiting("a", "broken")
     assert waiting.changed(["a"]) == ["p0", "p1"]
     assert waiting.changed(["b"]) == ["p1"]
+
+
+@pytest.mark.parametrize("keys", ["ab", [("ns", "ab")], [5]], ids=repr)
+def test_a_pod_with_subjects_that_are_no_strings_is_asked_about_each_time(keys: Any) -> None:
+    class Wrong(Waiting):
+        def of_pod(self, pod: PodInfo) -> Collection[str]:
+            found: Collection[str] = keys
+            return found
+
+    assert Wrong("ab").changed(["ab"]) == ["p0"]
+    assert Wrong("ab").changed(["other"]) == ["p0"]
 
 
 def test_pods_of_a_plugin_that_names_no_subjects_are_all_asked_about() -> None:

@@ -66,6 +66,25 @@ def left(c: Cluster) -> int:
     return sum(pod["metadata"]["name"].startswith("low") for pod in c.pods())
 
 
+@pytest.mark.parametrize("victims", [2, 3, 4])
+async def test_a_preemptor_among_its_equals_is_placed_when_its_victims_have_ended(
+    victims: int,
+) -> None:
+    """The others are rejected because of its nomination; that says nothing about itself."""
+    node = make_node("n1").capacity(cpu=str(victims), memory="8Gi", pods="20")
+    async with cluster(nodes=[node]) as c:
+        await fill(c, pods=victims, grace_seconds=120)
+        await c.create(high("high-a", cpu=str(victims)))
+        await c.settle()
+        assert c.pod("high-a")["status"]["nominatedNodeName"] == "n1"
+        await c.create(high("high-b", cpu=str(victims)), high("high-c", cpu=str(victims)))
+        await c.advance(3)
+        for number in range(victims):
+            await c.delete(f"low{number}", grace_seconds=0)
+            await c.advance(11)
+        assert c.bound("high-a") == "n1"
+
+
 async def test_an_important_pod_takes_the_place_of_lesser_ones() -> None:
     metrics = Metrics()
     async with cluster(nodes=1, metrics=metrics) as c:
