@@ -88,8 +88,13 @@ class ClaimBinder:
         try:
             async with turn.lock:
                 self._renew(attempt, position)
-                if not attempt.claims[position].is_reserved_for(pod.uid):
+                is_known = attempt.claims[position].is_reserved_for(pod.uid)
+                if position in attempt.allocations or not is_known:
                     await self._bind_claim(pod, attempt, position, turn)
+        except BaseException:
+            # A write of another pod may have reserved it: ``undo`` must see that.
+            self._renew(attempt, position)
+            raise
         finally:
             turn.joining.pop(pod.uid, None)
 
@@ -115,8 +120,9 @@ class ClaimBinder:
             attempt.claims[position] = claim
             if not is_special:
                 self._assume(claim)
-                for left in (one for one in users[1:] if one.uid not in turn.joining):
-                    self._start_release(left, claim)
+                for one in users[1:]:
+                    if one.uid not in turn.joining and claim.is_reserved_for(one.uid):
+                        self._start_release(one, claim)
         finally:
             self._claims.remove_in_flight(in_flight)
         if is_special and special is not None and special.chosen is not None:

@@ -18,6 +18,7 @@ from ksched.api.decoding import decoder_of
 from ksched.api.devices import (
     EXTENDED_RESOURCE_CLAIM,
     FINALIZER,
+    MAX_RESERVATIONS,
     AllocationResult,
     ResourceClaim,
     ResourceClaimConsumerReference,
@@ -64,7 +65,8 @@ class ClaimWriter:
     ) -> ResourceClaim:
         """Write the allocation of a claim, if it has none, and reserve it for pods.
 
-        Returns the claim as stored; raises ``NotWritten``.
+        Pods for which there is no room are left out. Returns the claim as stored; raises
+        ``NotWritten``.
         """
         for tried in range(1, TRIES + 1):
             try:
@@ -108,6 +110,8 @@ class ClaimWriter:
             for pod in pods
             if not claim.is_reserved_for(pod.uid)
         ]
+        # The first writes for itself: if there is no room for it, that is the server's to say.
+        del consumers[max(MAX_RESERVATIONS - len(reserved), 1) :]
         status["reservedFor"] = Raw(_encode([*reserved, *consumers]))
         fields["status"] = Raw(_encode(status))
         return await self._put(claim, fields, "status", what)
