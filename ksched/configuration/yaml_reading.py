@@ -27,6 +27,8 @@ _PLAIN: Final = "plain"
 MAX_VALUES: Final = 100_000
 """Of a document. A few lines of aliases to aliases stand for more than fits into memory."""
 
+MAX_DEPTH: Final = 100
+
 
 class _Loader(yaml.CSafeLoader):
     """Does not resolve plain scalars: PyYAML's numbers and dates differ from Kubernetes'."""
@@ -48,6 +50,7 @@ class Document(NamedTuple):
 def read_yaml(text: str) -> Document:
     """Parse one YAML document; raises ``ConfigError`` naming the invalid lines."""
     try:
+        _check_depth(text)
         node = yaml.compose(text, Loader=_Loader)
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
@@ -61,10 +64,25 @@ def read_yaml(text: str) -> Document:
     try:
         data = reader.construct(node)
     except RecursionError:
+        # By aliases, which are not nested where they are written.
         raise ConfigError(["yaml: nested too deeply"]) from None
     if reader.problems:
         raise ConfigError([*reader.duplicates, *reader.problems])
     return Document(data, tuple(reader.duplicates))
+
+
+def _check_depth(text: str) -> None:
+    """Refuse what the composer, which recurses in C, would not survive."""
+    depth = 0
+    for event in yaml.parse(text, Loader=_Loader):
+        if isinstance(event, yaml.CollectionStartEvent):
+            depth += 1
+            if depth > MAX_DEPTH:
+                assert event.start_mark is not None
+                line = event.start_mark.line + 1
+                raise ConfigError([f"line {line}: nested deeper than {MAX_DEPTH} levels"])
+        elif isinstance(event, yaml.CollectionEndEvent):
+            depth -= 1
 
 
 class _Reader:
@@ -115,7 +133,8 @@ class _Reader:
         merged: dict[str, Any] = {}
         for source in sources:
             if isinstance(source, yaml.MappingNode):
-                merged = {**self.construct(source), **merged}
+                for key, value in self.construct(source).items():
+                    merged.setdefault(key, value)
             else:
                 self._refuse(source, "map merge requires map or sequence of maps as the value")
         return merged

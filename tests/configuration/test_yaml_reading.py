@@ -100,5 +100,33 @@ def test_aliases_of_aliases_are_not_expanded_without_end() -> None:
     assert problem.startswith("line ")
 
 
+@pytest.mark.parametrize(("start", "end"), [("[", "]"), ("{a: ", "}")])
+def test_deep_nesting_is_refused_before_it_is_composed(start: str, end: str) -> None:
+    """The composer recurses in C: 30,000 levels end the process."""
+    with pytest.raises(ConfigError) as caught:
+        read_yaml("a:\n  " + start * 30_000 + end * 30_000)
+    assert caught.value.problems == ("line 2: nested deeper than 100 levels",)
+
+
+def test_deep_nesting_by_aliases_is_refused() -> None:
+    lines = ["- &a0 [x]"]
+    lines += [f"- &a{n} {'[' * 90}*a{n - 1}{']' * 90}" for n in range(1, 40)]
+    with pytest.raises(ConfigError, match="nested too deeply"):
+        read_yaml("\n".join(lines))
+
+
+def test_a_hundred_levels_are_read() -> None:
+    data = read_yaml("[" * 100 + "]" * 100).data
+    depth = 0
+    while data is not None:
+        depth, data = depth + 1, data[0] if data else None
+    assert depth == 100
+
+
+def test_the_first_of_merged_maps_counts() -> None:
+    text = "x: &x {a: 1, b: 1}\ny: &y {b: 2, c: 2}\nz: {<<: [*x, *y], c: 3}\n"
+    assert read_yaml(text).data["z"] == {"a": 1, "b": 1, "c": 3}
+
+
 def test_many_values_are_read() -> None:
     assert len(read_yaml("- x\n" * (MAX_VALUES - 1)).data) == MAX_VALUES - 1
