@@ -18,6 +18,7 @@ from typing import Any, cast
 
 import httptools
 
+from ksched.client.tls import keep_session
 from ksched.errors import Unavailable
 from ksched.transport import NOT_SENT, Response
 
@@ -51,6 +52,7 @@ class Connection(asyncio.Protocol):
         self._transport: asyncio.Transport | None = None
         self._parser: httptools.HttpResponseParser | None = httptools.HttpResponseParser(self)
         self._waiter: asyncio.Future[Response] | None = None
+        self._is_new = True
         self._clear()
 
     def _clear(self) -> None:
@@ -167,6 +169,9 @@ class Connection(asyncio.Protocol):
         if waiter is not None and not waiter.done():
             waiter.set_result(Response(status, self._headers, bytes(self._body)))
         self._body = bytearray()
+        if self._is_new and self._transport is not None:
+            self._is_new = False
+            keep_session(self._transport.get_extra_info("ssl_object"))
         if self._reusable:
             self._pool.give_back(self)
         elif self._transport is not None:
