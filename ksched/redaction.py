@@ -38,8 +38,7 @@ _ABOUT_A_SECRET: Final = re.compile(
 )
 _CAMEL: Final = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
 
-# Substrings of which a text with a secret has at least one; this check costs a fiftieth.
-_MARKS: Final = ("://", "@", "=", "eyJ", "-----BEGIN", "earer", "EARER", "asic", "ASIC")
+_SCHEME_NAMES: Final = ("earer", "EARER", "asic", "ASIC")
 # Every repetition is bounded or starts at a character it cannot contain, so that the time is linear
 # in the length of the text.
 _IN_TEXT: Final = re.compile(
@@ -83,9 +82,18 @@ def is_secret_key(key: str) -> bool:
 
 def redact_text(text: str) -> str:
     """Return the text with its secrets replaced."""
-    if not any(mark in text for mark in _MARKS):
-        return text
-    return _IN_TEXT.sub(_replacement, text)
+    if _may_have_secret(text):
+        return _IN_TEXT.sub(_replacement, text)
+    return text
+
+
+def _may_have_secret(text: str) -> bool:
+    # One by one: a loop over them takes three times as long, for every field of every log line.
+    if "=" in text or "@" in text or "://" in text or "eyJ" in text or "-----BEGIN" in text:
+        return True
+    # The name of an authentication scheme is followed by a space; "basic" in a pod's name is not.
+    has_name = any(name in text for name in _SCHEME_NAMES)
+    return has_name and len(text.split(None, 1)) > 1
 
 
 def _replacement(match: re.Match[str]) -> str:

@@ -1,6 +1,6 @@
 """A minimal HTTP/1.1 client for small requests: every bind, patch and Event.
 
-One request at a time per connection, connections are reused, one timer per request and no task. It
+One request at a time per connection, connections are reused, one timer for all and no task. It
 supports what an API server needs (TLS, chunked responses, keep-alive) and nothing else; lists,
 watches and proxies use aiohttp.
 """
@@ -8,6 +8,7 @@ watches and proxies use aiohttp.
 from __future__ import annotations
 
 import asyncio
+import math
 import socket
 import ssl
 import struct
@@ -17,6 +18,7 @@ from typing import Any, cast
 
 import httptools
 
+from ksched.client.tls import keep_session
 from ksched.errors import Unavailable
 from ksched.transport import NOT_SENT, Response
 
@@ -25,6 +27,8 @@ MAX_ANSWER = 64 << 20
 MAX_HEADERS = 128
 _HEAD_LIMIT = 256 << 10
 _CONNECT_SECONDS = 10.0
+_TIMER_SECONDS = 0.001
+"""uvloop's timers have this resolution: one may fire as much too early."""
 _NO_LINGER = struct.pack("ii", 1, 0)
 
 
@@ -43,9 +47,12 @@ class Connection(asyncio.Protocol):
         self._pool = pool
         self.ssl_context = ssl_context
         self.idle_since = 0.0
+        self.deadline = math.inf
+        """When the pending request ends at the latest."""
         self._transport: asyncio.Transport | None = None
         self._parser: httptools.HttpResponseParser | None = httptools.HttpResponseParser(self)
         self._waiter: asyncio.Future[Response] | None = None
+        self._is_new = True
         self._clear()
 
     def _clear(self) -> None:
@@ -58,9 +65,10 @@ class Connection(asyncio.Protocol):
     def is_open(self) -> bool:
         return self._transport is not None and not self._transport.is_closing()
 
-    def send(self, request: bytes) -> asyncio.Future[Response]:
+    def send(self, request: bytes, deadline: float) -> asyncio.Future[Response]:
         """Write a request; the future resolves to the response or ``Dropped``."""
         self._clear()
+        self.deadline = deadline
         self._waiter = waiter = self._pool.loop.create_future()
         if self._transport is None or self._transport.is_closing():
             self._fail("closed by the server at once", untouched=True)
@@ -81,9 +89,6 @@ class Connection(asyncio.Protocol):
                 own = self._transport.get_extra_info("socket")
                 own.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _NO_LINGER)
             self._transport.abort()
-
-    def expire(self) -> None:
-        self.drop("timed out")
 
     # -- asyncio.Protocol -----------------------------------------------------------------------
 
@@ -158,11 +163,15 @@ class Connection(asyncio.Protocol):
 
     def _finish(self) -> None:
         waiter, self._waiter = self._waiter, None
+        self.deadline = math.inf
         assert self._parser is not None
         status = self._parser.get_status_code()
         if waiter is not None and not waiter.done():
             waiter.set_result(Response(status, self._headers, bytes(self._body)))
         self._body = bytearray()
+        if self._is_new and self._transport is not None:
+            self._is_new = False
+            keep_session(self._transport.get_extra_info("ssl_object"))
         if self._reusable:
             self._pool.give_back(self)
         elif self._transport is not None:
@@ -170,6 +179,7 @@ class Connection(asyncio.Protocol):
 
     def _fail(self, cause: str, untouched: bool) -> None:
         waiter, self._waiter = self._waiter, None
+        self.deadline = math.inf
         if waiter is not None and not waiter.done():
             waiter.set_exception(Dropped(cause, untouched=untouched))
 
@@ -187,6 +197,9 @@ class ConnectionPool:
         self._open: set[Connection] = set()
         self._opening = 0
         self._waiters: deque[asyncio.Future[Connection | None]] = deque()
+        # A timer for each request would be started and stopped in vain almost always.
+        self._timer: asyncio.TimerHandle | None = None
+        self._timer_at = math.inf
         self._closed = False
 
     @cached_property
@@ -214,26 +227,42 @@ class ConnectionPool:
             if loop.time() >= deadline:
                 self.give_back(connection)
                 raise Unavailable(0, NOT_SENT, "timed out before it was sent")
-            timer = loop.call_at(deadline, connection.expire)
+            if deadline < self._timer_at:
+                self._set_timer(deadline)
             try:
-                return await connection.send(request)
+                return await connection.send(request, deadline)
             except Dropped as dropped:
                 if not (reused and repeatable and dropped.untouched):
                     raise Unavailable(0, "AnswerLost", str(dropped)) from None
             except asyncio.CancelledError:
                 connection.drop("cancelled")
                 raise
-            finally:
-                timer.cancel()
             connection, reused = await self._connect(ssl_context, deadline), False
 
     def close(self) -> None:
         """Close every connection; pending responses are lost."""
         self._closed = True
+        if self._timer is not None:
+            self._timer.cancel()
         for connection in list(self._open):
             connection.drop("transport closed")
         while self._waiters:
             self._wake(None)
+
+    def _set_timer(self, at: float) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer, self._timer_at = self.loop.call_at(at, self._expire), at
+
+    def _expire(self) -> None:
+        """End the requests that are late, and wait for the earliest of the others."""
+        self._timer, self._timer_at = None, math.inf
+        now = self.loop.time() + _TIMER_SECONDS
+        for connection in [one for one in self._open if one.deadline <= now]:
+            connection.drop("timed out")
+        earliest = min((one.deadline for one in self._open), default=math.inf)
+        if earliest < math.inf:
+            self._set_timer(earliest)
 
     # -- called by connections ------------------------------------------------------------------
 

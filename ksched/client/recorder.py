@@ -177,7 +177,8 @@ class EventRecorder:
         self._series: OrderedDict[_SeriesKey, _Series] = OrderedDict()
         self._queue: deque[_Series] = deque()
         self._in_flight = 0
-        self._wake = asyncio.Event()
+        self._idle: deque[asyncio.Future[None]] = deque()
+        """Workers without work. Only one is woken for an Event: four would look and wait again."""
         self._quiet = asyncio.Event()
         self._last_nanos = 0
         self._refreshed_at: float | None = None
@@ -275,8 +276,15 @@ class EventRecorder:
             return False
         series.queued, series.queued_at = True, self._clock.now()
         self._queue.append(series)
-        self._wake.set()
+        self._wake_worker()
         return True
+
+    def _wake_worker(self) -> None:
+        while self._idle:
+            idle = self._idle.popleft()
+            if not idle.done():
+                idle.set_result(None)
+                return
 
     def _enqueue_uncounted(self) -> bool:
         """Queue every series with unwritten occurrences; False if none."""
@@ -318,10 +326,12 @@ class EventRecorder:
     # -- writing --------------------------------------------------------------------------------
 
     async def _work(self) -> None:
+        loop = asyncio.get_running_loop()
         while True:
             while not self._queue:
-                self._wake.clear()
-                await self._wake.wait()
+                idle: asyncio.Future[None] = loop.create_future()
+                self._idle.append(idle)
+                await idle
             waited_seconds = self._clock.now() - self._queue[0].queued_at
             if waited_seconds < PATIENCE_SECONDS and self._gives_way():
                 await self._clock.sleep(_GIVE_WAY_SECONDS)

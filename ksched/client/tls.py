@@ -1,4 +1,4 @@
-"""TLS contexts that are rebuilt when their files change."""
+"""TLS contexts that are rebuilt when their files change, and the sessions they resume."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import ssl
 import tempfile
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import ClassVar
 
 from ksched.client.authentication import Secret
 from ksched.errors import Unavailable
@@ -56,11 +57,44 @@ class TlsContexts:
         return self._context
 
 
+class _ResumingObject(ssl.SSLObject):
+    """A connection whose handshake resumes the last session with the server, if there is one.
+
+    Certificates are neither sent nor verified nor used to sign then. A server that does not know
+    the session makes a new one.
+    """
+
+    sessions: ClassVar[dict[str | None, ssl.SSLSession]]
+    """By name of the server."""
+    _began = False
+
+    def do_handshake(self) -> None:
+        if not self._began:
+            self._began = True
+            known = self.sessions.get(self.server_hostname)
+            if known is not None:
+                self.session = known
+        super().do_handshake()
+
+
+def keep_session(connection: ssl.SSLObject | None) -> None:
+    """Let further connections resume this one's session, which is known after the first answer.
+
+    One that was resumed itself is not copied again, which would cost as much as it saves.
+    """
+    if isinstance(connection, _ResumingObject) and not connection.session_reused:
+        session = connection.session
+        if session is not None and session.has_ticket:
+            connection.sessions[connection.server_hostname] = session
+
+
 def build_context(settings: TlsSettings, secret: Secret) -> ssl.SSLContext:
     """Build a client context from the settings and, if any, the credential's certificate."""
     context = ssl.create_default_context(cafile=settings.ca_file, cadata=settings.ca_data or None)
     # Cluster CAs are often created without key identifiers; Go does not require them either.
     context.verify_flags &= ~ssl.VERIFY_X509_STRICT
+    # Another identity has another context, and so a class and sessions of its own.
+    context.sslobject_class = type("Resuming", (_ResumingObject,), {"sessions": {}})
     if settings.insecure:
         context.check_hostname = False
         context.verify_mode = ssl.CERT_NONE

@@ -38,6 +38,8 @@ def configure(
     Warnings, errors and the daemon's lifecycle are always logged; from 2 on also every decision,
     from 4 on the reasons.
     """
+    # Not shown in any line, and looked up for every one.
+    logging.logThreads = logging.logMultiprocessing = False
     handler = logging.StreamHandler(stream or sys.stderr)
     handler.setFormatter(JsonFormatter() if logging_format == "json" else KlogFormatter())
     root = logging.getLogger()
@@ -60,8 +62,11 @@ def fields_of(record: logging.LogRecord) -> Mapping[str, Any]:
 class KlogFormatter(logging.Formatter):
     """klog's text format: severity, local time, process, location, then message and fields."""
 
+    _second = -1
+    _second_shown = ""
+
     def format(self, record: logging.LogRecord) -> str:
-        at = datetime.fromtimestamp(record.created).strftime("%m%d %H:%M:%S.%f")
+        at = self._local_time(record.created)
         severity = _SEVERITIES.get(record.levelname, "I")
         head = f"{severity}{at} {record.process:>7} {record.filename}:{record.lineno}] "
         fields = "".join(f" {key}={_shown(value)}" for key, value in fields_of(record).items())
@@ -71,6 +76,13 @@ class KlogFormatter(logging.Formatter):
         if record.stack_info:
             line = f"{line}\n{redact_text(record.stack_info)}"
         return line
+
+    def _local_time(self, created: float) -> str:
+        second = int(created)
+        if second != self._second:
+            self._second_shown = datetime.fromtimestamp(second).strftime("%m%d %H:%M:%S")
+            self._second = second
+        return f"{self._second_shown}.{min(round((created - second) * 1e6), 999_999):06d}"
 
 
 class JsonFormatter(logging.Formatter):
@@ -99,8 +111,10 @@ def _shown(value: Any) -> str:
     """Format numbers bare, everything else quoted on one line."""
     if isinstance(value, bool | int | float):
         return str(value).lower()
-    text = value if isinstance(value, str) else str(redact(value))
-    return _encode(_sendable(redact_text(text))).decode()
+    text = redact_text(value if isinstance(value, str) else str(redact(value)))
+    if text.isascii() and text.isprintable() and '"' not in text and "\\" not in text:
+        return f'"{text}"'
+    return _encode(_sendable(text)).decode()
 
 
 def _sendable(value: Any) -> Any:

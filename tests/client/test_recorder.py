@@ -205,6 +205,18 @@ async def test_rate_limit_delays_only_events(server, record, clock):
     assert len(server.created) == 5
 
 
+async def test_an_event_wakes_one_worker(server, record):
+    async with record(workers=4) as recorder:
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        waiting = list(recorder._idle)
+        assert len(waiting) == 4
+        failed(recorder)
+        assert [one.done() for one in waiting].count(True) == 1
+        assert await recorder.flush(1) == 0
+    assert len(server.created) == 1
+
+
 async def test_events_wait_while_there_is_more_urgent_work(server, record, clock):
     is_busy = True
     async with record(gives_way=lambda: is_busy) as recorder:

@@ -86,6 +86,50 @@ async def test_tls_with_the_clusters_own_authority(authority, connect, raw_serve
     assert (await transport.request("GET", "/x")).body == b"secure"
 
 
+async def test_further_connections_resume_the_session(authority, connect, raw_server, wire):
+    resumed = []
+
+    async def handle(asked, writer):
+        resumed.append(writer.get_extra_info("ssl_object").session_reused)
+        writer.write(wire.answer(client_name(writer)))
+        return False
+
+    authority.write_client("monday")
+    server = await raw_server(handle, ssl=authority.server_context(verify_clients=True))
+    tls = authority.settings(
+        certificate_file=authority.folder / "client.crt", key_file=authority.folder / "client.key"
+    )
+    transport = connect(
+        ClientConfig(f"https://127.0.0.1:{server.port}", tls=tls), identity_seconds=0.0
+    )
+    for _ in range(3):
+        assert (await transport.request("GET", "/api/v1/nodes/n")).body == b"monday"
+    authority.write_client("tuesday")
+    for _ in range(2):
+        assert (await transport.request("GET", "/api/v1/nodes/n")).body == b"tuesday"
+    assert resumed == [False, True, True, False, True]
+
+
+async def test_a_session_the_server_does_not_know_is_made_anew(
+    authority, connect, raw_server, wire
+):
+    resumed = []
+
+    async def handle(asked, writer):
+        resumed.append(writer.get_extra_info("ssl_object").session_reused)
+        writer.write(wire.answer())
+        return False
+
+    first = await raw_server(handle, ssl=authority.server_context())
+    second = await raw_server(handle, ssl=authority.server_context())
+    transport = connect(ClientConfig(f"https://127.0.0.1:{first.port}", tls=authority.settings()))
+    await transport.request("POST", "/x", b"")
+    transport._pool._port = second.port
+    await transport.request("POST", "/x", b"")
+    await transport.request("POST", "/x", b"")
+    assert resumed == [False, False, True]
+
+
 @pytest.mark.parametrize("method", ["GET", "POST"])
 @pytest.mark.parametrize(
     ("settings", "ok"),

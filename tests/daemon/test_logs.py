@@ -6,6 +6,7 @@ import io
 import json
 import logging
 import re
+from datetime import datetime
 
 import pytest
 
@@ -53,6 +54,27 @@ def test_text_line_is_a_sentence_and_fields(lines, extra, text):
 
     (line,) = read()
     assert re.fullmatch(HEADER + re.escape(text), line)
+
+
+@pytest.mark.parametrize("text", [chr(code) for code in (*range(0x82), 0xE9, 0xD800)])
+def test_every_character_is_shown_as_in_json(lines, text):
+    read = lines()
+    logging.getLogger("ksched").warning("x", extra={"text": f"a{text}b"})
+    (line,) = read()
+    shown = f"a{text}b".encode(errors="backslashreplace").decode()
+    assert json.loads(line.partition("text=")[2]) == shown
+
+
+def test_text_line_has_the_time_of_its_record(lines, monkeypatch):
+    read = lines()
+    moments = [1_700_000_000.000001, 1_700_000_000.999999, 1_700_000_001.5]
+    for at in moments:
+        monkeypatch.setattr("logging.time.time", lambda at=at: at)
+        logging.getLogger("ksched").warning("x")
+    seconds = [datetime.fromtimestamp(at).strftime("%m%d %H:%M:%S") for at in moments]
+    micros = ["000001", "999999", "500000"]
+    wanted = [f"{second}.{micro}" for second, micro in zip(seconds, micros, strict=True)]
+    assert [line[1:21] for line in read()] == wanted
 
 
 def test_text_line_begins_with_its_severity(lines):
