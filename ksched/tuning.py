@@ -99,8 +99,8 @@ ORDERS_CACHED: Final = 512
 """Nodes whose pods are cached in reprieve order, for one priority."""
 
 OUTCOMES_CACHED: Final = 8
-"""Templates of one priority for which the outcomes of dry runs are cached: about 300 bytes for each
-node that was tried. Not measured."""
+"""Templates of one priority for which the outcomes of dry runs are cached: 50 bytes per node, and
+about 300 for each that was tried. Not measured."""
 
 EVICTABLE_PRIORITIES_CACHED: Final = 8
 """Priorities for which the use by pods below is cached: about 60 bytes per node."""

@@ -53,7 +53,8 @@ class NodeTable:
     Written by the cache when it publishes, between cycles, and by the trial of a group
     (``Snapshot.assume``, ``forget``), which undoes it within its cycle. ``node_log`` has rows whose
     node object changed, ``row_log`` rows with any change that a pod-dependent verdict may read;
-    every entry of the first is also in the second. A row past the end is one that was removed.
+    every entry of the first is also in the second. ``info_log`` has those that are in neither: rows
+    of which only pod objects changed. A row past the end is one that was removed.
 
     Amounts are from 0 to the largest int64; sums saturate there. So a difference of two amounts
     cannot overflow, a sum can.
@@ -65,6 +66,7 @@ class NodeTable:
         self.rows: dict[str, int] = {}
         self.node_log = RowLog()
         self.row_log = RowLog()
+        self.info_log = RowLog()
         self.images: dict[str, ImageState] = {}
         self.images_generation = 0
         self._taints: InternedColumn[tuple[Taint, ...]] = InternedColumn((), capacity)
@@ -145,6 +147,7 @@ class NodeTable:
     def put_info(self, row: int, info: NodeInfo) -> None:
         """Replace the info of a node without a change in any column."""
         self.infos[row] = info
+        self.info_log.append(row)
 
     def remove(self, name: str) -> None:
         """kube-scheduler: removeDeletedNodesFromSnapshot."""

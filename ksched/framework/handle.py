@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ksched.api.objects import Node
+from ksched.cache.change_log import ChangeLog
 from ksched.cache.dry_run_table import DryRunTable
 from ksched.cache.listers import Listers
 from ksched.cache.node_info import NodeInfo
@@ -148,6 +149,20 @@ class ResourceFilters(Protocol):
     def status(self, code: int) -> Status: ...
 
 
+class Nominated(Protocol):
+    """The nominations that concern one pod; what they are is read by ``resource_filters``."""
+
+    @property
+    def own_node(self) -> str:
+        """Where the pod itself is nominated to, or empty: it is not counted there."""
+        ...
+
+    @property
+    def log(self) -> ChangeLog[str]:
+        """The names of nodes whose nominations changed, for pods of any priority."""
+        ...
+
+
 class Handle(Protocol):
     """Passed to every plugin factory; shared by the plugins of a profile."""
 
@@ -240,11 +255,8 @@ class Handle(Protocol):
         """The same for many nodes at once, as far as amounts decide."""
         ...
 
-    def expected_pods(self, pod: PodInfo) -> Callable[[str], object]:
-        """A function of a node's name: what dry runs for this pod count on it besides its pods.
-
-        The same object as long as that does not change.
-        """
+    def nominations(self, pod: PodInfo) -> Nominated:
+        """Where dry runs for this pod count other pods than those that run there."""
         ...
 
     async def process_preemption(

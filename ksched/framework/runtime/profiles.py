@@ -22,7 +22,7 @@ from ksched.configuration.extension_points import EXTENSION_POINTS, PRE_ENQUEUE,
 from ksched.configuration.model import SchedulerConfiguration
 from ksched.errors import ConfigError
 from ksched.framework.cycle_state import CycleState
-from ksched.framework.handle import EventRecorder, PluginTasks, PodClient
+from ksched.framework.handle import EventRecorder, Nominated, PluginTasks, PodClient
 from ksched.framework.runtime.dry_run_filters import DryRunFilters, ResourceFilters
 from ksched.framework.runtime.framework import NO_PLUGINS, Framework
 from ksched.framework.runtime.guard import PluginFailure
@@ -189,8 +189,8 @@ class FrameworkHandle:
     ) -> ResourceFilters:
         return self._dry_run.resource_filters(state, pod, nodes, self._nominator.expected_with(pod))
 
-    def expected_pods(self, pod: PodInfo) -> Callable[[str], object]:
-        return self._nominator.expected_with(pod).on
+    def nominations(self, pod: PodInfo) -> Nominated:
+        return self._nominator.expected_with(pod)
 
     async def process_preemption(
         self, pod: PodInfo, victims: Mapping[str, Victims]

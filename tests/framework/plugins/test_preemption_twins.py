@@ -17,9 +17,11 @@ from ksched.api.objects import Pod, PodDisruptionBudget
 from ksched.framework.cycle_state import CycleState
 from ksched.framework.diagnosis import Diagnosis
 from ksched.framework.plugins.default_preemption import dry_run
-from ksched.framework.plugins.default_preemption.dry_run import NO_VICTIMS, DryRun, Findings, Rows
+from ksched.framework.plugins.default_preemption.candidates import pick_one_node_for_preemption
+from ksched.framework.plugins.default_preemption.dry_run import DryRun, Findings
+from ksched.framework.plugins.default_preemption.outcomes import KnownOutcomes, Rows
 from ksched.framework.plugins.default_preemption.plugin import DefaultPreemption
-from ksched.framework.status import Code, Status
+from ksched.framework.status import Code
 from ksched.testing import make_node, make_pod
 from ksched.testing.virtual_time import run
 from lab.decider import Decider, Verdict
@@ -91,17 +93,19 @@ class ExactDryRun(DryRun):
     """Tries every row on a copy, without looking at columns."""
 
     async def run(self, rows: Rows, num_candidates: int) -> Findings:
-        findings = await super().run(np.zeros(0, np.intp), num_candidates)
+        await self._evictable.catch_up(self._turn)
+        # Of its own: what the columns know must not be refreshed by this.
+        self._known = KnownOutcomes(self._table)
+        self._known.begin()
+        findings = Findings(num_candidates, self._known)
         for row in rows.tolist():
             pods = self._table.infos[row].pods.values()
             if any(pod.priority < self._pod.priority for pod in pods):
                 outcome = await self._select_victims_on_node(row)
-                if isinstance(outcome, Status):
-                    findings.reject(outcome)
-                else:
-                    findings.add(outcome)
+                self._known.put(row, outcome)
+                findings.extend(np.array([row]))
             else:
-                findings.reject(NO_VICTIMS)
+                findings.reject(1)
         return findings
 
 
@@ -113,7 +117,7 @@ async def _find(decider: Decider, pod: Pod, kind: type[DryRun], num_candidates: 
     decider.cache.update_snapshot()
     fit = await decider.cycle.find_nodes(profile, state, info)
     if not isinstance(fit, Diagnosis):
-        return Findings(0, [], [], [])
+        return Findings(0, KnownOutcomes(plugin._handle.snapshot.table))
     assert fit.node_statuses is not None
     rows = fit.node_statuses.rows_with(Code.UNSCHEDULABLE)
     evictable = plugin.evictable.below(info.priority, plugin._handle.snapshot.table)
@@ -130,10 +134,19 @@ def test_columns_leave_out_no_node_and_no_victim(seed: int) -> None:
     pod = case.pod.obj()
 
     by_columns = run(_find(decider, pod, DryRun, 1000))
+    _check_choice(by_columns, seed)
+    found = (by_columns.candidates, by_columns.statuses)
     exactly = run(_find(decider, pod, ExactDryRun, 1000))
 
-    assert by_columns.candidates == exactly.candidates
-    assert by_columns.statuses == exactly.statuses
+    assert found == (exactly.candidates, exactly.statuses)
+
+
+def _check_choice(findings: Findings, seed: int) -> None:
+    """The choice by columns is that by objects, and leaves as much to chance."""
+    if candidates := findings.candidates:
+        ours, theirs = random.Random(seed), random.Random(seed)
+        assert findings.pick(ours) is pick_one_node_for_preemption(candidates, theirs)
+        assert ours.getstate() == theirs.getstate()
 
 
 @settings(max_examples=40, deadline=None)
@@ -147,9 +160,10 @@ def test_columns_follow_a_changing_cluster(seed: int) -> None:
         _change(rng, decider, names, number)
         pod = case.pod.uid(f"uid:{number}").obj()
         by_columns = run(_find(decider, pod, DryRun, 1000))
+        _check_choice(by_columns, seed)
+        found = (by_columns.candidates, by_columns.statuses)
         exactly = run(_find(decider, pod, ExactDryRun, 1000))
-        assert by_columns.candidates == exactly.candidates
-        assert by_columns.statuses == exactly.statuses
+        assert found == (exactly.candidates, exactly.statuses)
 
 
 def _change(rng: random.Random, decider: Decider, names: list[str], number: int) -> None:
@@ -206,9 +220,9 @@ def test_stops_at_the_same_candidates(num_candidates: int, batch: int, seed: int
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(dry_run, "NODES_PER_DRY_RUN", batch)
         by_columns = run(_find(decider, pod, DryRun, num_candidates))
+    found = {one.node_name: one for one in by_columns.candidates}
     everything = run(_find(decider, pod, ExactDryRun, 1000))
 
-    found = {one.node_name: one for one in by_columns.candidates}
     all_found = {one.node_name: one for one in everything.candidates}
     assert found.items() <= all_found.items()
     assert len(found) >= min(num_candidates, len(all_found))

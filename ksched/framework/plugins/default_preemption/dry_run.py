@@ -9,13 +9,11 @@ itself. Both ways give the same victims.
 
 from __future__ import annotations
 
+import random
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
-from itertools import islice
+from collections.abc import Sequence
 
 import numpy as np
-from msgspec import Struct
-from numpy.typing import NDArray
 
 from ksched.framework import (
     Code,
@@ -30,67 +28,89 @@ from ksched.framework.node_columns import POD_COUNT, DryRunTable
 from ksched.framework.plugins.default_preemption.budgets import DisruptionBudgets
 from ksched.framework.plugins.default_preemption.candidates import Candidate, by_importance
 from ksched.framework.plugins.default_preemption.evictable import Evictable, ReprieveOrder
-from ksched.framework.plugins.default_preemption.outcomes import Outcome
+from ksched.framework.plugins.default_preemption.outcomes import (
+    NON_VIOLATING,
+    REJECTED,
+    UNKNOWN,
+    VIOLATING,
+    KnownOutcomes,
+    Outcome,
+    Rows,
+)
 from ksched.framework.time_slices import TimeSlice
 from ksched.tuning import CELLS_PER_DRY_RUN, NODES_PER_DRY_RUN, ROWS_RECALLED
-
-Rows = NDArray[np.intp]
 
 NO_VICTIMS = unresolvable("No preemption victims found for incoming pod")
 
 
-class Findings(Struct):
+class Findings:
     """The candidates of preemption, and the statuses of the other nodes."""
 
-    num_candidates: int
-    """When to stop the search."""
-    non_violating: list[Candidate]
-    violating: list[Candidate]
-    rejected: list[tuple[Status, int]]
-    """Statuses of nodes that are no candidates, and of how many nodes each is."""
+    def __init__(self, num_candidates: int, outcomes: KnownOutcomes) -> None:
+        self.num_candidates = num_candidates
+        """When to stop the search."""
+        self.non_violating: list[int] = []
+        self.violating: list[int] = []
+        """Rows of candidates."""
+        self._outcomes = outcomes
+        self._rejected: list[list[Outcome]] = []
+        self._without_victims = 0
+
+    def __len__(self) -> int:
+        """The number of candidates."""
+        return len(self.non_violating) + len(self.violating)
 
     @property
     def candidates(self) -> list[Candidate]:
-        return self.non_violating + self.violating
+        found = self._outcomes.of(self.non_violating + self.violating)
+        return [one for one in found if isinstance(one, Candidate)]
 
     @property
     def statuses(self) -> Counter[Status]:
-        """The same, added up; few preemptors need it."""
+        """How many nodes that are no candidates have which status; few preemptors need it."""
         # By identity first: to hash a status costs ten times as much, and few are different.
-        nodes_of = Counter[int]()
-        for status, nodes in self.rejected:
-            nodes_of[id(status)] += nodes
-        counts: Counter[Status] = Counter()
-        for status in {id(status): status for status, _ in self.rejected}.values():
-            counts[status] += nodes_of[id(status)]
+        by_id = {id(one): one for rejected in self._rejected for one in rejected}
+        nodes_of = Counter(id(one) for rejected in self._rejected for one in rejected)
+        counts = Counter({NO_VICTIMS: self._without_victims} if self._without_victims else {})
+        for identity, nodes in nodes_of.items():
+            status = by_id[identity]
+            assert isinstance(status, Status)
+            counts[status] += nodes
         return counts
-
-    @property
-    def is_enough(self) -> bool:
-        found = len(self.non_violating) + len(self.violating)
-        return bool(self.non_violating) and found >= self.num_candidates
-
-    def extend(self, outcomes: Iterable[Outcome]) -> None:
-        """Add outcomes in order until there are enough candidates."""
-        for outcome in outcomes:
-            if isinstance(outcome, Status):
-                self.rejected.append((outcome, 1))
-            else:
-                self.add(outcome)
-                if self.is_enough:
-                    return
-
-    def add(self, candidate: Candidate) -> None:
-        found = self.violating if candidate.num_pdb_violations else self.non_violating
-        if len(found) < self.num_candidates:
-            found.append(candidate)
-
-    def reject(self, status: Status, nodes: int = 1) -> None:
-        self.rejected.append((status, nodes))
 
     @property
     def errors(self) -> list[str]:
         return [status.message for status in self.statuses if status.code is Code.ERROR]
+
+    @property
+    def is_enough(self) -> bool:
+        return bool(self.non_violating) and len(self) >= self.num_candidates
+
+    def extend(self, rows: Rows) -> None:
+        """Add the outcomes on rows, in order, until there are enough candidates."""
+        most, kinds = self.num_candidates, self._outcomes.kinds[rows]
+        others = np.cumsum(kinds == NON_VIOLATING) + len(self.non_violating)
+        violating = np.minimum(np.cumsum(kinds == VIOLATING) + len(self.violating), most)
+        is_enough = (np.minimum(others, most) > 0) & (others + violating >= most)
+        if is_enough.any():
+            end = int(is_enough.argmax()) + 1
+            rows, kinds = rows[:end], kinds[:end]
+        for kind, found in ((NON_VIOLATING, self.non_violating), (VIOLATING, self.violating)):
+            found.extend(rows[kinds == kind][: most - len(found)].tolist())
+        self._rejected.append(self._outcomes.of(rows[kinds == REJECTED]))
+
+    def reject(self, nodes: int) -> None:
+        """Add nodes without any pod that could be evicted."""
+        self._without_victims += nodes
+
+    def pick(self, rng: random.Random) -> Candidate:
+        """``pick_one_node_for_preemption`` of the candidates, by columns."""
+        rows, is_by_chance = self._outcomes.cheapest(
+            np.array([*self.non_violating, *self.violating])
+        )
+        [best] = self._outcomes.of([rng.choice(rows) if is_by_chance else rows[0]])
+        assert isinstance(best, Candidate)
+        return best
 
 
 class DryRun:
@@ -117,86 +137,58 @@ class DryRun:
 
         kube-scheduler: findCandidates, DryRunPreemption.
         """
-        findings = Findings(num_candidates, [], [], [])
-        if not len(rows):
-            return findings
         await self._evictable.catch_up(self._turn)
-        has_victims = self._evictable.staying[POD_COUNT, rows] < self._table.pod_count[rows]
-        if without := len(rows) - int(np.count_nonzero(has_victims)):
-            findings.reject(NO_VICTIMS, without)
-        left = iter(rows[has_victims].tolist())
         self._known = self._evictable.outcomes(self._pod, self._state.skip_filter, self._budgets)
+        findings = Findings(num_candidates, self._known)
+        has_victims = self._evictable.staying[POD_COUNT, rows] < self._table.pod_count[rows]
+        left = rows[has_victims]
+        findings.reject(len(rows) - len(left))
         size = min(max(num_candidates, 1), NODES_PER_DRY_RUN)
         largest = max(CELLS_PER_DRY_RUN // len(self._evictable.staying), 1)
-        while not findings.is_enough:
-            before = len(findings.candidates)
-            batch, outcomes = self._next(left, size, max(num_candidates - before, 1))
-            if not batch:
-                break
-            await self._try(batch, outcomes, findings)
+        while len(left) and not findings.is_enough:
+            before = len(findings)
+            # Up to ``size`` unknown rows, or fewer if the known ones have all candidates missing.
+            nominated = self._handle.nominations(self._pod)
+            self._known.follow(nominated.log, nominated.own_node)
+            batch = left[:ROWS_RECALLED]
+            batch = batch[: self._known.reach(batch, size, max(num_candidates - before, 1))]
+            left = left[len(batch) :]
+            await self._try(batch, findings)
             # Where few rows are candidates, many at once cost less.
-            found = len(findings.candidates)
+            found = len(findings)
             wanted = 2 * size if 2 * (found - before) < size else num_candidates - found
             size = min(max(wanted, 1), largest)
         return findings
 
-    def _next(
-        self, rows: Iterator[int], size: int, missing: int
-    ) -> tuple[list[int], dict[int, Outcome]]:
-        """The next rows, and what is known of them from earlier dry runs.
-
-        Up to ``size`` unknown ones, or fewer if the known ones have all the candidates missing.
-        """
-        recall = self._known.recall(self._handle.expected_pods(self._pod))
-        batch: list[int] = []
-        outcomes: dict[int, Outcome] = {}
-        for row in islice(rows, ROWS_RECALLED):
-            batch.append(row)
-            outcome = recall(row)
-            if outcome is not None:
-                outcomes[row] = outcome
-                missing -= isinstance(outcome, Candidate)
-            if not missing or len(batch) - len(outcomes) == size:
-                break
-        return batch, outcomes
-
-    async def _try(
-        self, rows: Sequence[int], outcomes: dict[int, Outcome], findings: Findings
-    ) -> None:
+    async def _try(self, rows: Rows, findings: Findings) -> None:
         """Add the outcomes on some rows to the findings, in order."""
-        unknown = [row for row in rows if row not in outcomes]
-        is_complete = self._preselect(unknown, outcomes) if unknown else True
-        if len(outcomes) == len(rows):
-            findings.extend(map(outcomes.__getitem__, rows))
-            rows = ()
-        for number, row in enumerate(rows):
-            if findings.is_enough:
+        known = self._known
+        unknown = rows[known.kinds[rows] == UNKNOWN]
+        is_complete = self._preselect(unknown) if len(unknown) else True
+        while len(rows) and not findings.is_enough:
+            is_unknown = known.kinds[rows] == UNKNOWN
+            end = int(is_unknown.argmax()) if is_unknown.any() else len(rows)
+            findings.extend(rows[:end])
+            rows, is_unknown = rows[end:], is_unknown[end:]
+            if not len(rows) or findings.is_enough:
                 break
-            if row not in outcomes and is_complete:
+            if is_complete:
                 # No more than needed, unless all candidates so far violate a budget.
-                missing = max(findings.num_candidates - len(findings.candidates), 1)
-                left = [one for one in rows[number:] if one not in outcomes]
-                await self._reprieve_together(left[: min(missing, NODES_PER_DRY_RUN)], outcomes)
-            outcome = outcomes.get(row)
-            if outcome is None:
-                outcome = await self._select_victims_on_node(row)
-            if isinstance(outcome, Status):
-                findings.reject(outcome)
+                missing = max(findings.num_candidates - len(findings), 1)
+                await self._reprieve_together(rows[is_unknown][: min(missing, NODES_PER_DRY_RUN)])
             else:
-                findings.add(outcome)
+                row = int(rows[0])
+                known.put(row, await self._select_victims_on_node(row), is_lasting=False)
         if self._turn.is_over:
             await self._turn.give_way()
 
-    def _preselect(self, rows: Sequence[int], outcomes: dict[int, Outcome]) -> bool:
+    def _preselect(self, rows: Rows) -> bool:
         """Reject rows that would not fit the pod by amounts; returns whether these decide alone."""
-        expected_on = self._handle.expected_pods(self._pod)
-        nodes = self._emptied(np.array(rows, np.intp))
+        nodes = self._emptied(rows)
         filters = self._handle.resource_filters(self._state, self._pod, nodes)
-        for row, name, code in zip(rows, nodes.rows, filters.judge().tolist(), strict=True):
+        for row, code in zip(rows.tolist(), filters.judge().tolist(), strict=True):
             if code:
-                outcomes[row] = filters.status(code)
-                if filters.is_complete:
-                    self._known.put(row, expected_on(name), outcomes[row])
+                self._known.put(row, filters.status(code), is_lasting=filters.is_complete)
         return filters.is_complete
 
     def _emptied(self, rows: Rows) -> DryRunTable:
@@ -211,11 +203,10 @@ class DryRun:
 
     # -- together -------------------------------------------------------------------------------
 
-    async def _reprieve_together(self, rows: Sequence[int], outcomes: dict[int, Outcome]) -> None:
+    async def _reprieve_together(self, rows: Rows) -> None:
         """Find the victims on rows that would fit the pod without any pod of lower priority."""
-        orders = [self._reprieve_order(row) for row in rows]
-        nodes = self._emptied(np.array(rows, np.intp))
-        expected = [*map(self._handle.expected_pods(self._pod), nodes.rows)]
+        orders = [self._reprieve_order(row) for row in rows.tolist()]
+        nodes = self._emptied(rows)
         filters = self._handle.resource_filters(self._state, self._pod, nodes)
         victims: list[list[tuple[int, PodInfo]]] = [[] for _ in orders]
         steps = max(len(one.pods) for one in orders)
@@ -230,10 +221,10 @@ class DryRun:
                 victims[column].append((step, orders[column].pods[step]))
             if self._turn.is_over:
                 await self._turn.give_way()
-        for column, name in enumerate(nodes.rows):
-            outcome = self._outcome(name, victims[column], orders[column].num_violating)
-            outcomes[rows[column]] = outcome
-            self._known.put(rows[column], expected[column], outcome)
+        for row, name, order, evicted in zip(
+            rows.tolist(), nodes.rows, orders, victims, strict=True
+        ):
+            self._known.put(row, self._outcome(name, evicted, order.num_violating))
 
     # -- one by one -----------------------------------------------------------------------------
 

@@ -87,7 +87,7 @@ class Evictable:
         if known is None:
             known = KnownOutcomes(self._table)
             self._outcomes.put(key, known, OUTCOMES_CACHED)
-        known.catch_up(budgets.generation, self._wholeness.generation)
+        known.begin(budgets.generation, self._wholeness.generation)
         return known
 
     def _order(self, info: NodeInfo, budgets: DisruptionBudgets) -> ReprieveOrder:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from functools import cached_property
 from typing import ClassVar
 
 import numpy as np
@@ -36,8 +37,9 @@ from ksched.framework.plugins.default_preemption.candidates import (
     by_importance,
     pick_one_node_for_preemption,
 )
-from ksched.framework.plugins.default_preemption.dry_run import DryRun, Findings, Rows
+from ksched.framework.plugins.default_preemption.dry_run import DryRun, Findings
 from ksched.framework.plugins.default_preemption.evictable import EvictableByPriority
+from ksched.framework.plugins.default_preemption.outcomes import Rows
 from ksched.framework.victims import Victims
 from ksched.groups.registry import Groups
 from ksched.groups.wholeness import Wholeness, importance
@@ -125,34 +127,34 @@ class DefaultPreemption:
         evictable = self.evictable.below(pod.priority, self._handle.snapshot.table)
         dry_run = DryRun(self._handle, state, pod, self.budgets, evictable)
         findings = await dry_run.run(rows, self._num_candidates(len(rows)))
-        candidates = findings.candidates
-        if not candidates and findings.errors:
+        if not len(findings) and findings.errors:
             return PostFilterResult(error(aggregate(findings.errors)))
-        if not candidates:
+        if not len(findings):
             message = _explain(findings, diagnosis.num_all_nodes)
             return PostFilterResult(unschedulable(message), nominated_node_name="")
         try:
-            candidates = await self._call_extenders(pod, candidates)
+            candidates = await self._call_extenders(pod, findings)
         except ExtenderError as problem:
             return PostFilterResult(error(str(problem)))
         if self.wholeness.is_on:
-            wholes = (self._whole(pod, one) for one in candidates)
+            found = findings.candidates if candidates is None else candidates
+            wholes = (self._whole(pod, one) for one in found)
             candidates = [one for one in wholes if one is not None]
-        if not candidates:
+        if candidates is None:
+            best = findings.pick(self._handle.rng)
+        elif candidates:
+            best = pick_one_node_for_preemption(candidates, self._handle.rng)
+        else:
             return PostFilterResult(unschedulable("no candidate node for preemption"))
-        best = pick_one_node_for_preemption(candidates, self._handle.rng)
         self._handle.preempt(pod, best.node_name, best.victims)
         return PostFilterResult(SUCCESS, best.node_name)
 
-    async def _call_extenders(
-        self, pod: PodInfo, candidates: Sequence[Candidate]
-    ) -> list[Candidate]:
-        victims = {
-            one.node_name: Victims(one.victims, one.num_pdb_violations) for one in candidates
-        }
+    async def _call_extenders(self, pod: PodInfo, findings: Findings) -> list[Candidate] | None:
+        """Return the candidates that the extenders leave; ``None`` for all of them, unchanged."""
+        victims = VictimsByNode(findings)
         chosen = await self._handle.process_preemption(pod, victims)
         if chosen is victims:
-            return list(candidates)
+            return None
         return [
             Candidate(node_name, tuple(one.pods), one.num_pdb_violations)
             for node_name, one in chosen.items()
@@ -204,6 +206,27 @@ class DefaultPreemption:
         """How many candidates are enough (default_preemption.go: calculateNumCandidates)."""
         share = nodes * self._args.min_candidate_nodes_percentage // 100
         return min(max(share, self._args.min_candidate_nodes_absolute), nodes)
+
+
+class VictimsByNode(Mapping[str, Victims]):
+    """The candidates as extenders read them; made when one does."""
+
+    def __init__(self, findings: Findings) -> None:
+        self._findings = findings
+
+    @cached_property
+    def _by_node(self) -> dict[str, Victims]:
+        found = self._findings.candidates
+        return {one.node_name: Victims(one.victims, one.num_pdb_violations) for one in found}
+
+    def __getitem__(self, node_name: str) -> Victims:
+        return self._by_node[node_name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._by_node)
+
+    def __len__(self) -> int:
+        return len(self._findings)
 
 
 def is_preempted(pod: PodInfo) -> bool:

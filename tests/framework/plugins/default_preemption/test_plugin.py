@@ -17,7 +17,8 @@ from ksched.configuration import load_config
 from ksched.configuration.plugin_args import DefaultPreemptionArgs
 from ksched.framework import QueueingHint, Status, error, unresolvable, unschedulable
 from ksched.framework.cluster_events import ASSIGNED_POD_DELETE
-from ksched.framework.plugins.default_preemption.dry_run import DryRun, Findings, Rows
+from ksched.framework.plugins.default_preemption.dry_run import DryRun, Findings
+from ksched.framework.plugins.default_preemption.outcomes import Rows
 from ksched.framework.plugins.default_preemption.plugin import DefaultPreemption
 from ksched.testing import FakePlugin, NodeBuilder, PodBuilder, make_node, make_pod
 from ksched.testing.plugin_runner import run_hint
