@@ -75,6 +75,8 @@ class _Held(NamedTuple):
     pod: PodInfo
     desired: DesiredStatus
     announce: Callable[[], None]
+    until: float
+    """The latest end."""
 
 
 class PodStatusUpdater:
@@ -139,24 +141,30 @@ class PodStatusUpdater:
     ) -> None:
         """Queue a status update in ``HOLD_SECONDS``, together with the next one if that is earlier.
 
+        While the API server is busy then, it is held longer, ``PATIENCE_SECONDS`` at most.
         ``announce`` is called when it is queued, but not if another rejection has replaced it.
         """
         uid = pod.uid
         held = self._held.get(uid)
         if held is not None:
             announce = announce if desired.reason else held.announce
-            self._held[uid] = _Held(pod, desired.after(held.desired), announce)
+            self._held[uid] = _Held(pod, desired.after(held.desired), announce, held.until)
         elif uid in self._desired or uid in self._postponed:
             announce()
             self.set(pod, desired, can_wait=True)
         else:
-            self._held[uid] = _Held(pod, desired, announce)
+            until = self._clock.now() + PATIENCE_SECONDS
+            self._held[uid] = _Held(pod, desired, announce, until)
             self._holds.add(uid)
 
     def _end_hold(self, uid: str) -> None:
-        pod, desired, announce = self._held.pop(uid)
-        announce()
-        self.set(pod, desired, can_wait=not desired.reason)
+        held = self._held[uid]
+        if self._gives_way() and self._clock.now() + HOLD_SECONDS <= held.until:
+            self._holds.add(uid)
+            return
+        del self._held[uid]
+        held.announce()
+        self.set(held.pod, held.desired)
 
     def _release(self, uid: str) -> _Held | None:
         self._holds.remove(uid)

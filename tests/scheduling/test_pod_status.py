@@ -317,6 +317,22 @@ async def test_what_a_bind_makes_pointless_waits_for_it() -> None:
     assert len(status) == 0
 
 
+@pytest.mark.parametrize(("busy_seconds", "sent_after"), [(1, 3), (4, 6), (100, 9)])
+async def test_what_is_held_waits_while_the_server_is_busy_but_not_for_ever(
+    busy_seconds: int, sent_after: int
+) -> None:
+    client, loop = FakeClient(), asyncio.get_running_loop()
+    began = loop.time()
+    async with updater(client, lambda: loop.time() < began + busy_seconds) as status:
+        status.set_unless_bound_soon(info(make_pod("web")), MOMENTARY)
+        status.set_unless_bound_soon(info(make_pod("other")), NOMINATED)
+        await asyncio.sleep(2 * PATIENCE_SECONDS)
+    assert [(name, at - began) for at, name, _ in client.sent] == [
+        ("web", sent_after),
+        ("other", sent_after),
+    ]
+
+
 async def test_a_rejection_that_repeats_is_held_once() -> None:
     client = FakeClient()
     announced: list[int] = []
