@@ -72,6 +72,8 @@ class Diagnosis(Struct, frozen=True, dict=True):
     """What the pod waits for together with others."""
     holds_for_template: bool = False
     """Whether template and nodes alone decided: any other pod of the template is rejected too."""
+    is_momentary: bool = False
+    """Whether what is under way here is about to end the rejection (``Status.is_momentary``)."""
 
     @cached_property
     def message(self) -> str:

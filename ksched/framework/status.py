@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from enum import Enum
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 
 class Code(Enum):
@@ -53,6 +54,9 @@ class Status(Struct, frozen=True):
     code: Code = Code.SUCCESS
     reasons: tuple[str, ...] = ()
     plugin: str = ""
+    is_momentary: bool = False
+    """PreFilter: what is under way here is about to end the rejection. Condition and Event wait a
+    few seconds, and are not written if the pod is bound by then."""
 
     @property
     def is_success(self) -> bool:
@@ -77,7 +81,7 @@ class Status(Struct, frozen=True):
 
     def by(self, plugin: str) -> Status:
         """Return the same status, attributed to a plugin."""
-        return self if self.plugin == plugin else Status(self.code, self.reasons, plugin)
+        return self if self.plugin == plugin else replace(self, plugin=plugin)
 
     def __bool__(self) -> bool:
         raise TypeError("a Status is neither true nor false; use is_success or is_rejected")
@@ -97,9 +101,9 @@ def unschedulable(*reasons: str) -> Status:
     return Status(Code.UNSCHEDULABLE, reasons)
 
 
-def unresolvable(*reasons: str) -> Status:
+def unresolvable(*reasons: str, is_momentary: bool = False) -> Status:
     """Reject; evicting other pods would not help."""
-    return Status(Code.UNSCHEDULABLE_AND_UNRESOLVABLE, reasons)
+    return Status(Code.UNSCHEDULABLE_AND_UNRESOLVABLE, reasons, is_momentary=is_momentary)
 
 
 def pending(*reasons: str) -> Status:

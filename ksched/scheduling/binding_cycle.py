@@ -140,14 +140,15 @@ class BindingCycle:
         if not (work.is_success or work.is_skip):
             return work
         waiting = self._waiting.get(pod.uid)
-        if work.is_success or (waiting is not None and waiting.pending_plugins):
+        if waiting is not None and waiting.pending_plugins:
             self._announce(placed)
+        elif work.is_success:
+            self._status.set_unless_bound_soon(pod, _nomination(placed))
         return SUCCESS
 
     def _announce(self, placed: Placed | WaitingPod) -> None:
         """Nominate the node, for autoscalers and a restarted scheduler."""
-        nominated = DesiredStatus(nominated_node_name=placed.node_name)
-        self._status.set(placed.pod, nominated, can_wait=True)
+        self._status.set(placed.pod, _nomination(placed), can_wait=True)
 
     async def _bind(self, placed: Placed) -> Status:
         framework, state, pod = placed.profile.framework, placed.state, placed.pod
@@ -270,3 +271,7 @@ class BindingCycle:
     def _give_back(self, placed: Placed) -> None:
         self._waiting.discard(placed.pod.uid)
         unreserve_and_forget(self._cache, placed)
+
+
+def _nomination(placed: Placed | WaitingPod) -> DesiredStatus:
+    return DesiredStatus(nominated_node_name=placed.node_name)

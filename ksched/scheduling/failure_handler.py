@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from functools import partial
 
 from ksched.cache.pod_info import PodInfo
 from ksched.framework.diagnosis import Diagnosis
@@ -59,11 +60,18 @@ class FailureHandler:
         nominated = rejected.nominated_node_name
         if nominated is not None:
             self._queue.nominator.add(pod, nominated)
+        desired = DesiredStatus(reason, rejected.message, nominated)
+        if is_news and not nominated and diagnosis is not None and diagnosis.is_momentary:
+            publish = partial(self._publish, pod, rejected.message)
+            self._status.set_unless_bound_soon(pod, desired, publish)
+            return
         if is_news:
-            with self._unexpected_errors.contain("event", pod):
-                note = rejected.message
-                self._recorder.event(pod, "Warning", "FailedScheduling", "Scheduling", note)
-        self._status.set(pod, DesiredStatus(reason, rejected.message, nominated))
+            self._publish(pod, rejected.message)
+        self._status.set(pod, desired)
+
+    def _publish(self, pod: PodInfo, note: str) -> None:
+        with self._unexpected_errors.contain("event", pod):
+            self._recorder.event(pod, "Warning", "FailedScheduling", "Scheduling", note)
 
     def put_back(self, queued: QueuedPodInfo, diagnosis: Diagnosis | None = None) -> PodInfo | None:
         """Requeue a pod in its newest version; ``None`` if it is gone or bound."""

@@ -3,7 +3,8 @@
 Patches never delay a cycle. The latest desired status per pod is queued for a worker, so a pod that
 fails a hundred times during an outage is patched once; a patch without effect is not sent. A
 nomination of a pod that is being bound is as much work for the server as the bind: while it is
-busy, these wait, ``PATIENCE_SECONDS`` at most, and are not sent if the pod is bound meanwhile.
+busy, these wait, ``PATIENCE_SECONDS`` at most, and are not sent if the pod is bound meanwhile. What
+a bind within ``HOLD_SECONDS`` would make pointless waits for it in any case.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from ksched.api.objects import ObjectMeta, Pod, PodSpec, PodStatus
 from ksched.cache.pod_info import PodInfo
 from ksched.clock import Clock, rfc3339
 from ksched.errors import ApiError, NotFound
+from ksched.framework.runtime.deadlines import Deadlines
 from ksched.unexpected_errors import UnexpectedErrors
 
 log = logging.getLogger(__name__)
@@ -29,6 +31,8 @@ WORKERS = 4
 POD_SCHEDULED = "PodScheduled"
 NOMINATIONS_REMEMBERED = 4
 """Per pod; the watch lags behind what was sent."""
+HOLD_SECONDS = 3.0
+"""Enough for most bindings, and for the first backoff."""
 PATIENCE_SECONDS = 10.0
 """How long a nomination waits at most for the API server to be less busy."""
 GIVE_WAY_SECONDS = 0.1
@@ -67,6 +71,14 @@ class _Postponed(NamedTuple):
     until: float
 
 
+class _Held(NamedTuple):
+    pod: PodInfo
+    desired: DesiredStatus
+    announce: Callable[[], None]
+    until: float
+    """The latest end."""
+
+
 class PodStatusUpdater:
     """Sends status patches with bounded concurrency; the only writer of pod status.
 
@@ -87,6 +99,9 @@ class PodStatusUpdater:
         self._desired: dict[str, tuple[PodInfo, DesiredStatus]] = {}
         self._postponed: dict[str, _Postponed] = {}
         """Not yet in ``_desired``, in the order of their time."""
+        self._held: dict[str, _Held] = {}
+        """Not yet in either."""
+        self._holds: Deadlines[str] = Deadlines(HOLD_SECONDS, self._end_hold)
         self._sent: dict[str, DesiredStatus] = {}
         self._nominated: dict[str, tuple[str, ...]] = {}
         """The nominations sent last, newest first; "" for a removed one."""
@@ -100,6 +115,11 @@ class PodStatusUpdater:
         One that ``can_wait`` is postponed while the API server is busy.
         """
         uid = pod.uid
+        held = self._release(uid)
+        if held is not None:
+            if not desired.reason:
+                held.announce()
+            desired = desired.after(held.desired)
         postponed = self._postponed.get(uid)
         if uid in self._desired:
             desired = desired.after(self._desired[uid][1])
@@ -115,6 +135,40 @@ class PodStatusUpdater:
         self._postponed.pop(uid, None)
         self._desired[uid] = (pod, desired)
         self._wake.set()
+
+    def set_unless_bound_soon(
+        self, pod: PodInfo, desired: DesiredStatus, announce: Callable[[], None] = lambda: None
+    ) -> None:
+        """Queue a status update in ``HOLD_SECONDS``, together with the next one if that is earlier.
+
+        While the API server is busy then, it is held longer, ``PATIENCE_SECONDS`` at most.
+        ``announce`` is called when it is queued, but not if another rejection has replaced it.
+        """
+        uid = pod.uid
+        held = self._held.get(uid)
+        if held is not None:
+            announce = announce if desired.reason else held.announce
+            self._held[uid] = _Held(pod, desired.after(held.desired), announce, held.until)
+        elif uid in self._desired or uid in self._postponed:
+            announce()
+            self.set(pod, desired, can_wait=True)
+        else:
+            until = self._clock.now() + PATIENCE_SECONDS
+            self._held[uid] = _Held(pod, desired, announce, until)
+            self._holds.add(uid)
+
+    def _end_hold(self, uid: str) -> None:
+        held = self._held[uid]
+        if self._gives_way() and self._clock.now() + HOLD_SECONDS <= held.until:
+            self._holds.add(uid)
+            return
+        del self._held[uid]
+        held.announce()
+        self.set(held.pod, held.desired)
+
+    def _release(self, uid: str) -> _Held | None:
+        self._holds.remove(uid)
+        return self._held.pop(uid, None)
 
     def is_own_update(self, old: Pod, new: Pod) -> bool:
         """Whether two versions of a pending pod differ only by our own patches.
@@ -133,6 +187,7 @@ class PodStatusUpdater:
     def forget(self, uid: str) -> None:
         """Drop the state of a pod that is gone or bound."""
         self._nominated.pop(uid, None)
+        self._release(uid)
         self._desired.pop(uid, None)
         self._postponed.pop(uid, None)
         self._sent.pop(uid, None)
@@ -142,7 +197,7 @@ class PodStatusUpdater:
         self._sent.clear()
 
     def __len__(self) -> int:
-        return len(self._desired) + len(self._postponed) + len(self._busy)
+        return len(self._held) + len(self._desired) + len(self._postponed) + len(self._busy)
 
     async def run(self) -> None:
         """Send patches until cancelled."""

@@ -247,6 +247,7 @@ class SchedulingCycle:
             pending_plugins=pending,
             pre_filter_message=status.message,
             node_statuses=NodeStatuses.same_for_all(self._cache.snapshot.table, status),
+            is_momentary=status.is_momentary,
         )
 
     def _expected_beside(self, pod: PodInfo) -> Nominations | None:
@@ -364,12 +365,10 @@ class SchedulingCycle:
         if is_large:
             await asyncio.sleep(0)
         is_helped = bool(nominated) or not (status.is_rejected or status is SUCCESS)
-        explained = Diagnosis(
-            num_all_nodes=diagnosis.num_all_nodes,
-            reasons=diagnosis.reasons,
-            unschedulable_plugins=diagnosis.unschedulable_plugins,
-            pending_plugins=diagnosis.pending_plugins,
-            pre_filter_message=diagnosis.pre_filter_message,
+        explained = replace(
+            diagnosis,
+            node_statuses=None,
+            shared_wait=None,
             post_filter_message=joined(reasons),
             holds_for_template=not is_helped
             and profile.pipeline.holds_for_template(state, queued.pod, diagnosis),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -14,6 +15,7 @@ from ksched.cache.pod_info import PodInfo
 from ksched.errors import ApiError, NotFound, Unavailable
 from ksched.metrics import Metrics
 from ksched.scheduling.pod_status import (
+    HOLD_SECONDS,
     NOTHING,
     PATIENCE_SECONDS,
     WORKERS,
@@ -251,6 +253,7 @@ async def test_a_patch_that_was_cut_short_is_sent_by_the_next_leader() -> None:
 
 
 NOMINATED = DesiredStatus(nominated_node_name="n1")
+MOMENTARY = DesiredStatus("Unschedulable", "resource claim is in the process of being allocated")
 
 
 async def test_a_nomination_waits_while_the_server_is_busy_but_not_for_ever() -> None:
@@ -284,6 +287,76 @@ async def test_a_nomination_that_waits_is_sent_when_the_server_has_time() -> Non
         await asyncio.sleep(0)
         assert client.sent[-1][1] == "p3"
     assert len(status) == 0
+
+
+async def test_what_a_bind_makes_pointless_waits_for_it() -> None:
+    client = FakeClient()
+    announced: list[str] = []
+    async with updater(client) as status:
+        began = asyncio.get_running_loop().time()
+        for name in ("bound", "rejected", "refused", "placed"):
+            pod = info(make_pod(name))
+            status.set_unless_bound_soon(pod, MOMENTARY, partial(announced.append, name))
+        await asyncio.sleep(1)
+        status.forget(info(make_pod("bound")).uid)
+        status.set_unless_bound_soon(info(make_pod("placed")), NOMINATED)
+        status.set(info(make_pod("refused")), REFUSED)
+        assert len(status) == 3
+        await asyncio.sleep(HOLD_SECONDS)
+    assert {(name, at - began) for at, name, _ in client.sent} == {
+        ("refused", 1.0),
+        ("rejected", HOLD_SECONDS),
+        ("placed", HOLD_SECONDS),
+    }
+    assert {name: set(sent) for _, name, sent in client.sent}["placed"] == {
+        "conditions",
+        "nominatedNodeName",
+    }
+    assert client.messages() == [REFUSED.message, MOMENTARY.message, MOMENTARY.message]
+    assert announced == ["rejected", "placed"], "the later rejection has an Event of its own"
+    assert len(status) == 0
+
+
+@pytest.mark.parametrize(("busy_seconds", "sent_after"), [(1, 3), (4, 6), (100, 9)])
+async def test_what_is_held_waits_while_the_server_is_busy_but_not_for_ever(
+    busy_seconds: int, sent_after: int
+) -> None:
+    client, loop = FakeClient(), asyncio.get_running_loop()
+    began = loop.time()
+    async with updater(client, lambda: loop.time() < began + busy_seconds) as status:
+        status.set_unless_bound_soon(info(make_pod("web")), MOMENTARY)
+        status.set_unless_bound_soon(info(make_pod("other")), NOMINATED)
+        await asyncio.sleep(2 * PATIENCE_SECONDS)
+    assert [(name, at - began) for at, name, _ in client.sent] == [
+        ("web", sent_after),
+        ("other", sent_after),
+    ]
+
+
+async def test_a_rejection_that_repeats_is_held_once() -> None:
+    client = FakeClient()
+    announced: list[int] = []
+    async with updater(client) as status:
+        pod = info(make_pod("web"))
+        for second in range(5):
+            status.set_unless_bound_soon(pod, MOMENTARY, partial(announced.append, second))
+            await asyncio.sleep(1)
+        await asyncio.sleep(HOLD_SECONDS)
+    assert announced == [2, 4]
+    assert client.messages() == [MOMENTARY.message]
+
+
+async def test_what_is_held_goes_with_what_is_sent() -> None:
+    client = FakeClient()
+    announced: list[str] = []
+    async with updater(client) as status:
+        pod = info(make_pod("web"))
+        status.set_unless_bound_soon(pod, MOMENTARY, partial(announced.append, "held"))
+        status.set(pod, NOMINATED)
+        status.set_unless_bound_soon(pod, MOMENTARY, partial(announced.append, "queued"))
+        await asyncio.sleep(5)
+    assert [set(sent) for _, _, sent in client.sent] == [{"conditions", "nominatedNodeName"}]
+    assert announced == ["held", "queued"]
 
 
 async def test_what_is_forgotten_is_not_sent() -> None:

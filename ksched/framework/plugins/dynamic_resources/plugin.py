@@ -185,7 +185,8 @@ class DynamicResources:
     def _problem(self, claim: ResourceClaim) -> Status | None:
         key = claim.metadata.key
         if self._claims.is_in_flight(claim.metadata.uid):
-            return unresolvable(f"resource claim {key} is in the process of being allocated")
+            text = f"resource claim {key} is in the process of being allocated"
+            return unresolvable(text, is_momentary=True)
         for request in claim.spec.devices.requests:
             if request.exactly is not None:
                 classes = [(request.name, request.exactly.device_class_name)]

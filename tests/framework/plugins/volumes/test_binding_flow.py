@@ -19,6 +19,7 @@ from ksched.apiserver.faults import Fault, Faults, Rule
 from ksched.apiserver.status_errors import StatusError
 from ksched.framework import SUCCESS, CycleState, PodInfo, Status, unschedulable
 from ksched.metrics import Metrics
+from ksched.scheduling.pod_status import HOLD_SECONDS
 from ksched.testing import Cluster, FakePlugin, cluster, make_node, make_pod
 from ksched.testing.storage_builders import make_claim, make_storage_class, make_volume
 from ksched.transport import MERGE_PATCH
@@ -91,9 +92,11 @@ async def test_a_volume_is_made_for_the_selected_node() -> None:
 
         assert (await claim(c))["metadata"]["annotations"][SELECTED_NODE] == "n1"
         assert (await claim(c))["spec"]["dataSource"]["name"] == "s"
-        assert c.pod("web")["status"]["nominatedNodeName"] == "n1"
+        assert "nominatedNodeName" not in c.pod("web")["status"], "most are bound before that"
         assert c.bound("web") is None
-        await c.advance(7.4)
+        await c.advance(HOLD_SECONDS)
+        assert c.pod("web")["status"]["nominatedNodeName"] == "n1"
+        await c.advance(7.4 - HOLD_SECONDS)
         assert c.bound("web") is None
         await c.advance(0.2)
         assert c.bound("web") == "n1"
