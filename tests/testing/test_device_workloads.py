@@ -18,9 +18,9 @@ NODES = ("n1", "n2", "n3")
 CREATION = "create resourceclaims"
 FINALIZER, ALLOCATION = "update resourceclaims", "update resourceclaims/status"
 STATUS, BINDING, EVENT = "patch pods/status", "create pods/binding", "create events"
-OWN = {FINALIZER: 1.0, ALLOCATION: 1.0, STATUS: 1.0, BINDING: 1.0, EVENT: 1.0}
-"""The status of a pod is its nomination, which a busy server is spared."""
-MADE = {CREATION: 1.0, ALLOCATION: 1.0, STATUS: 2.0, BINDING: 1.0, EVENT: 1.0}
+OWN = {FINALIZER: 1.0, ALLOCATION: 1.0, BINDING: 1.0, EVENT: 1.0}
+MADE = {CREATION: 1.0, ALLOCATION: 1.0, STATUS: 1.0, BINDING: 1.0, EVENT: 1.0}
+"""The status of a pod names the claim; a nomination is not written for a pod that is bound soon."""
 REQUESTS = {
     **dict.fromkeys(DEVICE_WORKLOADS, OWN),
     **dict.fromkeys(("extended", "extended50", "extendedscoring", "implicit"), MADE),
@@ -28,9 +28,8 @@ REQUESTS = {
     "sharedclaims": {
         FINALIZER: 1 / SHARERS,
         ALLOCATION: 4 / SHARERS,
-        STATUS: 2 - 1 / SHARERS,
         BINDING: 1.0,
-        EVENT: 2 - 1 / SHARERS,
+        EVENT: 1.0,
     },
 }
 
