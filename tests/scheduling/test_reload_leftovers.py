@@ -8,14 +8,22 @@ import weakref
 from collections.abc import Iterator
 from typing import Any, ClassVar
 
+import numpy as np
 import pytest
 
 from ksched.api.objects import ObjectMeta, PodDisruptionBudget
 from ksched.api.watched_kinds import watched_kind
 from ksched.errors import ConfigError
-from ksched.framework import SUCCESS, Status
+from ksched.framework import (
+    SUCCESS,
+    FilterDependsOn,
+    NodeRows,
+    Scope,
+    Status,
+    Verdicts,
+)
 from ksched.testing import Cluster, cluster, make_pod
-from lab.configurations import profile, with_args
+from lab.configurations import profile, with_args, without
 
 NAME = "default-scheduler"
 
@@ -172,3 +180,24 @@ async def test_replaced_plugins_of_the_tree_go_without_the_garbage_collector() -
         await c.create(make_pod("web"))
         await c.advance(400)
         assert [name for name, plugin in replaced.items() if plugin() is not None] == []
+
+
+class Declared:
+    """One object for all configurations, which declares what its verdicts depend on."""
+
+    name = "Declared"
+
+    def __init__(self) -> None:
+        self.filter_depends_on = FilterDependsOn(Scope.NODE)
+
+    def filter_nodes(self, state: Any, pod: Any, nodes: NodeRows) -> Verdicts:
+        return Verdicts(np.zeros(len(nodes), np.int16), ())
+
+
+async def test_an_object_that_is_enabled_again_has_its_declarations() -> None:
+    plugin = Declared()
+    declared = plugin.filter_depends_on
+    async with cluster(2, plugins=[plugin]) as c:
+        await c.reload(without("Declared"))
+        await c.reload(profile())
+        assert plugin.filter_depends_on is declared
