@@ -43,7 +43,9 @@ def _shown(value: Any, *, is_duration: bool = False) -> str:
         return str(value).lower()
     if is_duration:
         return format_duration(value)
-    if isinstance(value, list):  # given several times
+    if isinstance(value, list) and isinstance(value[0], tuple):  # given several times
+        value = tuple(item for part in value for item in part)
+    elif isinstance(value, list):
         value = {key: item for part in value for key, item in part.items()}
     if isinstance(value, Mapping):
         return ",".join(f"{key}={_shown(value[key])}" for key in sorted(value))

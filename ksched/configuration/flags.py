@@ -23,11 +23,13 @@ from ksched.configuration.gated_plugins import enable_gated_plugins
 from ksched.configuration.loading import load_config
 from ksched.configuration.model import ClientConnection, LeaderElection, SchedulerConfiguration
 from ksched.configuration.serving_flags import (
+    PROXY_FLAGS,
     FlagGroup,
     ServingOptions,
     add_serving_flags,
     add_switch,
     checked,
+    proxy_notes,
     serving_options,
 )
 from ksched.configuration.validation import validate
@@ -63,14 +65,7 @@ _PROFILING_FLAGS: Final = {
     "contention_profiling": "enable_contention_profiling",
 }
 
-_NO_PROXY: Final = "headers of an authenticating proxy are never trusted"
 _IGNORED_FLAGS: Final[Mapping[str, str]] = {
-    "requestheader-allowed-names": _NO_PROXY,
-    "requestheader-client-ca-file": _NO_PROXY,
-    "requestheader-extra-headers-prefix": _NO_PROXY,
-    "requestheader-group-headers": _NO_PROXY,
-    "requestheader-uid-headers": _NO_PROXY,
-    "requestheader-username-headers": _NO_PROXY,
     "http2-max-streams-per-connection": "the endpoints speak HTTP/1.1",
     "tls-curve-preferences": "the curves are OpenSSL's",
     "tls-sni-cert-key": "there is one certificate",
@@ -174,6 +169,7 @@ def run_options(flags: argparse.Namespace, available: Collection[str] | None = N
     configuration = _configuration(flags, text, notes, available, gates)
     problems: list[str] = []
     serving = serving_options(flags, problems)
+    notes += proxy_notes(flags)
     if problems:
         raise ConfigError(problems)
     return RunOptions(
@@ -223,6 +219,7 @@ def _defaults(serving: ServingOptions) -> dict[str, Any]:
         (_LEADER_FLAGS, configuration.leader_election),
         (_CLIENT_FLAGS, configuration.client_connection),
         (_PROFILING_FLAGS, configuration),
+        (PROXY_FLAGS, serving.front_proxy),
     )
     values = {
         flag: getattr(section, name) for names, section in sections for flag, name in names.items()

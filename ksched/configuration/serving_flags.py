@@ -9,12 +9,13 @@ from __future__ import annotations
 import argparse
 import ipaddress
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final, TypeVar
 
 from ksched.configuration.durations import parse_duration
 from ksched.configuration.feature_gates import parse_bool
 from ksched.configuration.flag_values import DURATION
+from ksched.configuration.front_proxy import FrontProxy
 
 T = TypeVar("T")
 FlagGroup = argparse._ArgumentGroup
@@ -50,6 +51,19 @@ CIPHER_SUITES: Final = {
     "TLS_RSA_WITH_AES_256_GCM_SHA384": "AES256-GCM-SHA384",
 }
 
+# Flag -> the field of ``FrontProxy`` that it sets.
+PROXY_FLAGS: Final = {
+    "requestheader_allowed_names": "allowed_names",
+    "requestheader_extra_headers_prefix": "extra_prefixes",
+    "requestheader_group_headers": "group_headers",
+    "requestheader_uid_headers": "uid_headers",
+    "requestheader_username_headers": "username_headers",
+}
+_NEEDING_TLS: Final = (
+    *("cert-dir", "tls-cert-file", "tls-private-key-file"),
+    *("client-ca-file", "requestheader-client-ca-file"),
+)
+
 
 @dataclass(frozen=True, kw_only=True)
 class ServingOptions:
@@ -66,6 +80,9 @@ class ServingOptions:
     tls_min_version: str = ""
     tls_cipher_suites: tuple[str, ...] = ()
     client_ca_file: str = ""
+    requestheader_client_ca_file: str = ""
+    front_proxy: FrontProxy = field(default_factory=FrontProxy)
+    """Of the proxies of ``requestheader_client_ca_file``."""
     authentication_kubeconfig: str = ""
     authentication_skip_lookup: bool = False
     authentication_tolerate_lookup_failure: bool = True
@@ -88,7 +105,7 @@ def serving_options(flags: argparse.Namespace, problems: list[str]) -> ServingOp
             problems.append(f"--insecure-loopback: --bind-address is {address}, wanted {wanted}")
         problems += [
             f"--insecure-loopback: plain HTTP without authentication, --{name} has no meaning"
-            for name in ("cert-dir", "tls-cert-file", "tls-private-key-file", "client-ca-file")
+            for name in _NEEDING_TLS
             if getattr(flags, name.replace("-", "_"))
         ]
     tolerates = flags.authentication_tolerate_lookup_failure
@@ -102,6 +119,8 @@ def serving_options(flags: argparse.Namespace, problems: list[str]) -> ServingOp
         tls_min_version=flags.tls_min_version,
         tls_cipher_suites=flags.tls_cipher_suites,
         client_ca_file=flags.client_ca_file,
+        requestheader_client_ca_file=flags.requestheader_client_ca_file,
+        front_proxy=_front_proxy(flags),
         authentication_kubeconfig=flags.authentication_kubeconfig,
         authentication_skip_lookup=bool(flags.authentication_skip_lookup),
         authentication_tolerate_lookup_failure=True if tolerates is None else tolerates,
@@ -111,6 +130,27 @@ def serving_options(flags: argparse.Namespace, problems: list[str]) -> ServingOp
         authorized_cache_seconds=flags.authorization_webhook_cache_authorized_ttl,
         unauthorized_cache_seconds=flags.authorization_webhook_cache_unauthorized_ttl,
     )
+
+
+def proxy_notes(flags: argparse.Namespace) -> list[str]:
+    """Return a note for each flag about proxies that has no effect without their CA."""
+    if flags.requestheader_client_ca_file:
+        return []
+    why = "has no effect without --requestheader-client-ca-file"
+    return [
+        f"--{flag.replace('_', '-')} {why}"
+        for flag in PROXY_FLAGS
+        if getattr(flags, flag) is not None
+    ]
+
+
+def _front_proxy(flags: argparse.Namespace) -> FrontProxy:
+    given = {
+        name: tuple(one for part in getattr(flags, flag) for one in part)
+        for flag, name in PROXY_FLAGS.items()
+        if getattr(flags, flag) is not None
+    }
+    return FrontProxy(**given)
 
 
 # -- declarations -------------------------------------------------------------------------------
@@ -178,12 +218,12 @@ def _add_authentication(group: FlagGroup) -> None:
     add_switch(
         group,
         "authentication-skip-lookup",
-        "do not look up the cluster's client CA in the configmap (default false)",
+        "do not look up the CAs of users and proxies in the cluster's configmap (default false)",
     )
     add_switch(
         group,
         "authentication-tolerate-lookup-failure",
-        "start without the client CA when the look-up fails (default true)",
+        "start without the CAs when the look-up fails (default true)",
     )
     _add_ttl(group, "authentication-token-webhook-cache-ttl", "time to cache token reviews")
     group.add_argument(
@@ -192,6 +232,27 @@ def _add_authentication(group: FlagGroup) -> None:
         metavar="FILE",
         help="CA of client certificates (default: the cluster's, from the configmap)",
     )
+    group.add_argument(
+        "--requestheader-client-ca-file",
+        default="",
+        metavar="FILE",
+        help="CA of the certificates of proxies that name users in headers; without it, this and "
+        "the flags below are the cluster's, from the configmap",
+    )
+    for name, meaning in (
+        ("allowed-names", "common names of these certificates (default: any)"),
+        ("username-headers", "headers for the user, the first counts (default x-remote-user)"),
+        ("uid-headers", "headers for the user's UID (default none; x-remote-uid is common)"),
+        ("group-headers", "headers for groups (default x-remote-group)"),
+        ("extra-headers-prefix", "prefixes of headers for more (default x-remote-extra-)"),
+    ):
+        group.add_argument(
+            f"--requestheader-{name}",
+            type=checked(_parse_names),
+            action="append",
+            metavar="NAME,...",
+            help=meaning,
+        )
 
 
 def _add_authorization(group: FlagGroup) -> None:
@@ -280,6 +341,13 @@ def _parse_paths(text: str) -> tuple[str, ...]:
         if "*" in path[:-1]:
             raise ValueError(f"{path!r}: only a trailing * is allowed")
     return tuple(f"/{path.lstrip('/')}" for path in paths)
+
+
+def _parse_names(text: str) -> tuple[str, ...]:
+    names = tuple(text.split(",")) if text else ()
+    if not all(name.strip() for name in names):
+        raise ValueError(f"empty value in {text!r}")
+    return names
 
 
 def _parse_ttl(text: str) -> float:

@@ -1,8 +1,8 @@
 """Who may read what: delegated authentication and authorization of every request.
 
 A request is allowed if it reads a path that is always allowed, or if a SubjectAccessReview allows
-it to the user whom the client certificate (signed by the cluster's CA) or the bearer token (by a
-TokenReview) names.
+it to the user: whom a proxy names in headers (its certificate signed by the CA of proxies), or else
+the client certificate (signed by the CA of users), or else the bearer token (by a TokenReview).
 Whatever fails on the way, the answer is no.
 """
 
@@ -16,6 +16,7 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from ksched.clock import Clock
+from ksched.configuration.front_proxy import FrontProxy
 from ksched.web.access_reviews import (
     AUTHENTICATED,
     MASTERS,
@@ -25,7 +26,8 @@ from ksched.web.access_reviews import (
     User,
 )
 from ksched.web.api_failures import failure_status
-from ksched.web.server_tls import ServerContext
+from ksched.web.front_proxy import Headers, proxied_user
+from ksched.web.server_context import Authorities, ServerContext
 
 log = logging.getLogger(__name__)
 
@@ -34,14 +36,20 @@ _MAX_PATH: Final = 1024
 _READING: Final = ("GET", "HEAD")
 
 
+Subject = Sequence[tuple[str, str]]
+"""Fields and values of a certificate's subject."""
+
+
 class Credentials(NamedTuple):
     """What a connection and the headers of a request carry."""
 
     authorization: str = ""
     certificate: Mapping[str, Any] | None = None
     """As ``ssl`` decodes it; the handshake has verified it."""
-    verified_by: bytes = b""
-    """The CA of that handshake."""
+    verified_by: Authorities = Authorities()
+    """The CAs that it has, of those of the handshake."""
+    headers: Headers = ()
+    """All that the request has: only a proxy's are believed."""
 
 
 class Refusal(NamedTuple):
@@ -52,7 +60,10 @@ class Refusal(NamedTuple):
 
 
 class Access:
-    """Decides about requests. ``client_ca`` gives the CA that is trusted now."""
+    """Decides about requests.
+
+    ``authorities`` gives the CAs that are trusted now, ``front_proxy`` what a proxy may do.
+    """
 
     def __init__(
         self,
@@ -60,13 +71,14 @@ class Access:
         clock: Clock,
         *,
         always_allow_paths: Sequence[str],
-        client_ca: Callable[[], bytes],
+        authorities: Callable[[], Authorities],
+        front_proxy: Callable[[], FrontProxy],
     ) -> None:
         self._reviews = reviews
         self._clock = clock
         self._allowed = frozenset(path for path in always_allow_paths if not path.endswith("*"))
         self._prefixes = tuple(path[:-1] for path in always_allow_paths if path.endswith("*"))
-        self._client_ca = client_ca
+        self._authorities, self._front_proxy = authorities, front_proxy
         self._warned: dict[str, float] = {}
 
     async def refusal(self, method: str, path: str, credentials: Credentials) -> Refusal | None:
@@ -95,8 +107,11 @@ class Access:
         return _status(403, "Forbidden", f"forbidden: {what}{why}")
 
     async def _user(self, credentials: Credentials) -> User | None:
-        """Return the user of the certificate, else of the token, or None."""
-        user = self._certified(credentials)
+        """Return the user that a proxy names, else of the certificate, else of the token, or None.
+
+        kube-scheduler: DelegatingAuthenticatorConfig.New.
+        """
+        user = self._proxied(credentials) or self._certified(credentials)
         if user is not None:
             return user
         scheme, _, token = credentials.authorization.strip().partition(" ")
@@ -109,19 +124,34 @@ class Access:
             self._warn("cannot authenticate a request", str(error))
             return None
 
+    def _proxied(self, credentials: Credentials) -> User | None:
+        verified_by = credentials.verified_by.proxies
+        # A connection may be older than the present CA.
+        if not verified_by or verified_by != self._authorities().proxies:
+            return None
+        subject = self._subject(credentials)
+        if subject is None:
+            return None
+        return proxied_user(self._front_proxy(), _name(subject), credentials.headers)
+
     def _certified(self, credentials: Credentials) -> User | None:
+        verified_by = credentials.verified_by.users
+        if not verified_by or verified_by != self._authorities().users:
+            return None
+        subject = self._subject(credentials)
+        if not subject or not _name(subject):
+            return None
+        groups = [value for field, value in subject if field == "organizationName"]
+        return User(_name(subject), (*groups, AUTHENTICATED))
+
+    def _subject(self, credentials: Credentials) -> Subject | None:
+        """Return the subject of a certificate that has not expired, as a connection outlives it."""
         certificate = credentials.certificate
-        # A connection may be older than the present CA, and outlive the certificate.
-        if not certificate or credentials.verified_by != self._client_ca():
+        if not certificate:
             return None
         if self._clock.wall() > ssl.cert_time_to_seconds(certificate["notAfter"]):
             return None
-        subject = [pair for part in certificate.get("subject", ()) for pair in part]
-        name = next((value for field, value in subject if field == "commonName"), "")
-        if not name:
-            return None
-        groups = [value for field, value in subject if field == "organizationName"]
-        return User(name, (*groups, AUTHENTICATED))
+        return [pair for part in certificate.get("subject", ()) for pair in part]
 
     def _warn(self, what: str, why: str) -> None:
         """Log once a minute: anybody can cause this."""
@@ -131,14 +161,23 @@ class Access:
             self._warned[what] = now + _WARN_SECONDS
 
 
-def credentials_of(authorization: str, ssl_object: ssl.SSLObject | None) -> Credentials:
+def credentials_of(
+    authorization: str, ssl_object: ssl.SSLObject | None, headers: Headers = ()
+) -> Credentials:
     """Collect what a request carries; ``ssl_object`` is None without TLS."""
     if ssl_object is None:
         return Credentials(authorization)
     context = ssl_object.context
-    verified_by = context.client_ca if isinstance(context, ServerContext) else b""
+    if not isinstance(context, ServerContext):
+        return Credentials(authorization)
     # Without a CA nothing was verified, and nothing is decoded.
-    return Credentials(authorization, ssl_object.getpeercert() or None, verified_by)
+    certificate = ssl_object.getpeercert() or None
+    return Credentials(authorization, certificate, context.verified_by(ssl_object), headers)
+
+
+def _name(subject: Subject) -> str:
+    """Return the common name; of several the last counts, as for kube-scheduler."""
+    return next((value for field, value in reversed(subject) if field == "commonName"), "")
 
 
 def _status(code: int, reason: str, message: str) -> Refusal:

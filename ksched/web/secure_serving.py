@@ -9,6 +9,7 @@ import msgspec
 
 from ksched.client.rest import ApiClient
 from ksched.clock import Clock
+from ksched.configuration.front_proxy import FrontProxy, front_proxy_of
 from ksched.configuration.serving_flags import ServingOptions
 from ksched.errors import ApiError, ConfigError
 from ksched.transport import Transport
@@ -33,7 +34,7 @@ class SecureServing:
     """What the web server needs to be HTTPS and to decide who may read.
 
     ``authentication`` and ``authorization`` lead to the API server with the credentials for
-    TokenReviews and the look-up of the CA, and for SubjectAccessReviews.
+    TokenReviews and the look-up of the CAs, and for SubjectAccessReviews.
     """
 
     def __init__(
@@ -59,17 +60,22 @@ class SecureServing:
             reviews,
             clock,
             always_allow_paths=options.authorization_always_allow_paths,
-            client_ca=lambda: self.tls.client_ca,
+            authorities=lambda: self.tls.authorities,
+            front_proxy=lambda: self._front_proxy,
         )
+        # Until the cluster names the headers there are none to believe.
+        has_file = bool(options.requestheader_client_ca_file)
+        self._front_proxy = options.front_proxy if has_file else FrontProxy(username_headers=())
         self._has_warned = False
 
     @property
     def _looks_up(self) -> bool:
         options = self._options
-        return not (options.client_ca_file or options.authentication_skip_lookup)
+        has_files = options.client_ca_file and options.requestheader_client_ca_file
+        return not (has_files or options.authentication_skip_lookup)
 
     async def start(self) -> None:
-        """Look up the CA now if the process must not start without; raises ``ConfigError``."""
+        """Look up the CAs now if the process must not start without; raises ``ConfigError``."""
         if not self._looks_up or self._options.authentication_tolerate_lookup_failure:
             return
         try:
@@ -80,7 +86,7 @@ class SecureServing:
             raise ConfigError([problem]) from error
 
     async def keep_current(self) -> None:
-        """Reload files and look up the CA again, for ever."""
+        """Reload files and look up the CAs again, for ever."""
         next_lookup = self._clock.now()
         while True:
             now = self._clock.now()
@@ -108,5 +114,19 @@ class SecureServing:
         except msgspec.DecodeError as error:
             problem = f"GET {CA_CONFIG_MAP}: not a ConfigMap: {error}"
             raise ApiError(0, "InvalidAnswer", problem) from error
-        authorities = data.get("client-ca-file", "").strip()
-        self.tls.set_cluster_ca(authorities.encode())
+        if not self._options.client_ca_file:
+            self.tls.set_cluster_users(data.get("client-ca-file", "").strip().encode())
+        if not self._options.requestheader_client_ca_file:
+            self._trust_proxies(data)
+
+    def _trust_proxies(self, data: dict[str, str]) -> None:
+        """Take the CA of proxies and what they may do together, or neither."""
+        try:
+            front_proxy = front_proxy_of(data)
+        except ValueError as error:
+            problem = f"GET {CA_CONFIG_MAP}: {error}"
+            raise ApiError(0, "InvalidAnswer", problem) from error
+        authorities = data.get("requestheader-client-ca-file", "").strip().encode()
+        self.tls.set_cluster_proxies(authorities)
+        if self.tls.authorities.proxies == authorities:
+            self._front_proxy = front_proxy

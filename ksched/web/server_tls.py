@@ -14,22 +14,17 @@ from typing import Final
 from ksched.clock import Clock
 from ksched.configuration.serving_flags import CIPHER_SUITES, TLS13, ServingOptions
 from ksched.errors import ConfigError, KschedError
+from ksched.web.server_context import Authorities, ServerContext
 from ksched.web.serving_certificate import ServingCertificate
 
 log = logging.getLogger(__name__)
 
 RELOAD_SECONDS: Final = 5.0
-CA_ORIGIN: Final = "configmap kube-system/extension-apiserver-authentication: client-ca-file"
+CONFIG_MAP: Final = "configmap kube-system/extension-apiserver-authentication"
 
 
 class _Unusable(KschedError):
     """A certificate, key or CA cannot be read or used."""
-
-
-class ServerContext(ssl.SSLContext):
-    """A context that knows which CA verifies the client certificates of its connections."""
-
-    client_ca: bytes = b""
 
 
 class ServerTls:
@@ -42,8 +37,8 @@ class ServerTls:
     def __init__(self, options: ServingOptions, clock: Clock) -> None:
         self._options = options
         self._certificate = ServingCertificate(options, clock)
-        self._cluster_ca = b""
-        self._made_of: tuple[bytes, bytes] | None = None
+        self._of_cluster = Authorities()
+        self._made_of: tuple[bytes, Authorities] | None = None
         self._last_problem = ""
         problems = []
         for name in options.tls_cipher_suites:
@@ -59,22 +54,28 @@ class ServerTls:
             raise ConfigError([str(error)]) from error
 
     @property
-    def client_ca(self) -> bytes:
-        """The CA that verifies client certificates now, as PEM; empty if there is none."""
-        return self._context.client_ca
+    def authorities(self) -> Authorities:
+        """The CAs that verify client certificates now."""
+        return self._context.authorities
 
     def context(self) -> ServerContext:
         return self._context
 
-    def set_cluster_ca(self, authorities: bytes) -> None:
-        """Use the cluster's CA for client certificates, unless --client-ca-file is given."""
-        if authorities:
-            try:
-                _trust(ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), authorities, CA_ORIGIN)
-            except _Unusable as error:
-                self._complain(error)
-                return
-        self._cluster_ca = authorities
+    def set_cluster_users(self, authorities: bytes) -> None:
+        """Use the cluster's CA of users, unless --client-ca-file is given."""
+        self._set_of_cluster(self._of_cluster._replace(users=authorities))
+
+    def set_cluster_proxies(self, authorities: bytes) -> None:
+        """Use the cluster's CA of proxies, unless --requestheader-client-ca-file is given."""
+        self._set_of_cluster(self._of_cluster._replace(proxies=authorities))
+
+    def _set_of_cluster(self, authorities: Authorities) -> None:
+        try:
+            self._trust(ServerContext(ssl.PROTOCOL_TLS_SERVER), authorities)
+        except _Unusable as error:
+            self._complain(error)
+            return
+        self._of_cluster = authorities
         self.reload()
 
     def reload(self) -> None:
@@ -97,18 +98,36 @@ class ServerTls:
             log.error("TLS certificates cannot be used, the last ones stay", extra={"err": problem})
         self._last_problem = problem
 
-    def _read(self) -> tuple[bytes, bytes]:
+    def _read(self) -> tuple[bytes, Authorities]:
         try:
             chain = self._certificate.read()
         except OSError as error:
             raise _Unusable(f"{self._certificate.origin}: {error}") from error
-        path = self._options.client_ca_file
-        try:
-            return chain, Path(path).read_bytes() if path else self._cluster_ca
-        except OSError as error:
-            raise _Unusable(f"--client-ca-file: cannot use {path}: {error}") from error
+        found = []
+        for origin, path, of_cluster in zip(
+            self._origins, self._files, self._of_cluster, strict=True
+        ):
+            try:
+                found.append(Path(path).read_bytes() if path else of_cluster)
+            except OSError as error:
+                raise _Unusable(f"{origin}: {error}") from error
+        return chain, Authorities(*found)
 
-    def _build(self, chain: bytes, authorities: bytes) -> ServerContext:
+    @property
+    def _files(self) -> tuple[str, str]:
+        """The files of the CAs, in the order of ``Authorities``; empty for the cluster's."""
+        return self._options.client_ca_file, self._options.requestheader_client_ca_file
+
+    @property
+    def _origins(self) -> list[str]:
+        """Where the CAs come from, for messages."""
+        keys = "client-ca-file", "requestheader-client-ca-file"
+        return [
+            f"--{key}: cannot use {path}" if path else f"{CONFIG_MAP}: {key}"
+            for key, path in zip(keys, self._files, strict=True)
+        ]
+
+    def _build(self, chain: bytes, authorities: Authorities) -> ServerContext:
         context = ServerContext(ssl.PROTOCOL_TLS_SERVER)
         is_13 = self._options.tls_min_version == TLS13
         context.minimum_version = ssl.TLSVersion.TLSv1_3 if is_13 else ssl.TLSVersion.TLSv1_2
@@ -121,21 +140,17 @@ class ServerTls:
                 context.load_cert_chain(path, password="")
         except (OSError, ValueError) as error:
             raise _Unusable(f"{self._certificate.origin}: {error}") from error
-        if authorities:
-            file = self._options.client_ca_file
-            origin = f"--client-ca-file: cannot use {file}" if file else CA_ORIGIN
-            _trust(context, authorities, origin)
-            context.verify_mode = ssl.CERT_OPTIONAL
-            context.client_ca = authorities
+        self._trust(context, authorities)
         self._made_of = chain, authorities
         return context
 
-
-def _trust(context: ssl.SSLContext, authorities: bytes, origin: str) -> None:
-    try:
-        context.load_verify_locations(cadata=authorities.decode())
-    except (ssl.SSLError, ValueError) as error:
-        raise _Unusable(f"{origin}: {error}") from error
+    def _trust(self, context: ServerContext, authorities: Authorities) -> None:
+        for origin, one in zip(self._origins, authorities, strict=True):
+            try:
+                ServerContext(ssl.PROTOCOL_TLS_SERVER).trust(Authorities(one))
+            except (ssl.SSLError, ValueError) as error:
+                raise _Unusable(f"{origin}: {error}") from error
+        context.trust(authorities)
 
 
 def _set_ciphers(context: ssl.SSLContext, names: tuple[str, ...]) -> None:

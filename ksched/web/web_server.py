@@ -217,7 +217,8 @@ class WebServer:
             return None
         transport = request.transport
         ssl_object = transport.get_extra_info("ssl_object") if transport else None
-        credentials = credentials_of(request.headers.get("Authorization", ""), ssl_object)
+        sent = request.headers
+        credentials = credentials_of(sent.get("Authorization", ""), ssl_object, tuple(sent.items()))
         refusal = await self._access.refusal(request.method, request.path, credentials)
         if refusal is None:
             return None

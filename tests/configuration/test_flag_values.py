@@ -37,6 +37,8 @@ def test_every_flag_is_shown_with_its_default() -> None:
         "authorization-always-allow-paths": "[/healthz,/readyz,/livez]",
         "authorization-kubeconfig": "",
         "tls-cipher-suites": "[]",
+        "requestheader-allowed-names": "[]",
+        "requestheader-username-headers": "[x-remote-user]",
         "feature-gates": "",
         "config": "",
         "seed": "",
@@ -70,6 +72,11 @@ def test_gates_given_several_times_are_one_value() -> None:
         "--feature-gates=GangScheduling=false",
     )
     assert gates["feature-gates"] == "ComponentFlagz=false,GangScheduling=false"
+
+
+def test_lists_given_several_times_are_one_list() -> None:
+    names = shown("--requestheader-allowed-names=a,b", "--requestheader-allowed-names=c")
+    assert names["requestheader-allowed-names"] == "[a,b,c]"
 
 
 def test_secrets_are_redacted() -> None:

@@ -5,6 +5,7 @@ import argparse
 import pytest
 
 from ksched.configuration.flags import add_run_flags, run_options
+from ksched.configuration.front_proxy import FrontProxy
 from ksched.configuration.serving_flags import ServingOptions
 from ksched.errors import ConfigError
 
@@ -40,6 +41,13 @@ def test_everything_given_is_kept() -> None:
         "--tls-min-version=VersionTLS13",
         "--tls-cipher-suites=TLS_AES_128_GCM_SHA256, TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384",
         "--client-ca-file=/ca",
+        "--requestheader-client-ca-file=/proxies",
+        "--requestheader-allowed-names=aggregator",
+        "--requestheader-allowed-names=front,back",
+        "--requestheader-username-headers=X-User, X-Remote-User",
+        "--requestheader-uid-headers=X-Remote-Uid",
+        "--requestheader-group-headers=",
+        "--requestheader-extra-headers-prefix=X-E-",
         "--authentication-kubeconfig=/a",
         "--authentication-skip-lookup",
         "--authentication-tolerate-lookup-failure=false",
@@ -57,6 +65,14 @@ def test_everything_given_is_kept() -> None:
         tls_min_version="VersionTLS13",
         tls_cipher_suites=("TLS_AES_128_GCM_SHA256", "TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384"),
         client_ca_file="/ca",
+        requestheader_client_ca_file="/proxies",
+        front_proxy=FrontProxy(
+            allowed_names=("aggregator", "front", "back"),
+            username_headers=("X-User", " X-Remote-User"),
+            uid_headers=("X-Remote-Uid",),
+            group_headers=(),
+            extra_prefixes=("X-E-",),
+        ),
         authentication_kubeconfig="/a",
         authentication_skip_lookup=True,
         authentication_tolerate_lookup_failure=False,
@@ -74,6 +90,18 @@ def test_an_insecure_port_is_on_loopback() -> None:
     assert serving("--insecure-loopback=false").bind_address == "0.0.0.0"
 
 
+def test_a_proxy_is_described_by_its_flags_or_by_the_cluster_but_not_by_both() -> None:
+    parser = argparse.ArgumentParser(prog="ksched run")
+    add_run_flags(parser)
+    arguments = ["--requestheader-allowed-names=a", "--requestheader-group-headers=g"]
+    assert run_options(parser.parse_args(arguments)).notes == (
+        "--requestheader-allowed-names has no effect without --requestheader-client-ca-file",
+        "--requestheader-group-headers has no effect without --requestheader-client-ca-file",
+    )
+    arguments.append("--requestheader-client-ca-file=/ca")
+    assert run_options(parser.parse_args(arguments)).notes == ()
+
+
 def test_everything_that_contradicts_an_insecure_port_is_listed() -> None:
     with pytest.raises(ConfigError) as caught:
         serving("--insecure-loopback", "--bind-address=0.0.0.0", "--client-ca-file=x")
@@ -89,6 +117,8 @@ def test_everything_that_contradicts_an_insecure_port_is_listed() -> None:
         ("--tls-min-version=1.2", "unknown tls version '1.2', wanted one of VersionTLS10"),
         ("--tls-cipher-suites=A,B", "Cipher suite A, B not supported or doesn't exist"),
         ("--authorization-always-allow-paths=/a*b", "'/a*b': only a trailing * is allowed"),
+        ("--requestheader-allowed-names=a,,b", "empty value in 'a,,b'"),
+        ("--requestheader-username-headers= ", "empty value in ' '"),
         ("--authorization-webhook-cache-authorized-ttl=-1s", "must not be negative, got '-1s'"),
     ],
 )

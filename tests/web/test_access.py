@@ -15,13 +15,16 @@ import pytest
 from ksched.apiserver.access_reviews import ACCESS_REVIEWS, TOKEN_REVIEWS
 from ksched.apiserver.api_server import ApiServer
 from ksched.apiserver.in_process import InProcessTransport
+from ksched.configuration.front_proxy import FrontProxy
 from ksched.testing.virtual_time import VirtualClock
 from ksched.transport import Response
 from ksched.web import access_reviews as module
 from ksched.web.access import Access, Credentials, credentials_of
 from ksched.web.access_reviews import AccessReviews, ExpiringCache, ReviewFailed, User
+from ksched.web.server_context import Authorities
 
 CA = b"the CA"
+USER = Authorities(users=CA)
 
 
 class Setting:
@@ -32,9 +35,13 @@ class Setting:
         self.server = ApiServer(self.clock)
         transport = transport or InProcessTransport(self.server)
         self.reviews = AccessReviews(transport, transport, self.clock, **ttls)
-        self.ca = CA
+        self.authorities = USER
         self.access = Access(
-            self.reviews, self.clock, always_allow_paths=paths, client_ca=lambda: self.ca
+            self.reviews,
+            self.clock,
+            always_allow_paths=paths,
+            authorities=lambda: self.authorities,
+            front_proxy=FrontProxy,
         )
 
     async def status(self, path="/metrics", method="GET", **credentials):
@@ -129,7 +136,7 @@ async def test_invalid_tokens_are_cached_too():
 async def test_certificate_names_user_and_groups():
     setting = Setting()
     setting.server.reviews.denied_users.add("bob")
-    by_ca = {"verified_by": CA}
+    by_ca = {"verified_by": USER}
     assert await setting.status(certificate=certificate("ada"), **by_ca) == 200
     assert await setting.status(certificate=certificate("bob"), **by_ca) == 403
     masters = certificate("bob", ["x", "system:masters"])
@@ -141,14 +148,48 @@ async def test_certificate_names_user_and_groups():
 async def test_certificate_is_not_believed_after_its_time_nor_after_its_ca():
     setting = Setting()
     end = datetime.fromtimestamp(setting.clock.wall() + 60, UTC).strftime("%b %d %H:%M:%S %Y GMT")
-    credentials = {"certificate": certificate(after=end), "verified_by": CA}
+    credentials = {"certificate": certificate(after=end), "verified_by": USER}
     assert await setting.status(**credentials) == 200
     await setting.clock.sleep(61)
     assert await setting.status(**credentials) == 401
     credentials["certificate"] = certificate()
     assert await setting.status(**credentials) == 200
-    setting.ca = b"another CA"
+    setting.authorities = Authorities(users=b"another CA")
     assert await setting.status(**credentials) == 401
+
+
+async def test_proxy_is_not_believed_after_its_time_nor_after_its_ca():
+    setting = Setting()
+    proxies = Authorities(proxies=CA)
+    end = datetime.fromtimestamp(setting.clock.wall() + 60, UTC).strftime("%b %d %H:%M:%S %Y GMT")
+    credentials = {"certificate": certificate("proxy", after=end), "verified_by": proxies}
+    credentials["headers"] = (("X-Remote-User", "ada"), ("X-Remote-Group", "system:masters"))
+    assert await setting.status(**credentials) == 401, "the CA of users is not that of proxies"
+    setting.authorities = proxies
+    assert await setting.status(**credentials) == 200
+    await setting.clock.sleep(61)
+    assert await setting.status(**credentials) == 401
+    credentials["certificate"] = certificate("proxy")
+    assert await setting.status(**credentials) == 200
+    setting.authorities = Authorities(proxies=b"another CA")
+    assert await setting.status(**credentials) == 401
+
+
+@pytest.mark.parametrize("trusted", [Authorities(), Authorities(proxies=CA)])
+async def test_without_a_ca_of_users_no_certificate_names_one(trusted):
+    setting = Setting()
+    setting.authorities = trusted
+    for verified_by in (Authorities(), Authorities(proxies=CA), USER):
+        masters = certificate("bob", ["system:masters"])
+        assert await setting.status(certificate=masters, verified_by=verified_by) == 401
+
+
+async def test_of_several_common_names_the_last_counts():
+    setting = Setting()
+    setting.server.reviews.denied_users.add("bob")
+    several = certificate("ada")
+    several["subject"] += ((("commonName", "bob"),),)
+    assert await setting.status(certificate=several, verified_by=USER) == 403
 
 
 class Broken:
@@ -172,7 +213,7 @@ async def test_whatever_fails_nothing_is_shown(status, body, caplog):
     setting = Setting(transport=Broken(status, body))
     for _ in range(3):
         assert await setting.status(authorization="Bearer ada") == 401
-        assert await setting.status(certificate=certificate(), verified_by=CA) == 500
+        assert await setting.status(certificate=certificate(), verified_by=USER) == 500
     told = [record.message for record in caplog.records]
     assert told == ["cannot authenticate a request", "cannot authorize a request"]
     assert await setting.status("/healthz") == 200
@@ -244,7 +285,7 @@ async def test_tokens_are_not_kept():
 
 
 def test_a_connection_without_tls_carries_no_certificate():
-    assert credentials_of("Bearer x", None) == Credentials("Bearer x", None, b"")
+    assert credentials_of("Bearer x", None) == Credentials("Bearer x")
 
 
 async def test_failure_of_a_review_names_path_and_cause():

@@ -96,13 +96,13 @@ async def test_client_certificate_counts_while_its_ca_is_trusted():
     leaf.configure_cert(client)
     async with port() as site:
         assert (await site.get("/metrics", ssl_context=client))[0] == 401
-        site.serving.tls.set_cluster_ca(authority.cert_pem.bytes())
+        site.serving.tls.set_cluster_users(authority.cert_pem.bytes())
         fresh = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         fresh.check_hostname, fresh.verify_mode = False, ssl.CERT_NONE
         leaf.configure_cert(fresh)
         assert (await site.get("/metrics", ssl_context=fresh))[0] == 200
         assert (await site.get("/metrics", ssl_context=False))[0] == 401
-        site.serving.tls.set_cluster_ca(trustme.CA().cert_pem.bytes())
+        site.serving.tls.set_cluster_users(trustme.CA().cert_pem.bytes())
         status, _ = await site.get("/metrics", ssl_context=fresh)
         assert status == 401, "the open connection was verified by a CA that is gone"
 
@@ -123,7 +123,7 @@ async def test_ca_is_looked_up_and_looked_up_again(caplog):
         await serving.start()
         tasks.start_soon(serving.keep_current)
         await anyio.sleep(130)
-        assert serving.tls.client_ca == b""
+        assert serving.tls.authorities.users == b""
         assert [r.message for r in caplog.records if r.name == module.__name__] == [
             "client CA not found, client certificates known before remain valid"
         ]
@@ -131,7 +131,7 @@ async def test_ca_is_looked_up_and_looked_up_again(caplog):
         for text in (first, second, ""):
             await serve_ca(transport, text)
             await anyio.sleep(65)
-            assert serving.tls.client_ca == text.encode()
+            assert serving.tls.authorities.users == text.encode()
         tasks.cancel_scope.cancel()
 
 
@@ -144,7 +144,7 @@ async def test_start_fails_without_the_ca_if_that_is_wanted():
             await serving.start()
         await serve_ca(transport, trustme.CA().cert_pem.bytes().decode())
         await serving.start()
-        assert serving.tls.client_ca
+        assert serving.tls.authorities.users
 
 
 async def test_nothing_is_looked_up_if_that_is_wanted():

@@ -207,10 +207,10 @@ async def test_minimum_version_and_cipher_suites_are_honoured(files):
 
 async def test_client_certificates_are_verified_by_the_cluster_ca(files, caplog):
     tls = ServerTls(files.options(), VirtualClock())
-    assert tls.client_ca == b""
+    assert tls.authorities.users == b""
     cluster, other = trustme.CA(), trustme.CA()
-    tls.set_cluster_ca(cluster.cert_pem.bytes())
-    assert tls.client_ca == cluster.cert_pem.bytes()
+    tls.set_cluster_users(cluster.cert_pem.bytes())
+    assert tls.authorities.users == cluster.cert_pem.bytes()
 
     def client(authority):
         context = trusting(files.authority)
@@ -225,9 +225,9 @@ async def test_client_certificates_are_verified_by_the_cluster_ca(files, caplog)
     *_, far = handshake(tls.context(), trusting(files.authority))
     assert not far.getpeercert()
 
-    tls.set_cluster_ca(b"nonsense")
-    assert tls.client_ca == cluster.cert_pem.bytes()
+    tls.set_cluster_users(b"nonsense")
+    assert tls.authorities.users == cluster.cert_pem.bytes()
     assert "extension-apiserver-authentication" in caplog.records[-1].err
-    tls.set_cluster_ca(b"")
-    assert tls.client_ca == b""
+    tls.set_cluster_users(b"")
+    assert tls.authorities.users == b""
     assert tls.context().verify_mode == ssl.CERT_NONE

@@ -12,12 +12,14 @@ from typing import cast
 import pytest
 
 from ksched.clock import LoopClock
+from ksched.configuration.front_proxy import FrontProxy
 from ksched.metrics import Metrics
 from ksched.testing.harness import cluster
 from ksched.web import listener
 from ksched.web.access import Access
 from ksched.web.access_reviews import AccessReviews
 from ksched.web.listener import raise_descriptor_limit
+from ksched.web.server_context import Authorities
 from ksched.web.web_server import WebServer
 
 pytestmark = pytest.mark.real_time
@@ -63,7 +65,8 @@ async def serving() -> AsyncIterator[Site]:
             cast(AccessReviews, None),
             LoopClock(),
             always_allow_paths=["/livez"],
-            client_ca=lambda: b"",
+            authorities=Authorities,
+            front_proxy=FrontProxy,
         )
         server = WebServer(c.scheduler, Metrics(), live={}, ready={}, access=access)
         async with server.listening(LOOPBACK, 0) as url:

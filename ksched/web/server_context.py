@@ -1,0 +1,80 @@
+"""A TLS context that tells users and proxies apart by the CA of their certificates.
+
+One handshake verifies a certificate against both CAs together. Whose it is, the root at the end of
+the verified chain decides: a proxy's certificate is no user, and a user's certificate no proxy,
+unless both CAs have that root.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import ssl
+from typing import Any, Final, NamedTuple
+
+_REMEMBERED: Final = 1024
+_ENCODING_DER: Final = 2
+_BLOCK: Final = re.compile(rb"-----BEGIN CERTIFICATE-----.*?-----END CERTIFICATE-----", re.DOTALL)
+
+
+class Authorities(NamedTuple):
+    """The CAs of users and of proxies, as PEM; empty where there is none."""
+
+    users: bytes = b""
+    proxies: bytes = b""
+
+
+class ServerContext(ssl.SSLContext):
+    """A context with the CAs of its connections' client certificates."""
+
+    authorities = Authorities()
+    _roots_of_users: frozenset[bytes] = frozenset()
+    _roots_of_proxies: frozenset[bytes] = frozenset()
+
+    def trust(self, authorities: Authorities) -> None:
+        """Verify client certificates from now on; raises ``ssl.SSLError`` or ``ValueError``."""
+        for one in authorities:
+            if one:
+                self.load_verify_locations(cadata=one.decode())
+                self.verify_mode = ssl.CERT_OPTIONAL
+        self.authorities = authorities
+        self._roots_of_users = _certificates(authorities.users)
+        self._roots_of_proxies = _certificates(authorities.proxies)
+        self._seen: dict[bytes, Authorities] = {}
+
+    def verified_by(self, ssl_object: ssl.SSLObject) -> Authorities:
+        """Return those of the CAs that a connection's certificate has; the others are empty."""
+        certificate = ssl_object.getpeercert(binary_form=True)
+        if not certificate:
+            return Authorities()
+        users, proxies = self.authorities
+        if not (users and proxies):
+            return self.authorities
+        key = hashlib.sha256(certificate).digest()
+        chain = _verified_chain(ssl_object)
+        if not chain:
+            # A resumed session has none, but this context has verified its certificate before.
+            return self._seen.get(key, Authorities())
+        root = chain[-1]
+        found = Authorities(
+            users if root in self._roots_of_users else b"",
+            proxies if root in self._roots_of_proxies else b"",
+        )
+        if len(self._seen) >= _REMEMBERED:
+            self._seen.clear()
+        self._seen[key] = found
+        return found
+
+
+def _certificates(authorities: bytes) -> frozenset[bytes]:
+    """Return certificates as DER."""
+    blocks = _BLOCK.findall(authorities)
+    return frozenset(ssl.PEM_cert_to_DER_cert(block.decode()) for block in blocks)
+
+
+def _verified_chain(ssl_object: Any) -> list[bytes]:
+    """Return the certificates up to the root, as DER."""
+    if hasattr(ssl_object, "get_verified_chain"):  # since Python 3.13
+        return ssl_object.get_verified_chain() or []
+    chain = ssl_object._sslobj.get_verified_chain() or []
+    return [certificate.public_bytes(_ENCODING_DER) for certificate in chain]
