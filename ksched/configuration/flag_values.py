@@ -45,6 +45,8 @@ def _shown(value: Any, *, is_duration: bool = False) -> str:
         return format_duration(value)
     if isinstance(value, list) and isinstance(value[0], tuple):  # given several times
         value = tuple(item for part in value for item in part)
+    elif isinstance(value, list) and not isinstance(value[0], Mapping):
+        return f"[{';'.join(map(_shown, value))}]"
     elif isinstance(value, list):
         value = {key: item for part in value for key, item in part.items()}
     if isinstance(value, Mapping):

@@ -68,7 +68,6 @@ _PROFILING_FLAGS: Final = {
 _IGNORED_FLAGS: Final[Mapping[str, str]] = {
     "http2-max-streams-per-connection": "the endpoints speak HTTP/1.1",
     "tls-curve-preferences": "the curves are OpenSSL's",
-    "tls-sni-cert-key": "there is one certificate",
     "emulated-version": "there is one version",
     "min-compatibility-version": "there is one version",
     "allow-metric-labels": "all labels are allowed",
@@ -229,6 +228,7 @@ def _defaults(serving: ServingOptions) -> dict[str, Any]:
         **values,
         **switches,
         "bind_address": serving.bind_address,
+        "tls_sni_cert_key": (),
         "insecure_loopback": False,
         "authentication_skip_lookup": False,
         "authentication_tolerate_lookup_failure": True,

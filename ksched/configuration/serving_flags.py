@@ -60,9 +60,22 @@ PROXY_FLAGS: Final = {
     "requestheader_username_headers": "username_headers",
 }
 _NEEDING_TLS: Final = (
-    *("cert-dir", "tls-cert-file", "tls-private-key-file"),
+    *("cert-dir", "tls-cert-file", "tls-private-key-file", "tls-sni-cert-key"),
     *("client-ca-file", "requestheader-client-ca-file"),
 )
+
+
+@dataclass(frozen=True)
+class NamedPair:
+    """Files of a certificate and its key; without ``names`` for those of the certificate."""
+
+    certificate: str
+    key: str
+    names: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        names = f":{','.join(self.names)}" if self.names else ""
+        return f"{self.certificate},{self.key}{names}"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -77,6 +90,7 @@ class ServingOptions:
     cert_dir: str = ""
     tls_cert_file: str = ""
     tls_private_key_file: str = ""
+    tls_sni_cert_keys: tuple[NamedPair, ...] = ()
     tls_min_version: str = ""
     tls_cipher_suites: tuple[str, ...] = ()
     client_ca_file: str = ""
@@ -116,6 +130,7 @@ def serving_options(flags: argparse.Namespace, problems: list[str]) -> ServingOp
         cert_dir=flags.cert_dir,
         tls_cert_file=flags.tls_cert_file,
         tls_private_key_file=flags.tls_private_key_file,
+        tls_sni_cert_keys=tuple(flags.tls_sni_cert_key or ()),
         tls_min_version=flags.tls_min_version,
         tls_cipher_suites=flags.tls_cipher_suites,
         client_ca_file=flags.client_ca_file,
@@ -192,6 +207,14 @@ def _add_serving(group: FlagGroup) -> None:
     )
     group.add_argument("--tls-cert-file", default="", metavar="FILE", help="serving certificate")
     group.add_argument("--tls-private-key-file", default="", metavar="FILE", help="its key")
+    group.add_argument(
+        "--tls-sni-cert-key",
+        type=checked(_parse_pair),
+        action="append",
+        metavar="CERT,KEY[:NAME,...]",
+        help="certificate and key for clients that ask for one of these names, as *.example.com; "
+        "without names for those of the certificate; may be given several times",
+    )
     group.add_argument(
         "--tls-min-version",
         type=checked(_parse_tls_version),
@@ -325,6 +348,17 @@ def _parse_tls_version(text: str) -> str:
     if text and text not in TLS_VERSIONS:
         raise ValueError(f"unknown tls version {text!r}, wanted one of {', '.join(TLS_VERSIONS)}")
     return text
+
+
+def _parse_pair(text: str) -> NamedPair:
+    files, colon, names = text.partition(":")
+    if colon and not names.strip():
+        raise ValueError("empty names list is not allowed")
+    certificate, _, key = files.partition(",")
+    if files.count(",") != 1:
+        raise ValueError("expected comma separated certificate and key file paths")
+    wanted = tuple(name.strip() for name in names.split(",")) if colon else ()
+    return NamedPair(certificate.strip(), key.strip(), wanted)
 
 
 def _parse_cipher_suites(text: str) -> tuple[str, ...]:

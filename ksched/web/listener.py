@@ -58,8 +58,8 @@ def connection_limit() -> int:
     return min(_MAX_CONNECTIONS, max(1, descriptors // _SHARE_OF_DESCRIPTORS))
 
 
-ContextSource = Callable[[], ssl.SSLContext]
-"""Gives the TLS context for a new connection."""
+ContextSource = Callable[[str], ssl.SSLContext]
+"""Gives the TLS context for a new connection to an address of ours."""
 
 
 class Connection(asyncio.Protocol):
@@ -184,7 +184,7 @@ class Listener:
             connection = Connection(self, self._factory())
             connection.stay(loop.time(), HEADER_SECONDS, is_busy=False)
             self._connections[connection.handler] = connection
-            tasks.start_soon(self._open, connection, accepted, tls() if tls else None)
+            tasks.start_soon(self._open, connection, accepted, tls)
 
     async def _pace(self) -> None:
         """Wait after many handshakes in a short time: each is work for the event loop."""
@@ -211,18 +211,18 @@ class Listener:
                 await self._room.wait()
 
     async def _open(
-        self, connection: Connection, accepted: socket.socket, ssl_context: ssl.SSLContext | None
+        self, connection: Connection, accepted: socket.socket, tls: ContextSource | None
     ) -> None:
         """Pass a socket to its protocol, after the TLS handshake if any."""
         loop = asyncio.get_running_loop()
-        timeout = HEADER_SECONDS if ssl_context else None
+        timeout = HEADER_SECONDS if tls else None
         is_open = False
         with connection.opening:
             try:
                 await loop.connect_accepted_socket(
                     lambda: connection,
                     accepted,
-                    ssl=ssl_context,
+                    ssl=tls(accepted.getsockname()[0]) if tls else None,
                     ssl_handshake_timeout=timeout,
                 )
                 is_open = True

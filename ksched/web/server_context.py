@@ -10,7 +10,11 @@ from __future__ import annotations
 import hashlib
 import re
 import ssl
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any, Final, NamedTuple
+
+from ksched.web.named_certificates import find
 
 _REMEMBERED: Final = 1024
 _ENCODING_DER: Final = 2
@@ -25,8 +29,12 @@ class Authorities(NamedTuple):
 
 
 class ServerContext(ssl.SSLContext):
-    """A context with the CAs of its connections' client certificates."""
+    """A context with the CAs of its connections' client certificates.
 
+    One of several certificates shows those of the others, by the name that a client asks for.
+    """
+
+    named: Mapping[str, ServerContext] = MappingProxyType({})
     authorities = Authorities()
     _roots_of_users: frozenset[bytes] = frozenset()
     _roots_of_proxies: frozenset[bytes] = frozenset()
@@ -41,6 +49,17 @@ class ServerContext(ssl.SSLContext):
         self._roots_of_users = _certificates(authorities.users)
         self._roots_of_proxies = _certificates(authorities.proxies)
         self._seen: dict[bytes, Authorities] = {}
+
+    def serve_names(self, named: Mapping[str, ServerContext]) -> None:
+        """Serve the contexts of ``named``, this one for all other names."""
+
+        def choose(ssl_object: ssl.SSLObject, name: str | None, _: ssl.SSLContext) -> None:
+            if name:
+                ssl_object.context = find(named, name) or self
+
+        for context in (self, *named.values()):
+            context.sni_callback = choose
+        self.named = named
 
     def verified_by(self, ssl_object: ssl.SSLObject) -> Authorities:
         """Return those of the CAs that a connection's certificate has; the others are empty."""

@@ -1,4 +1,4 @@
-"""TLS of the scheduler's port: one context at a time, replaced when certificate or CA change."""
+"""TLS of the scheduler's port: the contexts, replaced when a certificate or CA changes."""
 
 from __future__ import annotations
 
@@ -9,11 +9,12 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 from ksched.clock import Clock
-from ksched.configuration.serving_flags import CIPHER_SUITES, TLS13, ServingOptions
+from ksched.configuration.serving_flags import CIPHER_SUITES, TLS13, NamedPair, ServingOptions
 from ksched.errors import ConfigError, KschedError
+from ksched.web.named_certificates import by_name, read_pair
 from ksched.web.server_context import Authorities, ServerContext
 from ksched.web.serving_certificate import ServingCertificate
 
@@ -27,6 +28,14 @@ class _Unusable(KschedError):
     """A certificate, key or CA cannot be read or used."""
 
 
+class _Material(NamedTuple):
+    """What contexts are made of, as PEM."""
+
+    chain: bytes
+    named: tuple[bytes, ...]
+    authorities: Authorities
+
+
 class ServerTls:
     """The context for new connections; open ones keep theirs.
 
@@ -38,7 +47,7 @@ class ServerTls:
         self._options = options
         self._certificate = ServingCertificate(options, clock)
         self._of_cluster = Authorities()
-        self._made_of: tuple[bytes, Authorities] | None = None
+        self._made_of: _Material | None = None
         self._last_problem = ""
         problems = []
         for name in options.tls_cipher_suites:
@@ -49,7 +58,7 @@ class ServerTls:
         if problems:
             raise ConfigError(problems)
         try:
-            self._context = self._build(*self._read())
+            self._context = self._build(self._read())
         except _Unusable as error:
             raise ConfigError([str(error)]) from error
 
@@ -58,8 +67,12 @@ class ServerTls:
         """The CAs that verify client certificates now."""
         return self._context.authorities
 
-    def context(self) -> ServerContext:
-        return self._context
+    def context(self, address: str = "") -> ServerContext:
+        """Return the context for a client that connected to ``address``.
+
+        It has that address's certificate, if there is one, for clients that ask for no name.
+        """
+        return self._context.named.get(address, self._context)
 
     def set_cluster_users(self, authorities: bytes) -> None:
         """Use the cluster's CA of users, unless --client-ca-file is given."""
@@ -81,11 +94,11 @@ class ServerTls:
     def reload(self) -> None:
         """Read the files again and replace the context if they changed."""
         try:
-            chain, authorities = self._read()
-            if (chain, authorities) == self._made_of:
+            material = self._read()
+            if material == self._made_of:
                 self._last_problem = ""
                 return
-            self._context = self._build(chain, authorities)
+            self._context = self._build(material)
         except _Unusable as error:
             self._complain(error)
         else:
@@ -98,11 +111,20 @@ class ServerTls:
             log.error("TLS certificates cannot be used, the last ones stay", extra={"err": problem})
         self._last_problem = problem
 
-    def _read(self) -> tuple[bytes, Authorities]:
+    def _read(self) -> _Material:
         try:
             chain = self._certificate.read()
         except OSError as error:
             raise _Unusable(f"{self._certificate.origin}: {error}") from error
+        named = []
+        for pair in self._options.tls_sni_cert_keys:
+            try:
+                named.append(read_pair(pair))
+            except OSError as error:
+                raise _Unusable(f"{_origin(pair)}: {error}") from error
+        return _Material(chain, tuple(named), self._read_authorities())
+
+    def _read_authorities(self) -> Authorities:
         found = []
         for origin, path, of_cluster in zip(
             self._origins, self._files, self._of_cluster, strict=True
@@ -111,7 +133,7 @@ class ServerTls:
                 found.append(Path(path).read_bytes() if path else of_cluster)
             except OSError as error:
                 raise _Unusable(f"{origin}: {error}") from error
-        return chain, Authorities(*found)
+        return Authorities(*found)
 
     @property
     def _files(self) -> tuple[str, str]:
@@ -127,7 +149,21 @@ class ServerTls:
             for key, path in zip(keys, self._files, strict=True)
         ]
 
-    def _build(self, chain: bytes, authorities: Authorities) -> ServerContext:
+    def _build(self, material: _Material) -> ServerContext:
+        context = self._build_one(material.chain, self._certificate.origin, material.authorities)
+        pairs = self._options.tls_sni_cert_keys
+        named = [
+            self._build_one(chain, _origin(pair), material.authorities)
+            for pair, chain in zip(pairs, material.named, strict=True)
+        ]
+        try:
+            context.serve_names(by_name(pairs, material.named, named))
+        except ValueError as error:
+            raise _Unusable(f"--tls-sni-cert-key: {error}") from error
+        self._made_of = material
+        return context
+
+    def _build_one(self, chain: bytes, origin: str, authorities: Authorities) -> ServerContext:
         context = ServerContext(ssl.PROTOCOL_TLS_SERVER)
         is_13 = self._options.tls_min_version == TLS13
         context.minimum_version = ssl.TLSVersion.TLSv1_3 if is_13 else ssl.TLSVersion.TLSv1_2
@@ -139,9 +175,8 @@ class ServerTls:
                 # Without a password OpenSSL would ask for one on the terminal.
                 context.load_cert_chain(path, password="")
         except (OSError, ValueError) as error:
-            raise _Unusable(f"{self._certificate.origin}: {error}") from error
+            raise _Unusable(f"{origin}: {error}") from error
         self._trust(context, authorities)
-        self._made_of = chain, authorities
         return context
 
     def _trust(self, context: ServerContext, authorities: Authorities) -> None:
@@ -151,6 +186,11 @@ class ServerTls:
             except (ssl.SSLError, ValueError) as error:
                 raise _Unusable(f"{origin}: {error}") from error
         context.trust(authorities)
+
+
+def _origin(pair: NamedPair) -> str:
+    """Where the certificate of a name comes from, for messages."""
+    return f"--tls-sni-cert-key: cannot use {pair.certificate} and {pair.key}"
 
 
 def _set_ciphers(context: ssl.SSLContext, names: tuple[str, ...]) -> None:

@@ -128,7 +128,7 @@ class WebServer:
     ) -> AsyncIterator[str]:
         """Serve while the block runs; yields the URL. ``OSError`` if the port is in use.
 
-        ``tls`` gives the context for a new connection; without it this is plain HTTP.
+        ``tls`` gives the context for a new connection to an address; without it this is plain HTTP.
         """
         application = web.Application(middlewares=[self._answered])
         application.add_routes([web.get(path, handler) for path, handler in self._routes.items()])

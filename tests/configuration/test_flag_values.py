@@ -37,6 +37,7 @@ def test_every_flag_is_shown_with_its_default() -> None:
         "authorization-always-allow-paths": "[/healthz,/readyz,/livez]",
         "authorization-kubeconfig": "",
         "tls-cipher-suites": "[]",
+        "tls-sni-cert-key": "[]",
         "requestheader-allowed-names": "[]",
         "requestheader-username-headers": "[x-remote-user]",
         "feature-gates": "",
@@ -77,6 +78,11 @@ def test_gates_given_several_times_are_one_value() -> None:
 def test_lists_given_several_times_are_one_list() -> None:
     names = shown("--requestheader-allowed-names=a,b", "--requestheader-allowed-names=c")
     assert names["requestheader-allowed-names"] == "[a,b,c]"
+
+
+def test_pairs_of_certificate_and_key_are_shown_as_they_are_given() -> None:
+    pairs = shown("--tls-sni-cert-key=/c,/k", "--tls-sni-cert-key=/d, /l:*.example.com,b")
+    assert pairs["tls-sni-cert-key"] == "[/c,/k;/d,/l:*.example.com,b]"
 
 
 def test_secrets_are_redacted() -> None:

@@ -6,7 +6,7 @@ import pytest
 
 from ksched.configuration.flags import add_run_flags, run_options
 from ksched.configuration.front_proxy import FrontProxy
-from ksched.configuration.serving_flags import ServingOptions
+from ksched.configuration.serving_flags import NamedPair, ServingOptions
 from ksched.errors import ConfigError
 
 
@@ -38,6 +38,8 @@ def test_everything_given_is_kept() -> None:
         "--cert-dir=/certs",
         "--tls-cert-file=/c",
         "--tls-private-key-file=/k",
+        "--tls-sni-cert-key=/c1, /k1",
+        "--tls-sni-cert-key=/c2,/k2:*.example.com, ::1",
         "--tls-min-version=VersionTLS13",
         "--tls-cipher-suites=TLS_AES_128_GCM_SHA256, TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384",
         "--client-ca-file=/ca",
@@ -62,6 +64,10 @@ def test_everything_given_is_kept() -> None:
         cert_dir="/certs",
         tls_cert_file="/c",
         tls_private_key_file="/k",
+        tls_sni_cert_keys=(
+            NamedPair("/c1", "/k1"),
+            NamedPair("/c2", "/k2", ("*.example.com", "::1")),
+        ),
         tls_min_version="VersionTLS13",
         tls_cipher_suites=("TLS_AES_128_GCM_SHA256", "TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384"),
         client_ca_file="/ca",
@@ -117,6 +123,9 @@ def test_everything_that_contradicts_an_insecure_port_is_listed() -> None:
         ("--tls-min-version=1.2", "unknown tls version '1.2', wanted one of VersionTLS10"),
         ("--tls-cipher-suites=A,B", "Cipher suite A, B not supported or doesn't exist"),
         ("--authorization-always-allow-paths=/a*b", "'/a*b': only a trailing * is allowed"),
+        ("--tls-sni-cert-key=/c", "expected comma separated certificate and key file paths"),
+        ("--tls-sni-cert-key=/c,/k,/x", "expected comma separated certificate and key file"),
+        ("--tls-sni-cert-key=/c,/k: ", "empty names list is not allowed"),
         ("--requestheader-allowed-names=a,,b", "empty value in 'a,,b'"),
         ("--requestheader-username-headers= ", "empty value in ' '"),
         ("--authorization-webhook-cache-authorized-ttl=-1s", "must not be negative, got '-1s'"),

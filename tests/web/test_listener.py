@@ -67,7 +67,7 @@ class Site:
 async def serving(limit=4, ssl_context=None):
     site = Site(limit)
     async with site.listener.listening(
-        LOOPBACK, 0, (lambda: ssl_context) if ssl_context else None
+        LOOPBACK, 0, (lambda address: ssl_context) if ssl_context else None
     ) as site.port:
         try:
             yield site

@@ -258,7 +258,7 @@ async def test_https_with_a_certificate():
     client_context = ssl.create_default_context()
     authority.configure_trust(client_context)
 
-    async with serving(tls=lambda: server_context) as site:
+    async with serving(tls=lambda address: server_context) as site:
         assert site.url.startswith("https://")
         assert await site.get("/healthz", ssl=client_context) == (200, "ok")
 
