@@ -45,6 +45,11 @@ def configure(
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(logging.WARNING)
+    set_verbosity(verbosity)
+
+
+def set_verbosity(verbosity: int) -> None:
+    """Log more or less from now on."""
     level = logging.WARNING
     if verbosity >= 4:
         level = logging.DEBUG

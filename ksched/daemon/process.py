@@ -37,6 +37,7 @@ from ksched.configuration.feature_gates import COMPONENT_FLAGZ, COMPONENT_STATUS
 from ksched.configuration.flags import RunOptions
 from ksched.daemon.garbage_collection import spare_first_objects
 from ksched.daemon.inspection import compare_with_api_server, log_queue
+from ksched.daemon.logs import set_verbosity
 from ksched.daemon.observation import Observation
 from ksched.daemon.reloads import SIGNAL, ConfigReloads
 from ksched.daemon.watchdog import Watchdog, quarantine_by
@@ -248,6 +249,7 @@ class Daemon:
             is_leading=lambda: self._is_scheduling,
             election=self._election_view if self._elector else None,
             reloads=self._reloads if self._reloads.has_file else None,
+            set_verbosity=_change_verbosity,
         )
 
     def _make_journal(self) -> Journal:
@@ -445,6 +447,11 @@ class Daemon:
     def _is_idle(self) -> bool:
         """Whether this replica watches nothing until it leads, as configured."""
         return self._delays_cache and self._elector is not None and not self._elector.is_leading
+
+
+def _change_verbosity(verbosity: int) -> None:
+    log.info("verbosity changed", extra={"verbosity": verbosity})
+    set_verbosity(verbosity)
 
 
 def _healthy() -> str:

@@ -29,6 +29,7 @@ from ksched.web.listener import IDLE_SECONDS, ContextSource, Listener
 from ksched.web.rendering import Renderer, json_pieces
 from ksched.web.resource_metrics import resource_pieces
 from ksched.web.sli_metrics import SliMetrics
+from ksched.web.verbosity import VERBOSITY, VerbosityFlag
 from ksched.web.views import View, decisions_view, group_view, groups_view, queue_view, story_view
 from ksched.web.zpages import ZPage, flagz, statusz, wants_indentation
 
@@ -77,7 +78,8 @@ class WebServer:
     with None everybody who can connect. ``flags`` are shown at /flagz, which is absent with None.
     Only a replica that ``is_leading`` shows the resources of pods, so that they count once.
     ``election`` describes leader and lease for the dashboard, if there is an election.
-    ``reloads`` is None without a configuration file.
+    ``reloads`` is None without a configuration file. ``set_verbosity`` changes how much is logged;
+    the path for that is absent with None, and not found while the configuration disables profiling.
     """
 
     def __init__(
@@ -93,6 +95,7 @@ class WebServer:
         is_leading: Callable[[], bool] = lambda: True,
         election: Callable[[], View] | None = None,
         reloads: Reloads | None = None,
+        set_verbosity: Callable[[int], None] | None = None,
     ) -> None:
         self.scheduler = scheduler
         self._metrics_of_scheduler, self._election = metrics, election
@@ -112,6 +115,10 @@ class WebServer:
         self._renderer = Renderer()
         self._listener: Listener | None = None
         self._routes = self._make_routes()
+        self._writing: dict[str, Handler] = {RELOAD: self._reload}
+        if set_verbosity is not None:
+            self._verbosity = VerbosityFlag(set_verbosity)
+            self._writing[VERBOSITY] = self._set_verbosity
         if flags is not None:
             self._routes["/flagz"] = _z_page(flagz(flags))
         if has_statusz:
@@ -120,7 +127,7 @@ class WebServer:
     @property
     def paths(self) -> list[str]:
         """All paths that are served; a part in braces stands for any name."""
-        return sorted([*self._routes, RELOAD])
+        return sorted([*self._routes, *self._writing])
 
     @asynccontextmanager
     async def listening(
@@ -133,6 +140,8 @@ class WebServer:
         application = web.Application(middlewares=[self._answered])
         application.add_routes([web.get(path, handler) for path, handler in self._routes.items()])
         application.add_routes([web.post(RELOAD, self._reload)])
+        if VERBOSITY in self._writing:
+            application.add_routes([web.route("*", VERBOSITY, self._writing[VERBOSITY])])
         runner = web.AppRunner(
             application,
             access_log=None,
@@ -182,7 +191,7 @@ class WebServer:
     def _make_statusz(self) -> ZPage:
         wall, metric = self.scheduler.clock.wall, process_start_metric()
         started = metric.samples[0].value if metric is not None else wall()
-        return statusz(started, wall, [*self._routes, RELOAD, "/statusz"])
+        return statusz(started, wall, [*self.paths, "/statusz"])
 
     @web.middleware
     async def _answered(self, request: web.Request, handler: Handler) -> web.StreamResponse:
@@ -275,6 +284,12 @@ class WebServer:
         response = _json(b"".join(json_pieces(view)))
         response.set_status(422 if view["problems"] else 200)
         return response
+
+    async def _set_verbosity(self, request: web.Request) -> web.Response:
+        if not self.scheduler.configuration.enable_profiling:
+            raise web.HTTPNotFound
+        _refuse_pages(request)
+        return await self._verbosity.answer(request)
 
     async def _overview(self, request: web.Request) -> web.Response:
         metrics, election = self._metrics_of_scheduler, self._election

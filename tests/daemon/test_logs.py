@@ -89,6 +89,17 @@ def test_text_line_begins_with_its_severity(lines):
     assert [line[0] for line in read()] == ["I", "I", "W", "E"]
 
 
+def test_verbosity_changes_for_loggers_that_exist(lines):
+    read = lines()
+    log, other = logging.getLogger("ksched.queue.active"), logging.getLogger("aiohttp")
+    for verbosity in (0, 2, 4, -1):
+        logs.set_verbosity(verbosity)
+        log.info("info")
+        log.debug("debug")
+        other.info("not ours")
+    assert [line.partition("] ")[2] for line in read()] == ['"info"', '"info"', '"debug"']
+
+
 def test_traceback_follows_the_line(lines):
     read = lines()
     try:

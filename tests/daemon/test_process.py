@@ -175,6 +175,13 @@ async def test_its_port_is_secure_unless_a_flag_says_otherwise(server, daemon):
         assert await status("/metrics", "ada") == 200
         assert await running.get("/metrics") == (0, ""), "plain HTTP"
 
+        bearer = {"Authorization": "Bearer ada"}
+        verbosity = f"https://127.0.0.1:{running.port}/debug/flags/v"
+        put = running.session.put(verbosity, headers=bearer, data="4", ssl=False)
+        async with put as answer:
+            assert await answer.text() == "successfully set klog.logging.verbosity to 4\n"
+        await until(lambda: _told(running, "verbosity changed"), "the change is told")
+
 
 async def test_second_signal_ends_it_at_once(server, daemon):
     flags = ("--kube-api-qps=2", "--kube-api-burst=20")

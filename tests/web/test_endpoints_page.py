@@ -28,7 +28,15 @@ def documented() -> dict[str, str]:
 
 async def test_every_path_is_on_the_page() -> None:
     async with cluster() as c:
-        server = WebServer(c.scheduler, Metrics(), live={}, ready={}, access=None, flags={})
+        server = WebServer(
+            c.scheduler,
+            Metrics(),
+            live={},
+            ready={},
+            access=None,
+            flags={},
+            set_verbosity=lambda verbosity: None,
+        )
         assert set(documented()) == set(server.paths)
 
 

@@ -85,6 +85,10 @@ async def test_tokens_and_rights_decide():
         assert (await site.get("/debug/queue", "ada"))[0] == 200
         assert (await site.get("/nowhere", "ada"))[0] == 404
         assert (await site.get("/metrics", "ada", method="POST"))[0] == 405
+        assert (await site.get("/debug/flags/v", method="PUT"))[0] == 401
+        status, text = await site.get("/debug/flags/v", "bob", method="PUT")
+        assert status == 403
+        assert 'User \\"bob\\" cannot put path \\"/debug/flags/v\\"' in text
 
 
 @real_time
