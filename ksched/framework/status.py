@@ -37,13 +37,16 @@ goes into the condition, the Event, the log and the decision log."""
 
 
 def joined(parts: Sequence[str]) -> str:
-    """Join the parts with commas, as many as ``MESSAGE_LIMIT`` allows."""
+    """Join the parts with commas, as many as ``MESSAGE_LIMIT`` allows.
+
+    What of the first or of the last part alone is too much is cut off.
+    """
     length = 0
     for number, part in enumerate(parts):
         length += len(part) + 2
         if length > MESSAGE_LIMIT:
-            if not number:
-                return f"{part[: MESSAGE_LIMIT - 3]}..."
+            if number in (0, len(parts) - 1):
+                return f"{', '.join(parts[: number + 1])[: MESSAGE_LIMIT - 3]}..."
             return f"{', '.join(parts[:number])}, and {len(parts) - number} more"
     return ", ".join(parts)
 

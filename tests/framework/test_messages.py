@@ -29,3 +29,13 @@ def test_what_is_beyond_the_bound_is_counted() -> None:
 
 def test_a_single_reason_is_cut() -> None:
     assert joined(["x" * 20_000]) == "x" * (MESSAGE_LIMIT - 3) + "..."
+
+
+def test_a_last_reason_that_is_too_long_is_cut_and_not_left_out() -> None:
+    preemption = "preemption: 0/3 nodes are available: " + "1 Insufficient cpu, " * 1000
+
+    message = joined(["no new claims to deallocate", preemption])
+
+    assert message.startswith(f"no new claims to deallocate, {preemption[:100]}")
+    assert message.endswith("...")
+    assert len(message) == MESSAGE_LIMIT
