@@ -149,11 +149,12 @@ class WakeUps:
         turn = TimeSlice(self._now)
         if self._scouts.gone:
             for queued, label in self._scouts.next():
-                yield queued, AFTER_BACKOFF, label
-                left -= 1
-                if turn.is_over or not left:
+                # Only here: the pod before must have been seen to be a scout.
+                if left < PODS_PER_SLICE and (turn.is_over or not left):
                     left = 0
                     break
+                yield queued, AFTER_BACKOFF, label
+                left -= 1
         while self.unfinished and left:
             wake_up = self.unfinished[0]
             for step in wake_up.steps:

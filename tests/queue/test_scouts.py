@@ -11,7 +11,7 @@ from ksched.cache.pod_info import PodInfo, TemplateRegistry
 from ksched.cache.resource_axis import ResourceAxis
 from ksched.framework import ClusterEventWithHint, QueuedPodInfo, QueueingHint
 from ksched.framework.cluster_events import ASSIGNED_POD_DELETE, NODE_ADD, WILDCARD
-from ksched.queue import Place
+from ksched.queue import Place, wake_ups
 from ksched.testing.builders import make_pod
 from lab.watched_queue import WatchedQueue
 
@@ -265,3 +265,25 @@ def test_a_pod_that_is_nominated_while_it_waits_is_woken_by_itself() -> None:
     room.queue.pod_modified(room.templates.pod_info(nominated))
     room.grow(0)
     assert sorted(room.names(Place.ACTIVE)) == ["p0", "p2"]
+
+
+@pytest.mark.parametrize("free", [0, 3])
+def test_slices_that_end_at_a_scout_wake_no_pod_too_many(
+    free: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(wake_ups, "PODS_PER_SLICE", 1)
+    room = waiting(20)
+    before = room.attempts
+    room.grow(free)
+    room.drain()
+    assert len(room.placed) == free
+    assert room.attempts - before == free + 1
+
+
+def test_slices_wake_all_that_back_off(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(wake_ups, "PODS_PER_SLICE", 1)
+    room = waiting(4, backoff_seconds=10)
+    room.grow(0)
+    for _ in range(10):
+        room.queue.continue_wake_ups()
+    assert room.names(Place.UNSCHEDULABLE) == []
