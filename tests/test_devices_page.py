@@ -11,7 +11,8 @@ import yaml
 from ksched.testing import cluster
 
 PAGE = (Path(__file__).parents[1] / "docs" / "devices.md").read_text()
-BLOCKS = dict(re.findall(r"```(yaml|python)\n(.*?)```", PAGE, re.DOTALL))
+BLOCKS = dict(reversed(re.findall(r"```(yaml|python)\n(.*?)```", PAGE, re.DOTALL)))
+"""The first of each language."""
 
 
 async def test_the_page_s_test_passes_with_its_manifests() -> None:

@@ -1,4 +1,4 @@
-"""The fields of ResourceClaims, ResourceSlices and DeviceClasses that a scheduler reads.
+"""The fields of ResourceClaims, ResourceSlices and the like that a scheduler reads.
 
 Decoded and frozen like everything in ``ksched.api.objects``. Opaque parameters stay the bytes that
 they came in: an API server compares them byte by byte, and so refuses a claim that is written back
@@ -281,6 +281,27 @@ class ResourceSliceSpec(Object, frozen=True):
 class ResourceSlice(Object, frozen=True):
     metadata: ObjectMeta
     spec: ResourceSliceSpec = ResourceSliceSpec()
+
+
+# -- taint rules --------------------------------------------------------------------------------
+
+
+class DeviceTaintSelector(Object, frozen=True):
+    """Devices that have all that is given."""
+
+    driver: str | None = None
+    pool: str | None = None
+    device: str | None = None
+
+
+class DeviceTaintRuleSpec(Object, frozen=True):
+    device_selector: DeviceTaintSelector | None = None
+    taint: DeviceTaint = DeviceTaint()
+
+
+class DeviceTaintRule(Object, frozen=True):
+    metadata: ObjectMeta
+    spec: DeviceTaintRuleSpec = DeviceTaintRuleSpec()
 
 
 # -- from bytes ---------------------------------------------------------------------------------

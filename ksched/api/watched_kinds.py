@@ -16,7 +16,7 @@ import msgspec
 from msgspec import Struct
 
 from ksched.api import resources
-from ksched.api.devices import DeviceClass, ResourceClaim, ResourceSlice
+from ksched.api.devices import DeviceClass, DeviceTaintRule, ResourceClaim, ResourceSlice
 from ksched.api.objects import (
     Namespace,
     Node,
@@ -147,6 +147,12 @@ WATCHED_KINDS: tuple[WatchedKind[Any], ...] = (
         resources.DEVICE_CLASSES,
         DeviceClass,
         "resource.k8s.io/DeviceClass",
+        must_be_served=False,
+    ),
+    WatchedKind(
+        resources.DEVICE_TAINT_RULES,
+        DeviceTaintRule,
+        "resource.k8s.io/DeviceTaintRule",
         must_be_served=False,
     ),
 )

@@ -313,6 +313,17 @@ RESOURCES: tuple[Resource, ...] = (
     _device("resourceclaimtemplates", "ResourceClaimTemplate"),
     _device("resourceslices", "ResourceSlice", namespaced=False, generation=True),
     _device("deviceclasses", "DeviceClass", namespaced=False, generation=True),
+    # As with the feature gate DRADeviceTaintRules.
+    Resource(
+        "resource.k8s.io",
+        "v1beta2",
+        "devicetaintrules",
+        "DeviceTaintRule",
+        namespaced=False,
+        status=True,
+        generation=True,
+        returns_deleted=True,
+    ),
     _rbac("clusterroles", "ClusterRole", False),
     _rbac("clusterrolebindings", "ClusterRoleBinding", False),
     _rbac("roles", "Role", True),

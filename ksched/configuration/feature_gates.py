@@ -75,7 +75,13 @@ COMPONENT_FLAGZ: Final = "ComponentFlagz"
 COMPONENT_STATUSZ: Final = "ComponentStatusz"
 
 HONOURED: Final = frozenset(
-    {"GangScheduling", "GenericWorkload", COMPONENT_FLAGZ, COMPONENT_STATUSZ}
+    {
+        "DRADeviceTaintRules",
+        "GangScheduling",
+        "GenericWorkload",
+        COMPONENT_FLAGZ,
+        COMPONENT_STATUSZ,
+    }
 )
 """Gates that change what ksched does: its plugins (``gated_plugins``) and its endpoints."""
 

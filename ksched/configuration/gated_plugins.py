@@ -1,4 +1,4 @@
-"""Default plugins that exist only with a feature gate."""
+"""What feature gates change in a configuration."""
 
 from __future__ import annotations
 
@@ -6,12 +6,14 @@ from collections.abc import Mapping
 from typing import Final
 
 from ksched.configuration.model import Profile, SchedulerConfiguration
+from ksched.configuration.plugin_args import DynamicResourcesArgs
 from ksched.configuration.plugins import ALL, Plugin, PluginSet
 from ksched.errors import ConfigError
 
 GENERIC_WORKLOAD: Final = "GenericWorkload"
 GANG_SCHEDULING: Final = "GangScheduling"
 """A gate and a plugin."""
+DEVICE_TAINT_RULES: Final = "DRADeviceTaintRules"
 
 
 def enable_gated_plugins(
@@ -19,14 +21,17 @@ def enable_gated_plugins(
 ) -> SchedulerConfiguration:
     """Append GangScheduling to the plugins of every profile that does not disable it.
 
-    Raises ``ConfigError`` if its gate is on without the one that it depends on.
+    Raises ``ConfigError`` if its gate is on without the one that it depends on. With
+    DRADeviceTaintRules, DynamicResources reads DeviceTaintRules in every profile.
     """
-    if not gates.get(GANG_SCHEDULING):
-        return configuration
-    if not gates.get(GENERIC_WORKLOAD):
-        text = f"feature gate {GANG_SCHEDULING} needs {GENERIC_WORKLOAD}=true as well"
-        raise ConfigError([f"--feature-gates: {text}"])
-    profiles = tuple(_with_gang_scheduling(profile) for profile in configuration.profiles)
+    profiles = configuration.profiles
+    if gates.get(GANG_SCHEDULING):
+        if not gates.get(GENERIC_WORKLOAD):
+            text = f"feature gate {GANG_SCHEDULING} needs {GENERIC_WORKLOAD}=true as well"
+            raise ConfigError([f"--feature-gates: {text}"])
+        profiles = tuple(map(_with_gang_scheduling, profiles))
+    if gates.get(DEVICE_TAINT_RULES):
+        profiles = tuple(map(_with_taint_rules, profiles))
     return configuration.model_copy(update={"profiles": profiles})
 
 
@@ -39,3 +44,15 @@ def _with_gang_scheduling(profile: Profile) -> Profile:
     changed = PluginSet(enabled=enabled, disabled=multi_point.disabled)
     plugins = profile.plugins.model_copy(update={"multi_point": changed})
     return profile.model_copy(update={"plugins": plugins})
+
+
+def _with_taint_rules(profile: Profile) -> Profile:
+    configs = tuple(
+        config.model_copy(
+            update={"args": config.args.model_copy(update={"device_taint_rules": True})}
+        )
+        if isinstance(config.args, DynamicResourcesArgs)
+        else config
+        for config in profile.plugin_config
+    )
+    return profile.model_copy(update={"plugin_config": configs})

@@ -144,6 +144,9 @@ class DynamicResourcesArgs(PluginArgs):
     """Seconds for one node's filter; 0 is no limit. Allocation can be exponential in the claims."""
     binding_timeout_seconds: Annotated[Seconds, Field(alias="bindingTimeout")] = 600.0
     """Seconds to wait for the binding conditions of devices."""
+    device_taint_rules: bool | None = None
+    """Whether DeviceTaintRules taint devices, of all profiles. The feature gate DRADeviceTaintRules
+    sets it; kube-scheduler has only the gate."""
 
 
 class GangSchedulingArgs(PluginArgs):

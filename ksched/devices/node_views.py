@@ -7,12 +7,12 @@ keys have new numbers.
 
 from __future__ import annotations
 
-from collections.abc import Generator, Hashable, Iterator
+from collections.abc import Callable, Generator, Hashable, Iterator
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ksched.api.devices import ResourceSlice
+from ksched.api.devices import DeviceTaintRule, ResourceSlice
 from ksched.cache.listers import Listers
 from ksched.cache.node_info import NodeInfo
 from ksched.cache.node_table import NodeTable
@@ -20,6 +20,8 @@ from ksched.devices.claim_store import ClaimStore
 from ksched.devices.pools import NodeView
 from ksched.devices.published_pools import Slices
 from ksched.devices.slices import PoolKey
+from ksched.devices.taint_rules import TaintRules
+from ksched.steps import Steps
 
 Ids = NDArray[np.int32]
 
@@ -34,14 +36,37 @@ class PublishedDevices:
         self.claims = listers.view(ClaimStore)
         self.slices = Slices()
         self._lister = listers.require(ResourceSlice)
+        self._taint_rules: TaintRules | None = None
+        self._outdated: dict[str, None] = {}
+        """Slices whose devices may have other taints, by name."""
         self._lister.follow(self._listed)
 
+    @classmethod
+    def with_taint_rules(cls, listers: Listers) -> PublishedDevices:
+        """The same for all profiles, tainted by DeviceTaintRules."""
+        devices = listers.view(cls)
+        rules = listers.require(DeviceTaintRule)
+        devices._taint_rules = TaintRules(rules, devices._rules_changed)
+        return devices
+
     def _listed(self, name: str) -> None:
+        self._outdated.pop(name, None)
         published = self._lister.get(name)
         if published is None:
             self.slices.remove(name)
-        else:
+        elif self._taint_rules is None:
             self.slices.put(published)
+        else:
+            self.slices.put(self._taint_rules.tainted(published))
+
+    def _rules_changed(self, concerns: Callable[[ResourceSlice], bool]) -> None:
+        self._outdated.update((one.metadata.name, None) for one in self._lister if concerns(one))
+
+    def catching_up(self) -> Steps[None]:
+        """Apply changed rules to the slices that they concern, with pauses."""
+        while self._outdated:
+            self._listed(next(iter(self._outdated)))
+            yield
 
     @property
     def generation(self) -> tuple[int, int]:
@@ -80,6 +105,7 @@ class NodeViews:
 
         What is left when it is given up is done by the next one.
         """
+        yield from self._devices.catching_up()
         rows, names = self._changed_rows.changes(), self._changed_nodes.changes()
         self._changed_rows.advance()
         self._changed_nodes.advance()

@@ -14,7 +14,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from ksched.api.devices import DeviceClass, ResourceClaim, ResourceSlice
+from ksched.api.devices import DeviceClass, DeviceTaintRule, ResourceClaim, ResourceSlice
 from ksched.api.objects import Node, Pod
 from ksched.api.storage import (
     CSIDriver,
@@ -49,6 +49,7 @@ class Resource(StrEnum):
     RESOURCE_CLAIM = event_resource(ResourceClaim)
     RESOURCE_SLICE = event_resource(ResourceSlice)
     DEVICE_CLASS = event_resource(DeviceClass)
+    DEVICE_TAINT_RULE = event_resource(DeviceTaintRule)
     POD_GROUP = "scheduling.k8s.io/PodGroup"
     WILDCARD = "*"
 

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ksched.api.devices import AllocationResult, DeviceClass, ResourceClaim, ResourceClaimSpec
+from ksched.configuration.plugin_args import DynamicResourcesArgs
 from ksched.devices.effort import Effort, SearchIsLong
 from ksched.devices.extended_resource_classes import ExtendedResourceClasses
 from ksched.devices.node_views import NodeViews, PublishedDevices
@@ -65,13 +66,16 @@ class Found(NamedTuple):
 class DeviceFinder:
     """Finds devices for the pods of one profile."""
 
-    def __init__(self, handle: Handle, binding_timeout_seconds: float) -> None:
-        self.devices = handle.listers.view(PublishedDevices)
+    def __init__(self, handle: Handle, args: DynamicResourcesArgs) -> None:
+        published = (
+            PublishedDevices.with_taint_rules if args.device_taint_rules else PublishedDevices
+        )
+        self.devices = handle.listers.view(published)
         self.claims = self.devices.claims
         self.classes = handle.listers.require(DeviceClass)
         self.extended = handle.listers.view(ExtendedResourceClasses)
         self._handle = handle
-        self._binding_timeout_seconds = binding_timeout_seconds
+        self._binding_timeout_seconds = args.binding_timeout_seconds
         self._new_uid: Callable[[], str] = lambda: _random_uid(handle.rng.getrandbits)
         self._views: NodeViews | None = None
         # Whether a node has enough of a resource depends on the classes, which no column holds.

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from ksched.api.devices import ResourceClaim
+from ksched.api.devices import DeviceTaintRule, ResourceClaim
 from ksched.api.objects import Pod
 from ksched.configuration.plugin_args import DynamicResourcesArgs
 from ksched.devices.extended_resource_classes import is_device_resource_name
@@ -101,7 +101,8 @@ class DynamicResources:
     waits for them for more than a moment is cut short and goes on after a pause.
 
     Arguments: ``bindingTimeout`` (10m), ``filterTimeout`` (10s): a search on one node that takes
-    longer is an error.
+    longer is an error. ``deviceTaintRules`` (false): DeviceTaintRules taint devices too, as with
+    the feature gate DRADeviceTaintRules.
     """
 
     name: ClassVar[str] = names.DYNAMIC_RESOURCES
@@ -111,7 +112,8 @@ class DynamicResources:
         args = args or DynamicResourcesArgs()
         self.filter_depends_on = FilterDependsOn(Scope.CLUSTER, epoch=self._filter_epoch)
         self._handle = handle
-        self._finder = DeviceFinder(handle, args.binding_timeout_seconds)
+        self._reads_taint_rules = bool(args.device_taint_rules)
+        self._finder = DeviceFinder(handle, args)
         self._claims = self._finder.claims
         self._long_searches = LongSearches(args.filter_timeout_seconds)
         self._finder.classes.follow(lambda _: self._long_searches.load_compiler())
@@ -318,7 +320,7 @@ class DynamicResources:
         changed = Action.ADD | Action.UPDATE
         node_changed = Action.ADD | Action.UPDATE_NODE_LABEL | Action.UPDATE_NODE_ALLOCATABLE
         generated = Action.UPDATE_POD_GENERATED_RESOURCE_CLAIM
-        return (
+        events = (
             ClusterEventWithHint(
                 ClusterEvent(Resource.NODE, node_changed), released=_no_gated_pods
             ),
@@ -336,6 +338,15 @@ class DynamicResources:
             ),
             ClusterEventWithHint(
                 ClusterEvent(Resource.RESOURCE_SLICE, changed), released=_no_gated_pods
+            ),
+        )
+        if not self._reads_taint_rules:
+            return events
+        rule_changed = ClusterEvent(Resource.DEVICE_TAINT_RULE, Action.UPDATE | Action.DELETE)
+        return (
+            *events,
+            ClusterEventWithHint(
+                rule_changed, _has_other_spec, per_pod=False, released=_no_gated_pods
             ),
         )
 
@@ -367,6 +378,14 @@ class DynamicResources:
 def _no_gated_pods() -> Sequence[str]:
     """PreEnqueue reads nothing but claims: other events let no pod pass."""
     return ()
+
+
+def _has_other_spec(
+    pod: PodInfo, old: DeviceTaintRule, new: DeviceTaintRule | None
+) -> QueueingHint:
+    """The status of a rule, which counts evicted pods, changes often."""
+    is_same = new is not None and old.spec == new.spec
+    return QueueingHint.SKIP if is_same else QueueingHint.QUEUE
 
 
 def _changed_claim(old: ResourceClaim | None, new: ResourceClaim) -> list[str] | None:
