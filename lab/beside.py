@@ -14,8 +14,8 @@ An attack also loads the API server, which shares the cores. So every other pod 
 control group: this program binds it at once when a watch reports it, to the same node each time. No
 scheduler can be faster; what these pods lose by the attack, no scheduler can avoid.
 
-With ``--memory`` all attacks run at once; resident memory is printed before, at its peak, and one
-minute after the attackers' pods are deleted.
+With ``--memory`` resident memory is printed before each attack, during it, and one minute after its
+pods are deleted; at the end the same for all attacks at once.
 """
 
 from __future__ import annotations
@@ -337,27 +337,34 @@ def latencies(meter: Meter, options: argparse.Namespace) -> None:
 
 
 def memory(meter: Meter, pid: int, options: argparse.Namespace) -> None:
-    """All attacks at once, then none."""
+    """Each attack by itself, one after the other in the same process, then all at once."""
 
     def resident_mb() -> float:
         return usage(pid).rss_bytes / 2**20
 
+    def remaining(title: str, attacks: Sequence[str]) -> None:
+        before = resident_mb()
+        pods = [one for attack in attacks for one in attack_pods(attack, 1, "default-scheduler")]
+        admitted = [one for one in pods if _admitted(meter.plane, one)]
+        meter.measure(options.pods)
+        during = resident_mb()
+        clear(meter.plane)
+        time.sleep(SETTLE_SECONDS)
+        after = resident_mb()
+        print(
+            f"{title:40} {len(admitted):3} of {len(pods):3} pods | {before:6.1f} {during:6.1f} ",
+            end="",
+        )
+        print(f"{after:6.1f} | {after / before:4.2f} {after / start:4.2f}", flush=True)
+
     meter.measure(options.pods)
-    before = resident_mb()
-    pods = [
-        one for attack in options.attacks for one in attack_pods(attack, 1, "default-scheduler")
-    ]
-    admitted = [one for one in pods if _admitted(meter.plane, one)]
-    outcome = meter.measure(options.pods)
-    peak = resident_mb()
     clear(meter.plane)
     time.sleep(SETTLE_SECONDS)
-    after = resident_mb()
-    print(f"{len(admitted)} of {len(pods)} pods admitted; longest stall ", end="")
-    p99 = quantile(outcome.ordinary, 0.99)
-    print(f"{1000 * outcome.longest_stall:.0f} ms, p99 {1000 * p99:.0f} ms")
-    print(f"resident MB: {before:.1f} before, {peak:.1f} with all attacks, ", end="")
-    print(f"{after:.1f} after {SETTLE_SECONDS:.0f} s ({after / before:.2f} of before)", flush=True)
+    start = resident_mb()
+    print("resident MB before, during, and a minute after | after / before, after / at the start")
+    for attack in options.attacks:
+        remaining(attack, [attack])
+    remaining("all at once", options.attacks)
 
 
 def _admitted(plane: ControlPlane, manifest: bytes) -> bool:
