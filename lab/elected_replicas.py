@@ -77,14 +77,21 @@ class Replica(Daemon):
 class ElectedReplicas:
     """``c.scheduler`` is the one that leads, or was the last to do so.
 
-    ``complain`` is called with each write that was sent without the lease.
+    ``complain`` is called with each write that was sent without the lease, ``on_late_bind`` with
+    the key of a pod that is bound after the sender gave that up.
     """
 
-    def __init__(self, c: Cluster, seed: int, complain: Callable[[str], None]) -> None:
+    def __init__(
+        self,
+        c: Cluster,
+        seed: int,
+        complain: Callable[[str], None],
+        on_late_bind: Callable[[str], None],
+    ) -> None:
         self._cluster = c
         self._rng = random.Random(seed)
         self._freezer = Freezer(asyncio.get_running_loop())
-        self._lease = LeaseWatch(c.server, complain)
+        self._lease = LeaseWatch(c.server, complain, on_late_bind)
         self._replicas: dict[int, Replica] = {}
         self._started = 0
         self._leader: Replica | None = None
@@ -94,10 +101,14 @@ class ElectedReplicas:
     @classmethod
     @asynccontextmanager
     async def running(
-        cls, c: Cluster, seed: int, complain: Callable[[str], None]
+        cls,
+        c: Cluster,
+        seed: int,
+        complain: Callable[[str], None],
+        on_late_bind: Callable[[str], None],
     ) -> AsyncIterator[ElectedReplicas]:
         """Run them until the block ends; ``c`` was made with ``start=False``."""
-        replicas = cls(c, seed, complain)
+        replicas = cls(c, seed, complain, on_late_bind)
         problem: Exception | None = None
         # The daemon tunes the garbage collector of its process, which here is not its own.
         with patch.object(process, "spare_first_objects", _leave_collector):

@@ -62,8 +62,10 @@ class History:
                 async with c.scheduler:
                     await simulation.run(HOURS)
                 return simulation.happened + moves(c.scheduler)
-            complain = simulation.checkers.ledger.problems.append
-            async with ElectedReplicas.running(c, self.seed, complain) as replicas:
+            ledger = simulation.checkers.ledger
+            async with ElectedReplicas.running(
+                c, self.seed, ledger.problems.append, ledger.excuse
+            ) as replicas:
                 simulation.add_take_overs(replicas)
                 await simulation.run(HOURS)
             return simulation.happened + replicas.happened

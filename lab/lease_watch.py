@@ -31,18 +31,32 @@ class SentRequest(Request):
     """A request of a replica and when it was sent."""
 
     at: float
+    is_given_up: bool
+    """Nobody waits for the answer any more."""
 
 
 class LeaseWatch:
-    """Follows the lease of a server; ``complain`` is called with each violation."""
+    """Follows the lease of a server; ``complain`` is called with each violation.
 
-    def __init__(self, server: ApiServer, complain: Callable[[str], None]) -> None:
+    ``on_late_bind`` is called with the key of a pod whose bind the server performs now although its
+    sender has given it up: the room may have been given away, which no fence prevents.
+    """
+
+    def __init__(
+        self,
+        server: ApiServer,
+        complain: Callable[[str], None],
+        on_late_bind: Callable[[str], None],
+    ) -> None:
+        self._on_late_bind = on_late_bind
         self.holder = ""
         """The replica whose name is in the lease as stored; empty after a release."""
         self._server, self._complain = server, complain
         handle = server.handle
 
         def watched(request: Request) -> Response | Watch:
+            if isinstance(request, SentRequest) and request.is_given_up:
+                self._note_late_bind(request)
             answer = handle(request)
             if isinstance(request, SentRequest):
                 self._performed(request, answer)
@@ -69,6 +83,11 @@ class LeaseWatch:
             and _now() - request.at <= WINDOW_SECONDS
         ):
             self._complain(self._problem(request, "performed"))
+
+    def _note_late_bind(self, request: SentRequest) -> None:
+        *_, namespace, _, name, subresource = request.path.split("/")
+        if subresource == "binding":
+            self._on_late_bind(f"{namespace}/{name}")
 
     def _is_fenced(self, request: Request) -> bool:
         if request.method == "GET":
@@ -107,7 +126,7 @@ class Wire(InProcessTransport):
         if self.is_cut:
             raise connection_reset(request)
         sent = SentRequest(*request)
-        sent.at = _now()
+        sent.at, sent.is_given_up = _now(), False
         self._lease.sent(sent)
         if sent.method != "GET":
             self._count_down()
@@ -115,7 +134,11 @@ class Wire(InProcessTransport):
         task = asyncio.get_running_loop().create_task(super()._exchange(sent), context=Context())
         self._under_way.add(task)
         task.add_done_callback(self._under_way.discard)
-        return await asyncio.shield(task)
+        try:
+            return await asyncio.shield(task)
+        except asyncio.CancelledError:
+            sent.is_given_up = True
+            raise
 
     def _count_down(self) -> None:
         self._countdown -= 1

@@ -301,7 +301,7 @@ class Reflector(Generic[T]):
                 limit, token = 0, ""
                 self._begin_list()
                 continue
-            self._slice_began = self._clock.now()
+            self.state.contact_at = self._slice_began = self._clock.now()
             for raw in page.items:
                 self._store.list_item(raw, await self._decoded(raw))
                 await self._yield_if_long()
@@ -496,4 +496,4 @@ class Reflector(Generic[T]):
         """Yield to the event loop when decoding and handling took a time slice."""
         if self._clock.now() - self._slice_began >= _SLICE_SECONDS:
             await asyncio.sleep(0)
-            self._slice_began = self._clock.now()
+            self.state.contact_at = self._slice_began = self._clock.now()

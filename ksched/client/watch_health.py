@@ -30,7 +30,7 @@ class WatchState:
 
     def __init__(self) -> None:
         self.contact_at: float | None = None
-        """Time of the last event, bookmark or complete list; initially of the start."""
+        """Time of the last event, bookmark or part of a list; initially of the start."""
         self.failing_since: float | None = None
         self.problem = ""
         """The last error."""

@@ -60,8 +60,6 @@ log = logging.getLogger(__name__)
 FLUSH_SECONDS: Final = 5.0
 SETTLE_SECONDS: Final = 0.05
 """Time for a binding whose response has arrived to finish."""
-CATCH_UP_SECONDS: Final = 30.0
-"""How long a new leader waits for a list. After that, pods that start late are worse."""
 USER_AGENT: Final = f"ksched/{__version__} scheduler"
 LEASE_USER_AGENT: Final = f"ksched/{__version__} leader-election"
 ACCESS_USER_AGENT: Final = f"ksched/{__version__} access-reviews"
@@ -335,9 +333,7 @@ class Daemon:
 
     async def _catch_up(self) -> None:
         """See what the leader before has bound, also if a watch died in silence."""
-        with anyio.move_on_after(CATCH_UP_SECONDS) as patience:
-            await self.scheduler.watches.catch_up((NODES, PODS))
-        if patience.cancelled_caught:
+        if not await self.scheduler.watches.catch_up((NODES, PODS)):
             log.warning("pods and nodes may be out of date, scheduling all the same")
 
     async def _lead(self) -> None:

@@ -131,12 +131,22 @@ class Watches:
         for reflector in self._reflectors:
             await reflector.wait_synced()
 
-    async def catch_up(self, resources: Collection[ApiResource]) -> None:
-        """Return when what was stored before the call has been delivered, of some kinds."""
+    async def catch_up(self, resources: Collection[ApiResource]) -> bool:
+        """Wait until what was stored before the call has been delivered, of some kinds.
+
+        Returns whether it was.
+        """
+        outdated: list[ApiResource] = []
+
+        async def follow(reflector: Reflector[Any]) -> None:
+            if not await catch_up(reflector, self._client, self._clock):
+                outdated.append(reflector.resource)
+
         async with anyio.create_task_group() as tasks:
             for reflector in self._reflectors:
                 if reflector.resource in resources:
-                    tasks.start_soon(catch_up, reflector, self._client, self._clock)
+                    tasks.start_soon(follow, reflector)
+        return not outdated
 
     def relist(self) -> None:
         """Relist everything: the API server's history differs from the one that was watched."""

@@ -7,7 +7,7 @@ overcommitted for an instant is detected. ``Checkers`` adds what may be violated
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from msgspec import Raw
@@ -35,7 +35,8 @@ WouldTake = Callable[[Node, Sequence[Pod], Pod], bool]
 class Ledger:
     """Accounts of the pods and nodes of an API server, updated by its store."""
 
-    def __init__(self, c: Cluster) -> None:
+    def __init__(self, c: Cluster, on_bind: Callable[[], None]) -> None:
+        self._on_bind = on_bind
         self.problems: list[str] = []
         """Violations at some instant."""
         self.pods: dict[str, Pod] = {}
@@ -44,6 +45,7 @@ class Ledger:
         self.used: dict[str, Counter[str]] = {}
         """Requests of the pods on each node; ``pods`` counts them."""
         self.binds = 0
+        self._excused: set[str] = set()
         self._cluster = c
         self._nodes: dict[int, tuple[Node, Counter[str]]] = {}
         collection = c.server.store.collection(resources.PODS)
@@ -67,6 +69,14 @@ class Ledger:
         if pod.spec.node_name and before is not None and not before.spec.node_name:
             self.binds += 1
             self.problems += self._overfull(pod)
+            self._on_bind()
+
+    def excuse(self, key: str) -> None:
+        """Do not count a pod's requests where its node is checked for overcommitment.
+
+        For a bind that is performed after its sender gave it up: the room may have been given away.
+        """
+        self._excused.update(uid for uid, pod in self.pods.items() if pod.metadata.key == key)
 
     def close(self) -> None:
         """Called by the store when it shuts down."""
@@ -108,7 +118,11 @@ class Ledger:
         if found is None:
             return
         allocatable, wanted = found[1], self._asks[pod.metadata.uid]
-        for resource, used in self.used[name].items():
+        counted = Counter(self.used[name])
+        for one in self._excused & self.pods.keys():
+            if self.pods[one].spec.node_name == name:
+                counted.subtract(self._asks[one])
+        for resource, used in counted.items():
             # A node that was overcommitted before may still take a pod that requests none of it.
             if wanted[resource] and used > allocatable[resource]:
                 yield (
@@ -146,11 +160,13 @@ class Checkers:
         patience_seconds: float = PATIENCE_SECONDS,
         would_take: WouldTake | None = None,
     ) -> None:
-        self.ledger = Ledger(c)
+        self.ledger = Ledger(c, self._look_at_left_behind)
         self._would_take = would_take
         self._cluster = c
         self._patience_seconds = patience_seconds
         self._since: dict[str, float] = {}
+        self._left: dict[str, str] = {}
+        """UIDs of the pods that were left behind at the last check, by problem."""
 
     def check(self) -> None:
         """Check invariants that always hold, and those that may be violated only briefly."""
@@ -229,19 +245,36 @@ class Checkers:
 
     def left_behind(self) -> Iterator[str]:
         """Yield pods that wait although a node would accept them."""
+        self._left = {
+            f"{pod.metadata.key}: waits although a node would take it": pod.metadata.uid
+            for pod in self._accepted(self._pending())
+        }
+        yield from self._left
+
+    def _look_at_left_behind(self) -> None:
+        """A pod was bound: those for which no room is left now have not been waiting in vain."""
+        pods = self.ledger.pods
+        waiting = [(uid, pods[uid]) for uid in self._left.values() if uid in pods]
+        accepted = {pod.metadata.uid for pod in self._accepted(waiting)}
+        for problem, uid in self._left.items():
+            if uid not in accepted:
+                self._since.pop(problem, None)
+
+    def _accepted(self, pending: Iterable[tuple[str, Pod]]) -> Iterator[Pod]:
+        """Yield those of some pods that a node would accept."""
         if self._would_take is None:
             return
         nodes = self.ledger.nodes()
         # Pods of one template share the result.
         answers: dict[bytes, bool] = {}
-        for uid, pod in self._pending():
+        for uid, pod in pending:
             if pod.spec.scheduling_gates or self._cluster.scheduler.cache.is_assumed(uid):
                 continue
             template = encode((pod.metadata.namespace, pod.metadata.labels, pod.spec))
             if template not in answers:
                 answers[template] = any(self._takes(node, uid, pod) for node in nodes)
             if answers[template]:
-                yield f"{pod.metadata.key}: waits although a node would take it"
+                yield pod
 
     def _takes(self, node: Node, uid: str, pod: Pod) -> bool:
         name = node.metadata.name

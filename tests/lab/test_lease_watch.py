@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable
+from contextlib import suppress
 
 import msgspec
 import pytest
 
 from ksched.apiserver.api_server import ApiServer
 from ksched.apiserver.faults import Fault, Faults, Rule
+from ksched.errors import Unavailable
 from ksched.testing import cluster
 from ksched.testing.virtual_time import VirtualClock
 from lab.elected_replicas import ElectedReplicas
@@ -17,6 +19,7 @@ from lab.lease_watch import WINDOW_SECONDS, LeaseWatch, Wire
 
 LEASES = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases"
 CONFIG_MAPS = "/api/v1/namespaces/default/configmaps"
+PODS = "/api/v1/namespaces/default/pods"
 EVENTS = "/api/v1/namespaces/default/events"
 
 
@@ -25,9 +28,10 @@ class Site:
 
     def __init__(self) -> None:
         self.problems: list[str] = []
+        self.late: list[str] = []
         self.faults = Faults()
         server = ApiServer(VirtualClock())
-        self.lease = LeaseWatch(server, self.problems.append)
+        self.lease = LeaseWatch(server, self.problems.append, self.late.append)
         self.a, self.b = (Wire(server, name, self.faults, self.lease) for name in "ab")
 
 
@@ -78,6 +82,17 @@ async def test_a_write_that_was_sent_in_time_may_be_late_only_by_the_window(seco
     assert len(site.problems) == (seconds <= WINDOW_SECONDS)
 
 
+@pytest.mark.parametrize("patience", [1.0, 3.0])
+async def test_a_bind_that_is_performed_after_it_was_given_up_is_told(patience: float) -> None:
+    site = Site()
+    await send(site.a, "POST", LEASES, spec={"holderIdentity": "a"})
+    site.faults.rules.append(Rule(Fault(delay_seconds=2.0), "create", "pods/binding"))
+    with suppress(Unavailable):
+        await site.a.request("POST", f"{PODS}/x/binding", b"{}", timeout=patience)
+    await asyncio.sleep(5)
+    assert site.late == (["default/x"] if patience < 2 else [])
+
+
 async def test_nobody_may_write_after_a_release() -> None:
     site = Site()
     await send(site.a, "POST", LEASES, spec={"holderIdentity": "a"})
@@ -90,7 +105,7 @@ async def test_another_replica_leads_when_the_leader_is_killed_frozen_cut_off_or
     problems: list[str] = []
     async with (
         cluster(1, start=False, check_declarations=False) as c,
-        ElectedReplicas.running(c, 1, problems.append) as replicas,
+        ElectedReplicas.running(c, 1, problems.append, problems.append) as replicas,
     ):
         leaders = [replicas.leader]
         for harm in (

@@ -10,11 +10,12 @@ import logging
 
 import pytest
 
-from ksched.api.resources import PERSISTENT_VOLUMES
+from ksched.api.resources import PERSISTENT_VOLUMES, PODS
 from ksched.apiserver.faults import Fault, Rule
 from ksched.apiserver.status_errors import StatusError
+from ksched.client.catching_up import SILENT_SECONDS
 from ksched.errors import Unavailable
-from ksched.testing import Cluster, cluster
+from ksched.testing import Cluster, cluster, make_pod
 
 REFUSED = StatusError(403, "Forbidden", "may not watch persistentvolumes")
 VOLUMES = "persistentvolumes"
@@ -122,3 +123,23 @@ async def test_a_watch_that_is_not_answered_is_given_up_after_half_a_minute() ->
             async with watch(PERSISTENT_VOLUMES, resource_version="1", idle_timeout=240):
                 pass
         assert c.clock.now() - began == 30
+
+
+async def test_a_list_that_takes_long_is_waited_for_as_long_as_more_of_it_comes() -> None:
+    async with cluster(nodes=1) as c:
+        await c.create(*(make_pod(f"p{number}").scheduler("other") for number in range(40)))
+        await c.advance(10)
+        slow = Rule(Fault(event_delay_seconds=2.0), "watch", "pods", times=None)
+        c.faults.rules.append(slow)
+        began = c.clock.now()
+        assert await c.scheduler.watches.catch_up((PODS,))
+        assert c.clock.now() - began > 2 * SILENT_SECONDS
+
+
+async def test_a_list_of_which_nothing_comes_is_not_waited_for() -> None:
+    async with cluster(nodes=1) as c:
+        await c.advance(10)
+        c.faults.rules.append(Rule(Fault(hang=True), resource="pods", times=None))
+        began = c.clock.now()
+        assert not await c.scheduler.watches.catch_up((PODS,))
+        assert c.clock.now() - began == pytest.approx(SILENT_SECONDS, abs=0.1)

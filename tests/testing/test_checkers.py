@@ -133,3 +133,32 @@ async def test_a_pod_left_behind_is_noticed_when_the_patience_is_over() -> None:
             await c.advance(51)
         complaint = "default/a: waits although a node would take it (since 0)"
         complains(checkers.check, complaint)
+
+
+@pytest.mark.parametrize("cpu", ["1", "3"])
+async def test_a_wait_starts_over_when_another_pod_took_the_room(cpu: str) -> None:
+    async with cluster(nodes=1, start=False) as c:
+        checkers = Checkers(c, 100, would_take)
+        await c.create(make_pod("a").req(cpu="2"), ELSEWHERE.req(cpu=cpu))
+        checkers.check()
+        await c.advance(60)
+        await c.bind("stray", "n1")
+        await c.delete("stray", grace_seconds=0)
+        await c.advance(60)
+        # Nothing runs, so that it is in no queue either.
+        with pytest.raises(AssertionError) as caught:
+            checkers.check()
+        assert ("waits although" in str(caught.value)) == (cpu == "1")
+
+
+async def test_a_pod_that_is_excused_may_overfill_its_node() -> None:
+    async with cluster(nodes=1, start=False) as c:
+        checkers = Checkers(c, would_take=would_take)
+        await c.create(make_pod("a").req(cpu="3"), make_pod("b").req(cpu="3"))
+        await c.bind("a", "n1")
+        checkers.ledger.excuse("default/b")
+        await c.bind("b", "n1")
+        assert checkers.ledger.problems == []
+        await c.create(make_pod("c").req(cpu="2"))
+        await c.bind("c", "n1")
+        assert ["default/c: bound to n1" in one for one in checkers.ledger.problems] == [True]
