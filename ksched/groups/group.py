@@ -8,9 +8,12 @@ from typing import NamedTuple
 
 from msgspec import Struct
 
+from ksched.api.objects import Pod
 from ksched.cache.pod_info import PodInfo
 
 DEFAULT_TIMEOUT_SECONDS = 60.0
+JOBSET = "jobset.sigs.k8s.io/jobset-name"
+"""Label of the pods of a JobSet."""
 
 
 class GroupKey(NamedTuple):
@@ -74,14 +77,26 @@ class Mark(Struct, frozen=True):
     """In dialects without a group object."""
 
 
+def run_of(pod: Pod) -> str:
+    """The UID of the controller whose pods are one run of a group; empty if that is not known.
+
+    Of a JobSet every job is a controller, and all of them are one run.
+    """
+    if JOBSET in pod.metadata.labels:
+        return ""
+    owners = pod.metadata.owner_references
+    return next((owner.uid for owner in owners if owner.controller), "")
+
+
 class Member:
     """A pod of a group."""
 
-    __slots__ = ("is_assumed", "is_bound", "is_pending", "mark", "pod")
+    __slots__ = ("is_assumed", "is_bound", "is_pending", "mark", "pod", "run")
 
     def __init__(self, pod: PodInfo, mark: Mark) -> None:
         self.pod = pod
         self.mark = mark
+        self.run = run_of(pod.pod)
         self.is_pending = False
         """Whether it has no node yet and this scheduler is responsible for it."""
         self.is_assumed = False
@@ -152,6 +167,8 @@ class Group:
         that only."""
         self.succeeded = 0
         """How many of its pods have succeeded, as of the last read: the watch excludes them."""
+        self.succeeded_by_run: Counter[str] = Counter()
+        """The same by controller, for those that have one; empty before the first read."""
         self.failed = 0
         self.unread_ends = 0
         """How many members left their nodes without being deleted, since ended pods were read
@@ -162,6 +179,10 @@ class Group:
         """The nodes on which its members are being tried. Written by the group cycle."""
         self.oldest = ""
         """When its first member was created."""
+        self._runs: Counter[str] = Counter()
+        """Members by controller."""
+        self.has_several_runs = False
+        """Whether members of several controllers existed at a time."""
         self._pod_terms: Counter[Terms] = Counter()
         self._roles: dict[MemberState, Counter[str]] = {}
 
@@ -179,6 +200,11 @@ class Group:
         self.counts[state] += sign
         if state in (ASSUMED, BOUND):
             self.is_read_idle = False
+        if member.run:
+            self._runs[member.run] += sign
+            if not self._runs[member.run]:
+                del self._runs[member.run]
+            self.has_several_runs = self.has_several_runs or len(self._runs) > 1
         if member.mark.role:
             self._roles.setdefault(state, Counter())[member.mark.role] += sign
         terms = member.mark.terms
@@ -199,15 +225,18 @@ class Group:
 
     @property
     def finished(self) -> int:
-        """How many succeeded pods count towards the minimum.
+        """How many succeeded pods count towards the minimum: those of the run of the members.
 
-        0 if they reach it: later pods belong to another run. So they may if no member is on a node:
-        then the succeeded pods count if they still exist.
+        Where no controller tells, 0 if they reach it: later pods belong to another run. So they may
+        if no member is on a node: then the succeeded pods count if they still exist.
         """
         terms = self.terms
-        if terms is None or self.succeeded >= terms.minimum:
+        if terms is None or (self.is_idle and not self.is_read_idle):
             return 0
-        return 0 if self.is_idle and not self.is_read_idle else self.succeeded
+        if self.succeeded_by_run and self._runs and not self.has_several_runs:
+            [run] = self._runs
+            return self.succeeded_by_run[run]
+        return 0 if self.succeeded >= terms.minimum else self.succeeded
 
     def in_role(self, role: str, *states: MemberState) -> int:
         return sum(self._roles[state][role] for state in states if state in self._roles)

@@ -7,6 +7,7 @@ group exists as long as it has members or an object.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from heapq import nlargest
@@ -233,17 +234,26 @@ class Groups:
         self.changed(group.key)
 
     def ends_read(
-        self, group: Group, succeeded: int, failed: int, known_ends: int, *, was_idle: bool
+        self,
+        group: Group,
+        succeeded: Counter[str],
+        failed: int,
+        known_ends: int,
+        *,
+        was_idle: bool,
     ) -> None:
-        """Apply the counts of ended pods; the last two are as they were before the read.
+        """Apply the counts of ended pods, of those that succeeded by run.
+
+        The last two are as they were before the read.
 
         A group whose other members have succeeded is complete with those that are left.
         """
         group.unread_ends -= known_ends
         before = group.succeeded, group.failed, group.finished
         group.is_read_idle = was_idle and group.is_idle
-        group.succeeded, group.failed = succeeded, failed
-        is_other = before != (succeeded, failed, group.finished)
+        group.succeeded, group.failed = succeeded.total(), failed
+        group.succeeded_by_run = succeeded
+        is_other = before != (group.succeeded, failed, group.finished)
         if known_ends or is_other or self._why_gated(group) != group.gate_reason:
             self._changed(group)
 
@@ -346,7 +356,7 @@ class Groups:
             del self._groups[group.key]
         else:
             group.is_satisfied, group.last_reason, group.short_slots = False, "", 0
-            group.oldest = ""
+            group.oldest, group.has_several_runs = "", False
             group.gate_reason = group.why_gated()
             group.is_ready = not group.gate_reason
         self.stalled(group)
@@ -400,6 +410,7 @@ class Groups:
             group.is_satisfied = group.is_admitted = group.is_raised = False
             group.noted_minimum = 0
             group.succeeded, group.failed = terms.succeeded, terms.failed
+            group.succeeded_by_run = Counter()
         if terms.was_admitted:
             group.is_admitted = True
         self._note_satisfied(group)

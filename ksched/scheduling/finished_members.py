@@ -18,7 +18,7 @@ from ksched.client.rest import ApiClient, Selection
 from ksched.client.retry import REPEATABLE
 from ksched.clock import Clock
 from ksched.errors import ApiError
-from ksched.groups.group import AVAILABLE, BOUND, Group, GroupKey
+from ksched.groups.group import AVAILABLE, BOUND, Group, GroupKey, run_of
 from ksched.groups.registry import Groups
 from ksched.groups.states import BROKEN, INCOMPLETE, state_of
 from ksched.unexpected_errors import UnexpectedErrors
@@ -31,7 +31,16 @@ COST_FACTOR: Final = 20.0
 """A slow list is repeated after this many times its duration."""
 ENDED = "status.phase!=Pending,status.phase!=Running,status.phase!=Unknown"
 
-Counts = dict[GroupKey, Counter[str]]
+
+class Ended:
+    """Ended pods of a group: how many succeeded, by run, and how many failed."""
+
+    def __init__(self) -> None:
+        self.succeeded: Counter[str] = Counter()
+        self.failed = 0
+
+
+Counts = dict[GroupKey, Ended]
 
 
 class FinishedMembers:
@@ -114,10 +123,8 @@ class FinishedMembers:
         else:
             self._pause.pop(namespace, None)
         for group, ends, was_idle in waiting:
-            found = counts.get(group.key, Counter())
-            self._groups.ends_read(
-                group, found["Succeeded"], found["Failed"], ends, was_idle=was_idle
-            )
+            found = counts.get(group.key, Ended())
+            self._groups.ends_read(group, found.succeeded, found.failed, ends, was_idle=was_idle)
             if self._groups.may_be_old(group) and group.terms is not None:
                 self.need(namespace, group.terms.timeout_seconds)
 
@@ -132,8 +139,13 @@ class FinishedMembers:
             pods, _ = decode_items(decode_pod, page.items)
             for pod in pods:
                 key = self._groups.key_of(pod)
-                if key is not None:
-                    counts.setdefault(key, Counter())[pod.status.phase] += 1
+                if key is None:
+                    continue
+                ended = counts.setdefault(key, Ended())
+                if pod.status.phase == "Succeeded":
+                    ended.succeeded[run_of(pod)] += 1
+                else:
+                    ended.failed += 1
             token = page.metadata.continue_token
             if not token:
                 return counts

@@ -256,6 +256,47 @@ async def test_33_the_last_members_are_replaced_although_none_runs_meanwhile(dia
         assert all(c.bound(f"g-again-{number}") for number in range(3))
 
 
+async def job_ends(c: Cluster, gang: Gang, controller: str, succeeded: int, failed: int) -> None:
+    """A job of some pods that end, and stay."""
+    gang.size = succeeded + failed
+    await c.create(*gang.objects())
+    await c.create(*(pod.owner("Job", controller) for pod in gang.pods()))
+    await c.settle()
+    assert gang.bound(c) == gang.size
+    await phase(c, "Succeeded", *gang.names[:succeeded])
+    await phase(c, "Failed", *gang.names[succeeded:])
+    await c.advance(10)
+
+
+@every_dialect
+async def test_33_the_last_pod_is_replaced_although_as_many_as_the_minimum_have_succeeded(
+    dialect: str,
+) -> None:
+    async with gang_cluster(dialect) as c:
+        gang = Gang(dialect, "g", 8, minimum=4)
+        await job_ends(c, gang, "train", 7, 1)
+        await c.create(gang.pod("again").owner("Job", "train"))
+        await c.advance(10)
+        assert c.bound("g-again") is not None
+
+
+@every_dialect
+async def test_the_next_job_of_a_cron_job_starts_whole_though_the_last_one_failed_in_part(
+    dialect: str,
+) -> None:
+    """Its pods are kept, and have the marks of the same group."""
+    async with gang_cluster(dialect) as c:
+        gang = Gang(dialect, "g", 8, minimum=8)
+        await job_ends(c, gang, "train-1", 5, 3)
+        again = [gang.pod(f"again-{number}").owner("Job", "train-2") for number in range(8)]
+        await c.create(*again[:7])
+        await c.advance(20)
+        assert {c.bound(f"g-again-{number}") for number in range(7)} == {None}
+        await c.create(again[7])
+        await c.settle()
+        assert all(c.bound(f"g-again-{number}") for number in range(8))
+
+
 # -- the scheduler --------------------------------------------------------------------------------
 
 

@@ -5,6 +5,8 @@ Covers ``ksched.groups.states`` and ``ksched.groups.sentences``.
 
 from __future__ import annotations
 
+from collections import Counter
+
 import pytest
 
 from ksched.cache.cache import SchedulerCache
@@ -62,9 +64,9 @@ def test_the_states_of_a_group_one_after_the_other() -> None:
     assert story.told == ("placed", "")
     story.groups.gone(b.uid)
     assert story.told == ("ended", ""), "it may have succeeded: nothing was read yet"
-    story.groups.ends_read(story.group, 1, 0, 1, was_idle=False)
+    story.groups.ends_read(story.group, Counter({"": 1}), 0, 1, was_idle=False)
     assert story.told == ("ended", "")
-    story.groups.ends_read(story.group, 0, 1, 0, was_idle=False)
+    story.groups.ends_read(story.group, Counter(), 1, 0, was_idle=False)
     assert story.told == ("broken", "1 of 2 are on nodes; the others failed or are gone")
 
 
