@@ -140,6 +140,7 @@ class ClusterCopy:
             # Every node is explained, not only the first that suffice for a decision.
             profile.percentage_of_nodes_to_score = 100
         if self.groups.is_on:
+            self.groups.scheduler_names = frozenset(self.profiles)
             self.cache.listener = self.groups
         self.cycle = SchedulingCycle(
             cache=self.cache,

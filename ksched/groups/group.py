@@ -8,9 +8,12 @@ from typing import NamedTuple
 
 from msgspec import Struct
 
+from ksched.api.objects import Pod
 from ksched.cache.pod_info import PodInfo
 
 DEFAULT_TIMEOUT_SECONDS = 60.0
+JOBSET = "jobset.sigs.k8s.io/jobset-name"
+"""Label of the pods of a JobSet."""
 
 
 class GroupKey(NamedTuple):
@@ -53,6 +56,9 @@ class Terms(Struct, frozen=True, eq=False):
     """Whether the group's object records that it was."""
     was_satisfied: bool = False
     """Whether the group's object records that the minimum was placed before."""
+    succeeded: int = 0
+    """How many of its pods have succeeded, as the group's object records it."""
+    failed: int = 0
     created: str | None = None
     problem: str = ""
     """What is invalid in the group's object or annotations; its members are gated."""
@@ -71,14 +77,26 @@ class Mark(Struct, frozen=True):
     """In dialects without a group object."""
 
 
+def run_of(pod: Pod) -> str:
+    """The UID of the controller whose pods are one run of a group; empty if that is not known.
+
+    Of a JobSet every job is a controller, and all of them are one run.
+    """
+    if JOBSET in pod.metadata.labels:
+        return ""
+    owners = pod.metadata.owner_references
+    return next((owner.uid for owner in owners if owner.controller), "")
+
+
 class Member:
     """A pod of a group."""
 
-    __slots__ = ("is_assumed", "is_bound", "is_pending", "mark", "pod")
+    __slots__ = ("is_assumed", "is_bound", "is_pending", "mark", "pod", "run")
 
     def __init__(self, pod: PodInfo, mark: Mark) -> None:
         self.pod = pod
         self.mark = mark
+        self.run = run_of(pod.pod)
         self.is_pending = False
         """Whether it has no node yet and this scheduler is responsible for it."""
         self.is_assumed = False
@@ -120,10 +138,18 @@ class Group:
         self.plugin = plugin
         """The plugin name with which members are gated and rejected."""
         self.object_terms: Terms | None = None
+        self.uid = ""
+        """Of its object; of the last one, if it was deleted."""
         self.members: dict[str, Member] = {}
         self.counts: Counter[MemberState] = Counter()
         self.is_satisfied = False
         """Whether the minimum was placed once: later members are scheduled one by one."""
+        self.was_ever_satisfied = False
+        """Whether this process knows of a time when it was."""
+        self.noted_minimum = 0
+        """The minimum as of the last change."""
+        self.is_raised = False
+        """Whether the minimum has become larger since it was placed."""
         self.is_ready = False
         """Whether enough members exist; as of the last change."""
         self.gate_reason = ""
@@ -141,12 +167,22 @@ class Group:
         that only."""
         self.succeeded = 0
         """How many of its pods have succeeded, as of the last read: the watch excludes them."""
+        self.succeeded_by_run: Counter[str] = Counter()
+        """The same by controller, for those that have one; empty before the first read."""
         self.failed = 0
         self.unread_ends = 0
         """How many members left their nodes without being deleted, since ended pods were read
         last."""
+        self.is_read_idle = False
+        """Whether ended pods were read since its last member left its node."""
         self.within: frozenset[str] | None = None
         """The nodes on which its members are being tried. Written by the group cycle."""
+        self.oldest = ""
+        """When its first member was created."""
+        self._runs: Counter[str] = Counter()
+        """Members by controller."""
+        self.has_several_runs = False
+        """Whether members of several controllers existed at a time."""
         self._pod_terms: Counter[Terms] = Counter()
         self._roles: dict[MemberState, Counter[str]] = {}
 
@@ -162,6 +198,13 @@ class Group:
     def count(self, member: Member, state: MemberState, sign: int) -> None:
         """Add a member to the counts of a state (``sign`` 1), or remove it (-1)."""
         self.counts[state] += sign
+        if state in (ASSUMED, BOUND):
+            self.is_read_idle = False
+        if member.run:
+            self._runs[member.run] += sign
+            if not self._runs[member.run]:
+                del self._runs[member.run]
+            self.has_several_runs = self.has_several_runs or len(self._runs) > 1
         if member.mark.role:
             self._roles.setdefault(state, Counter())[member.mark.role] += sign
         terms = member.mark.terms
@@ -176,13 +219,24 @@ class Group:
         return self.counts[ASSUMED] + self.counts[BOUND]
 
     @property
-    def finished(self) -> int:
-        """How many succeeded pods count towards the minimum.
+    def is_idle(self) -> bool:
+        """Whether no member is on a node."""
+        return not self.placed
 
-        0 if they reach it: later pods belong to another run.
+    @property
+    def finished(self) -> int:
+        """How many succeeded pods count towards the minimum: those of the run of the members.
+
+        Where no controller tells, 0 if they reach it: later pods belong to another run. So they may
+        if no member is on a node: then the succeeded pods count if they still exist.
         """
         terms = self.terms
-        return self.succeeded if terms is not None and self.succeeded < terms.minimum else 0
+        if terms is None or (self.is_idle and not self.is_read_idle):
+            return 0
+        if self.succeeded_by_run and self._runs and not self.has_several_runs:
+            [run] = self._runs
+            return self.succeeded_by_run[run]
+        return 0 if self.succeeded >= terms.minimum else self.succeeded
 
     def in_role(self, role: str, *states: MemberState) -> int:
         return sum(self._roles[state][role] for state in states if state in self._roles)
@@ -215,10 +269,13 @@ class Group:
         terms = self.terms
         if terms is None:
             return 0
-        missing = terms.minimum - self.placed - self.finished
-        if self.is_satisfied and missing > self.counts[AVAILABLE]:
+        missing, roles = terms.minimum - self.placed - self.finished, self.role_needs()
+        if self.is_satisfied and (
+            missing > self.counts[AVAILABLE]
+            or any(need > self.in_role(role, AVAILABLE) for role, need in roles.items())
+        ):
             return 0
-        return max(missing, *self.role_needs().values(), 0)
+        return max(missing, sum(roles.values()), 0)
 
     def role_needs(self) -> dict[str, int]:
         """The same by role, as far as members of a role are missing."""
@@ -264,7 +321,7 @@ class Group:
         exist = counts[AVAILABLE] + self.placed
         if exist + self.finished < terms.minimum:
             return WAITING_FOR_MEMBERS
-        if exist + counts[GATED] + counts[ELSEWHERE] < terms.expected:
+        if exist + self.finished + counts[GATED] + counts[ELSEWHERE] < terms.expected:
             return f"{WAITING_FOR_MEMBERS}: {terms.expected} are announced"
         for role, minimum in terms.min_by_role.items():
             if self.in_role(role, AVAILABLE, ASSUMED, BOUND) < minimum:

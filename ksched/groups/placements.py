@@ -156,7 +156,9 @@ def _domain(name: str, rows: Rows, kinds: Sequence[Kind]) -> Domain:
 
 
 def _best_fit_first(domains: Sequence[Domain], need: int) -> list[Domain]:
-    return sorted((one for one in domains if one.fitting >= need), key=lambda one: one.slots)
+    """Those with room for most of the members that exist come first, of these the tightest."""
+    enough = (one for one in domains if one.fitting >= need)
+    return sorted(enough, key=lambda one: (-one.fitting, one.slots))
 
 
 def _fewest(domains: Sequence[Domain], need: int) -> list[Part]:

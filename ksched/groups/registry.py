@@ -7,6 +7,7 @@ group exists as long as it has members or an object.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from heapq import nlargest
@@ -83,15 +84,18 @@ class Groups:
         self.ends_unknown: Callable[[str], None] = lambda namespace: None
         """Called with the namespace of a group that may have ended members."""
         self._dialects: dict[str, Dialect] = {}
+        self._readers: dict[str, set[str]] = {}
+        """The profiles in which each dialect is enabled, by its name."""
         self._order: Sequence[Dialect] = ()
         self._groups: dict[GroupKey, Group] = {}
         self._group_of: dict[str, Group] = {}
 
-    def read(self, dialect: Dialect) -> None:
-        """Register a dialect; its plugin's constructor calls this.
+    def read(self, dialect: Dialect, profile: str) -> None:
+        """Register a dialect for the pods of a profile; its plugin's constructor calls this.
 
         Of several marks on a pod, the one whose dialect is first in PRECEDENCE counts.
         """
+        self._readers.setdefault(dialect.name, set()).add(profile)
         if dialect.name in self._dialects:
             return
         self.is_on = True
@@ -130,25 +134,31 @@ class Groups:
     def why_gated(self, uid: str) -> str:
         """Why a pod is gated by its group; empty if it is not."""
         group = self._group_of.get(uid)
-        if group is None:
-            return ""
-        reason = group.why_gated()
-        if reason and group.counts[BOUND] and self._is_old(group):
-            # Placed before this process started; the other members have finished or are deleted.
-            group.is_satisfied = True
-            reason = group.why_gated()
-        return reason
+        return "" if group is None else self._why_gated(group)
+
+    def _why_gated(self, group: Group) -> str:
+        if self.may_be_old(group) and self._is_old(group):
+            _satisfy(group)
+        return group.why_gated()
+
+    def may_be_old(self, group: Group) -> bool:
+        """Whether a group that is gated may have been placed before this process started.
+
+        If so its other members have finished or are deleted. That is certain after its timeout.
+        """
+        has_bound = group.counts[BOUND] > 0 and not group.was_ever_satisfied
+        return has_bound and bool(group.why_gated())
 
     def _is_old(self, group: Group) -> bool:
         """Whether a group has existed for longer than its timeout."""
         terms = group.terms
         if terms is None:
             return False
-        created = [member.pod.pod.metadata.creation_timestamp for member in group.members.values()]
-        times = [
-            datetime.fromisoformat(text).timestamp() for text in (terms.created, *created) if text
-        ]
-        return bool(times) and self.wall() - min(times) > terms.timeout_seconds
+        times = [text for text in (terms.created, group.oldest) if text]
+        if not times:
+            return False
+        age = self.wall() - datetime.fromisoformat(min(times)).timestamp()
+        return age > terms.timeout_seconds
 
     def __iter__(self) -> Iterator[Group]:
         return iter(list(self._groups.values()))
@@ -206,7 +216,7 @@ class Groups:
 
     def satisfied(self, group: Group) -> None:
         """Record that the minimum of a group is placed: its members are no longer gated."""
-        group.is_satisfied = True
+        _satisfy(group)
         self._changed(group)
 
     @property
@@ -223,14 +233,28 @@ class Groups:
         """Call when a group cycle has ended: the status of its object may change."""
         self.changed(group.key)
 
-    def ends_read(self, group: Group, succeeded: int, failed: int, known_ends: int) -> None:
-        """Apply the counts of ended pods; ``known_ends`` is ``unread_ends`` before the read.
+    def ends_read(
+        self,
+        group: Group,
+        succeeded: Counter[str],
+        failed: int,
+        known_ends: int,
+        *,
+        was_idle: bool,
+    ) -> None:
+        """Apply the counts of ended pods, of those that succeeded by run.
+
+        The last two are as they were before the read.
 
         A group whose other members have succeeded is complete with those that are left.
         """
         group.unread_ends -= known_ends
-        if (group.succeeded, group.failed) != (succeeded, failed) or known_ends:
-            group.succeeded, group.failed = succeeded, failed
+        before = group.succeeded, group.failed, group.finished
+        group.is_read_idle = was_idle and group.is_idle
+        group.succeeded, group.failed = succeeded.total(), failed
+        group.succeeded_by_run = succeeded
+        is_other = before != (group.succeeded, failed, group.finished)
+        if known_ends or is_other or self._why_gated(group) != group.gate_reason:
             self._changed(group)
 
     # -- counting -------------------------------------------------------------------------------
@@ -251,13 +275,24 @@ class Groups:
         member = Member(pod, mark)
         group = self._group(mark.key)
         group.members[pod.uid] = member
+        created = pod.pod.metadata.creation_timestamp
+        if created:
+            group.oldest = min(created, group.oldest or created)
         group.is_ours = group.is_ours or pod.template.spec.scheduler_name in self.scheduler_names
         self._group_of[pod.uid] = group
         group.count(member, member.state, 1)
         return member
 
     def _mark_of(self, pod: Pod) -> Mark | None:
-        return next((found for one in self._order if (found := one.mark_of(pod))), None)
+        """The mark that counts; in a profile without a dialect's plugin its marks mean nothing."""
+        profile = pod.spec.scheduler_name
+        is_foreign = profile not in self.scheduler_names
+        for one in self._order:
+            if is_foreign or profile in self._readers[one.name]:
+                mark = one.mark_of(pod)
+                if mark is not None:
+                    return mark
+        return None
 
     def _group(self, key: GroupKey) -> Group:
         group = self._groups.get(key)
@@ -278,6 +313,7 @@ class Groups:
     ) -> None:
         group = self._group_of[pod.uid]
         before, is_other = member.state, not _is_same(member.pod, pod)
+        terms = group.terms if is_other else None
         group.count(member, before, -1)
         member.pod = pod
         member.is_pending, member.is_assumed, member.is_bound = is_pending, is_assumed, is_bound
@@ -291,25 +327,27 @@ class Groups:
             self.generation += 1
             self.changed(group.key)
         else:
-            self._changed(group)
+            self._changed(group, is_easier=is_other and _is_easier(terms, group.terms))
 
-    def _changed(self, group: Group) -> None:
-        """Activate the members when the group is no longer gated."""
+    def _changed(self, group: Group, *, is_easier: bool = False) -> None:
+        """Activate the members when the group is no longer gated, or gated for another reason."""
         self.generation += 1
         self._note_satisfied(group)
         was_ready, before = group.is_ready, group.gate_reason
-        group.gate_reason = group.why_gated()
+        group.gate_reason = self._why_gated(group)
         group.is_ready = not group.gate_reason
-        if group.is_ready and not was_ready:
-            self._wake(group)
-        elif was_ready and not group.is_ready:
-            self.stalled(group)
-        if not group.is_ready and group.counts[AVAILABLE]:
-            if before not in ("", group.gate_reason):
-                # Still gated, for another reason: PreEnqueue writes it to the condition.
+        if group.is_ready:
+            if is_easier or not was_ready:
                 self._wake(group)
-            # Missing members may have succeeded before this process started.
-            self.ends_unknown(group.key.namespace)
+        else:
+            if was_ready:
+                self.stalled(group)
+            if group.counts[AVAILABLE]:
+                if was_ready or before not in ("", group.gate_reason):
+                    # PreEnqueue gates them, and their conditions will say why.
+                    self._wake(group)
+                # Missing members may have succeeded before this process started.
+                self.ends_unknown(group.key.namespace)
         self.changed(group.key)
 
     def _empty(self, group: Group) -> None:
@@ -318,17 +356,26 @@ class Groups:
             del self._groups[group.key]
         else:
             group.is_satisfied, group.last_reason, group.short_slots = False, "", 0
-            group.is_ready = not group.why_gated()
+            group.oldest, group.has_several_runs = "", False
+            group.gate_reason = group.why_gated()
+            group.is_ready = not group.gate_reason
         self.stalled(group)
         self.changed(group.key)
 
     def _note_satisfied(self, group: Group) -> None:
         """Set ``is_satisfied``; the object's record counts only while members are bound."""
+        terms = group.terms
+        if terms is not None and not terms.problem:
+            if 0 < group.noted_minimum < terms.minimum:
+                # Those that run were enough for another minimum.
+                group.is_raised, group.is_satisfied = True, False
+            group.noted_minimum = terms.minimum
         terms = group.object_terms
         was_satisfied = terms is not None and terms.was_satisfied and group.counts[BOUND] > 0
-        if was_satisfied or group.is_bound:
-            group.is_satisfied = True
-        elif not (group.placed or group.finished or group.unread_ends):
+        if group.is_bound or (was_satisfied and not group.is_raised):
+            group.is_raised = False
+            _satisfy(group)
+        elif group.is_idle and not group.finished:
             group.is_satisfied = False
 
     def _wake(self, group: Group) -> None:
@@ -350,26 +397,27 @@ class Groups:
         if group is None:
             group = self._group(key)
         before = group.terms
-        self.generation += 1
         self._describe(group, terms)
-        was_ready, group.is_ready = group.is_ready, not group.why_gated()
-        if group.is_ready and _is_easier(before, group.terms):
-            self._wake(group)
-        elif was_ready and not group.is_ready:
-            self.stalled(group)
-        self.changed(key)
+        self._changed(group, is_easier=_is_easier(before, group.terms))
 
     def _describe(self, group: Group, terms: Terms | None) -> None:
-        before, group.object_terms = group.object_terms, terms
+        group.object_terms = terms
         if terms is None:
             return
-        if before is not None and before.uid != terms.uid:
-            group.is_satisfied = False
-            group.succeeded = group.failed = 0
-            group.is_admitted = False
+        if group.uid != terms.uid:
+            # Of an object of that name before this one nothing counts.
+            group.uid = terms.uid
+            group.is_satisfied = group.is_admitted = group.is_raised = False
+            group.noted_minimum = 0
+            group.succeeded, group.failed = terms.succeeded, terms.failed
+            group.succeeded_by_run = Counter()
         if terms.was_admitted:
             group.is_admitted = True
         self._note_satisfied(group)
+
+
+def _satisfy(group: Group) -> None:
+    group.is_satisfied = group.was_ever_satisfied = True
 
 
 def _is_same(before: PodInfo, now: PodInfo) -> bool:

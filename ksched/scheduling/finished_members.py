@@ -18,8 +18,9 @@ from ksched.client.rest import ApiClient, Selection
 from ksched.client.retry import REPEATABLE
 from ksched.clock import Clock
 from ksched.errors import ApiError
-from ksched.groups.group import AVAILABLE, Group, GroupKey
+from ksched.groups.group import AVAILABLE, BOUND, Group, GroupKey, run_of
 from ksched.groups.registry import Groups
+from ksched.groups.states import BROKEN, INCOMPLETE, state_of
 from ksched.unexpected_errors import UnexpectedErrors
 
 log = logging.getLogger(__name__)
@@ -30,7 +31,16 @@ COST_FACTOR: Final = 20.0
 """A slow list is repeated after this many times its duration."""
 ENDED = "status.phase!=Pending,status.phase!=Running,status.phase!=Unknown"
 
-Counts = dict[GroupKey, Counter[str]]
+
+class Ended:
+    """Ended pods of a group: how many succeeded, by run, and how many failed."""
+
+    def __init__(self) -> None:
+        self.succeeded: Counter[str] = Counter()
+        self.failed = 0
+
+
+Counts = dict[GroupKey, Ended]
 
 
 class FinishedMembers:
@@ -53,11 +63,12 @@ class FinishedMembers:
         self._wake = asyncio.Event()
         self._is_running = False
 
-    def need(self, namespace: str) -> None:
-        """List the ended pods of a namespace soon, unless that is due already."""
-        if self._is_running and namespace not in self._due:
-            pause = self._pause.get(namespace, PAUSE_SECONDS)
-            self._due[namespace] = self._clock.now() + pause
+    def need(self, namespace: str, after_seconds: float = PAUSE_SECONDS) -> None:
+        """List the ended pods of a namespace after a while, unless that is due before."""
+        if self._is_running:
+            pause = max(after_seconds, self._pause.get(namespace, PAUSE_SECONDS))
+            due = self._clock.now() + pause
+            self._due[namespace] = min(due, self._due.get(namespace, due))
             self._wake.set()
 
     async def run(self) -> None:
@@ -81,7 +92,9 @@ class FinishedMembers:
             namespace = min(self._due, key=self._due.__getitem__)
             delay = self._due[namespace] - self._clock.now()
             if delay > 0:
-                await self._clock.sleep(delay)
+                # Others may be due before it, but no sooner than after this pause.
+                await self._clock.sleep(min(delay, PAUSE_SECONDS))
+                continue
             # Needs that arise during the list are served by the next one.
             del self._due[namespace]
             try:
@@ -96,7 +109,7 @@ class FinishedMembers:
 
     async def _read(self, namespace: str) -> None:
         waiting = [
-            (group, group.unread_ends)
+            (group, group.unread_ends, group.is_idle)
             for group in self._groups
             if group.key.namespace == namespace and _is_in_doubt(group)
         ]
@@ -109,9 +122,11 @@ class FinishedMembers:
             self._pause[namespace] = pause
         else:
             self._pause.pop(namespace, None)
-        for group, ends in waiting:
-            found = counts.get(group.key, Counter())
-            self._groups.ends_read(group, found["Succeeded"], found["Failed"], ends)
+        for group, ends, was_idle in waiting:
+            found = counts.get(group.key, Ended())
+            self._groups.ends_read(group, found.succeeded, found.failed, ends, was_idle=was_idle)
+            if self._groups.may_be_old(group) and group.terms is not None:
+                self.need(namespace, group.terms.timeout_seconds)
 
     async def _count(self, namespace: str) -> Counts:
         """Count the ended pods of each group by phase."""
@@ -124,8 +139,13 @@ class FinishedMembers:
             pods, _ = decode_items(decode_pod, page.items)
             for pod in pods:
                 key = self._groups.key_of(pod)
-                if key is not None:
-                    counts.setdefault(key, Counter())[pod.status.phase] += 1
+                if key is None:
+                    continue
+                ended = counts.setdefault(key, Ended())
+                if pod.status.phase == "Succeeded":
+                    ended.succeeded[run_of(pod)] += 1
+                else:
+                    ended.failed += 1
             token = page.metadata.continue_token
             if not token:
                 return counts
@@ -133,4 +153,7 @@ class FinishedMembers:
 
 def _is_in_doubt(group: Group) -> bool:
     """Whether the state of a group may depend on ended pods."""
-    return group.unread_ends > 0 or (bool(group.counts[AVAILABLE]) and bool(group.why_gated()))
+    if group.unread_ends:
+        return True
+    is_there = group.counts[AVAILABLE] or group.counts[BOUND]
+    return bool(is_there) and state_of(group) in (INCOMPLETE, BROKEN)

@@ -56,7 +56,7 @@ class GroupAdmission:
                 continue
             if not group.is_admitted:
                 waiting.append((terms.created or "", group, terms.min_resources))
-            elif not group.placed and not group.succeeded:
+            elif not (group.placed or group.succeeded or terms.was_satisfied):
                 taken.update(terms.min_resources)
         if not waiting:
             return

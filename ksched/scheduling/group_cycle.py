@@ -265,7 +265,7 @@ class GroupCycle:
     def _lack_of_resources(self, group: Group) -> str:
         """Return which of the group's minResources is not free, unless members are placed."""
         terms = group.terms
-        if terms is None or not terms.min_resources or group.is_satisfied:
+        if terms is None or not terms.min_resources or group.is_satisfied or group.placed:
             return ""
         found = lacking(self._cache.snapshot.table, terms.min_resources)
         if found is None:
@@ -295,7 +295,10 @@ class GroupCycle:
     async def _commit(
         self, group: Group, trial: Trial, order: Sequence[QueuedPodInfo], need: Need
     ) -> GroupDecision | None:
-        """Assume all placed members, or none; ``None`` if too many have vanished."""
+        """Assume all placed members, or none; ``None`` if too many vanished, or more are needed."""
+        if group.need > need.total or group.why_gated():
+            trial.undo()
+            return None
         gate = QuorumGate(need.total, self._waiting, lambda: self._groups.satisfied(group))
         placed = await self._assume(trial, gate)
         if not need.is_met_by(placed):

@@ -212,6 +212,26 @@ async def test_14_a_scheduler_that_dies_between_two_binds_is_succeeded_by_one_th
         assert set(binds(c).values()) == {1}
 
 
+async def test_14_what_is_missing_of_a_cut_gang_needs_no_room_for_the_whole_of_it() -> None:
+    """Its minimum resources are those of all members, and some hold theirs already."""
+    dialect = "scheduler-plugins"
+    async with cluster(2, config=configured(dialect), start=False) as c:
+        await install(c, dialect)
+        gang = Gang(dialect, "g", 8, more={"minResources": {"cpu": "8"}})
+        await gang.create(c)
+        hang = Rule(Fault(hang=True), verb="create", resource="pods/binding", skip=3, times=None)
+        c.faults.rules.append(hang)
+        async with asyncio.TaskGroup() as tasks:
+            running = tasks.create_task(c.scheduler.run())
+            await c.advance(1)
+            running.cancel()
+        assert gang.bound(c) == 3
+        c.faults.rules.clear()
+        async with successor(c, dialect):
+            await c.advance(5)
+            assert gang.bound(c) == 8
+
+
 def successor(c: Cluster, dialect: str) -> Scheduler:
     configuration = c.scheduler.configuration
     assert isinstance(configuration, SchedulerConfiguration)

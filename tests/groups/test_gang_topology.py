@@ -47,7 +47,7 @@ async def test_26_the_only_rack_with_room_is_taken_and_replacements_stay_in_it(
     dialect: str,
 ) -> None:
     async with racks({"a": 1, "b": 3, "c": 1}, dialect) as c:
-        gang = Gang(dialect, "g", 6, cpu="2", topology="rack")
+        gang = Gang(dialect, "g", 6, minimum=6, cpu="2", topology="rack")
         await gang.create(c)
         await c.settle()
         assert racks_of(c, gang) == {"b": 6}
@@ -89,6 +89,21 @@ async def test_27_of_two_racks_the_tighter_one(seed: int) -> None:
         await gang.create(c)
         await c.settle()
         assert racks_of(c, gang) == {"b": 6}
+
+
+async def test_an_elastic_group_takes_a_rack_where_most_of_its_pods_fit() -> None:
+    """It cannot leave the rack later, so the tightest one for its minimum would be a trap."""
+    nodes = [
+        make_node(f"{rack}-{number}").label(rack=rack).capacity(cpu="4", pods="20")
+        for rack, size in {"a": 1, "b": 4, "c": 5}.items()
+        for number in range(size)
+    ]
+    async with cluster(nodes, config=configured("annotations"), start=False) as c:
+        gang = Gang("annotations", "g", 16, minimum=4, topology="rack")
+        await gang.create(c)
+        async with c.scheduler:
+            await c.settle()
+            assert racks_of(c, gang) == {"b": 16}
 
 
 async def test_28_without_a_rack_for_all_as_few_as_possible_and_neighbours_together() -> None:

@@ -77,6 +77,34 @@ async def test_02_many_gangs_with_room_for_some_are_whole_at_every_instant(diale
         assert [gang.bound(c) for gang in gangs] == [5] * 20
 
 
+async def test_02_of_a_hundred_gangs_sixty_run_whatever_dies_and_all_when_there_is_room() -> None:
+    """Room is counted in the scheduler: the API server sees a gang that is bound one by one."""
+    dialect, rng = "annotations", random.Random(2)
+    async with gang_cluster(dialect, nodes=150, check_declarations=False) as c:
+        gangs = [Gang(dialect, f"g{number}", 10) for number in range(100)]
+        pods = [pod for gang in gangs for pod in gang.pods()]
+        rng.shuffle(pods)
+        were_whole: set[str] = set()
+        for number, pod in enumerate(pods):
+            await c.create(pod)
+            if number % 40 == 0:
+                await c.settle()
+                placed = Counter(one.name.partition("-")[0] for one in c.scheduler.cache.pods())
+                assert {placed[name] for name in placed.keys() - were_whole} <= {10}
+                were_whole |= placed.keys()
+                # One of any gang dies, and is created again by its controller.
+                victim = rng.choice([name for gang in gangs for name in gang.names])
+                if c.exists(victim):
+                    await c.delete(victim, grace_seconds=0)
+                    gang, _, index = victim.removeprefix("default/").partition("-")
+                    await c.create(gangs[int(gang[1:])].pod(index))
+        await c.advance(15)
+        assert Counter(gang.bound(c) for gang in gangs) == {0: 40, 10: 60}
+        await c.add_nodes(100)
+        await c.advance(60)
+        assert Counter(gang.bound(c) for gang in gangs) == {10: 100}
+
+
 @every_dialect
 async def test_03_a_gang_larger_than_the_cluster_holds_nothing_and_says_what_it_lacks(
     dialect: str,

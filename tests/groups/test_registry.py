@@ -21,6 +21,11 @@ from ksched.groups.group import (
     GATED,
     LEAVING,
     WAITING_FOR_MEMBERS,
+    Group,
+    GroupKey,
+    Mark,
+    Member,
+    Terms,
 )
 from ksched.groups.registry import Groups
 from ksched.testing import PodBuilder, make_pod
@@ -32,7 +37,7 @@ class Books:
     def __init__(self) -> None:
         self.cache = SchedulerCache(lambda: 0.0)
         self.groups = Groups(Listers())
-        self.groups.read(Annotations("GangScheduling"))
+        self.groups.read(Annotations("GangScheduling"), "default-scheduler")
         self.groups.wake = self._wake
         self.woken: list[str] = []
 
@@ -156,3 +161,15 @@ def test_after_a_restart_an_old_group_with_bound_members_counts_as_placed(books:
     books.groups.wall = lambda: 1_700_000_061.0
     assert books.groups.why_gated("b") == ""
     assert books.groups.to_decide("b") is None
+
+
+def test_what_roles_lack_adds_up_whoever_else_is_placed(books: Books) -> None:
+    group = Group(GroupKey("volcano", "default", "g"), "Volcano")
+    group.object_terms = Terms(minimum=4, min_by_role={"master": 2, "worker": 2})
+    pod = books.info(make_pod("p"))
+    states = {"helper": BOUND, "master": AVAILABLE, "worker": AVAILABLE}
+    for role, state in states.items():
+        for _ in range(4):
+            group.count(Member(pod, Mark(group.key, role)), state, 1)
+    assert group.role_needs() == {"master": 2, "worker": 2}
+    assert group.need == 4

@@ -5,6 +5,8 @@ Covers ``ksched.groups.states`` and ``ksched.groups.sentences``.
 
 from __future__ import annotations
 
+from collections import Counter
+
 import pytest
 
 from ksched.cache.cache import SchedulerCache
@@ -24,7 +26,7 @@ class Story:
     def __init__(self) -> None:
         self.cache = SchedulerCache(lambda: 0.0)
         self.groups = Groups(Listers())
-        self.groups.read(Annotations("GangScheduling"))
+        self.groups.read(Annotations("GangScheduling"), "default-scheduler")
 
     def pod(self, name: str) -> PodBuilder:
         return make_pod(name).annotation({"ksched.dev/group": "g", "ksched.dev/group-min": "2"})
@@ -62,9 +64,9 @@ def test_the_states_of_a_group_one_after_the_other() -> None:
     assert story.told == ("placed", "")
     story.groups.gone(b.uid)
     assert story.told == ("ended", ""), "it may have succeeded: nothing was read yet"
-    story.groups.ends_read(story.group, 1, 0, 1)
+    story.groups.ends_read(story.group, Counter({"": 1}), 0, 1, was_idle=False)
     assert story.told == ("ended", "")
-    story.groups.ends_read(story.group, 0, 1, 0)
+    story.groups.ends_read(story.group, Counter(), 1, 0, was_idle=False)
     assert story.told == ("broken", "1 of 2 are on nodes; the others failed or are gone")
 
 

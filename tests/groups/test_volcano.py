@@ -129,6 +129,59 @@ async def test_every_role_needs_its_minimum() -> None:
         assert sum(c.bound(f"job-worker-{number}") is not None for number in range(3)) >= 2
 
 
+async def test_the_roles_of_an_elastic_job_have_no_minimum() -> None:
+    """Volcano writes the replicas of each task as its minimum; that of the job is smaller."""
+    async with volcano_cluster() as c:
+        await c.create(pod_group("job", 3, minTaskMember={"master": 1, "worker": 5}))
+        await c.create(*(worker("job", number) for number in range(3)))
+        await c.advance(5)
+        assert all(c.bound(f"job-worker-{number}") for number in range(3))
+
+
+async def test_a_role_that_is_missing_holds_up_no_replacement_in_another() -> None:
+    async with volcano_cluster() as c:
+        await c.create(pod_group("job", 3, minTaskMember={"master": 1, "worker": 2}))
+        await c.create(worker("job", 0, "master"), *(worker("job", number) for number in range(3)))
+        await c.advance(5)
+        await c.delete("job-master-0", grace_seconds=0)
+        await c.create(worker("job", 3))
+        await c.advance(5)
+        assert c.bound("job-worker-3") is not None
+
+
+async def test_a_job_that_is_made_anew_is_admitted_anew() -> None:
+    async with volcano_cluster() as c:
+        job = pod_group("job", 2, cpu=2)
+        await c.create(job)
+        await c.create(worker("job", 0))
+        await c.advance(3)
+        assert (await status(c, "job"))["phase"] == "Inqueue"
+        await c.remove(job)
+        await c.advance(3)
+        await c.create(pod_group("job", 2, cpu=20))
+        await c.advance(3)
+        assert (await status(c, "job")).get("phase", "") != "Inqueue"
+
+
+async def test_a_job_that_is_completed_holds_no_room_after_a_restart() -> None:
+    async with cluster(2, config=CONFIG, start=False) as c:
+        definition = custom_resource_definition(volcano.KIND)
+        definition["spec"]["versions"][0]["subresources"] = {"status": {}}
+        await c.create(definition, pod_group("old", 1, cpu=6), pod_group("new", 1, cpu=6))
+        body = msgspec.json.encode({"status": {"phase": "Completed"}})
+        await c.client.patch(
+            volcano.KIND.resource,
+            "default",
+            "old",
+            body,
+            subresource="status",
+            content_type="application/merge-patch+json",
+        )
+        async with c.scheduler:
+            await c.advance(3)
+            assert (await status(c, "new"))["phase"] == "Inqueue"
+
+
 async def test_a_job_that_lost_a_member_is_unknown() -> None:
     async with volcano_cluster() as c:
         await c.create(pod_group("job", 2))
@@ -147,7 +200,7 @@ async def test_a_job_that_lost_a_member_is_unknown() -> None:
         ("Inqueue", True, False),
         ("Running", True, True),
         ("Unknown", True, True),
-        ("Completed", True, False),
+        ("Completed", True, True),
     ],
 )
 def test_the_terms_of_a_podgroup(phase: str, admitted: bool, satisfied: bool) -> None:

@@ -116,7 +116,7 @@ class Book:
     def __init__(self) -> None:
         self.cache = SchedulerCache(lambda: 0.0)
         self.groups = Groups(Listers())
-        self.groups.read(Annotations("GangScheduling"))
+        self.groups.read(Annotations("GangScheduling"), "default-scheduler")
         self.wholeness = Wholeness(self.groups)
 
     def place(self, gang: Gang, **more: Any) -> list[PodInfo]:

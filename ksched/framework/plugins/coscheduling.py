@@ -34,6 +34,6 @@ class Coscheduling(GroupMembership):
         if args.protect_after_seconds:
             self._groups.protection.after_seconds = args.protect_after_seconds
             self._groups.protection.max_percentage = args.max_protected_percentage
-        self._groups.read(SchedulerPlugins(handle.listers, args.permit_waiting_time_seconds))
-        self._groups.read(Annotations(self.name))
-        self._groups.read(Koordinator(handle.listers))
+        self._read(SchedulerPlugins(handle.listers, args.permit_waiting_time_seconds))
+        self._read(Annotations(self.name))
+        self._read(Koordinator(handle.listers))

@@ -34,5 +34,5 @@ class GangScheduling(GroupMembership):
         if args.protect_after_seconds:
             self._groups.protection.after_seconds = args.protect_after_seconds
             self._groups.protection.max_percentage = args.max_protected_percentage
-        self._groups.read(InTree(handle.listers))
-        self._groups.read(Annotations(self.name))
+        self._read(InTree(handle.listers))
+        self._read(Annotations(self.name))

@@ -23,7 +23,7 @@ from ksched.framework import (
     unresolvable,
 )
 from ksched.groups.placements import rows_of_members
-from ksched.groups.registry import Groups
+from ksched.groups.registry import Dialect, Groups
 
 
 class GroupMembership:
@@ -33,6 +33,11 @@ class GroupMembership:
 
     def __init__(self, handle: Handle) -> None:
         self._groups = handle.listers.view(Groups)
+        self._profile = handle.profile_name
+
+    def _read(self, dialect: Dialect) -> None:
+        """Read the groups of a dialect among the pods of this profile."""
+        self._groups.read(dialect, self._profile)
 
     def pre_enqueue(self, pod: PodInfo) -> Status:
         reason = self._groups.why_gated(pod.uid)

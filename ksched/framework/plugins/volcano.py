@@ -23,4 +23,4 @@ class Volcano(GroupMembership):
 
     def __init__(self, handle: Handle) -> None:
         super().__init__(handle)
-        self._groups.read(volcano.Volcano(handle.listers))
+        self._read(volcano.Volcano(handle.listers))

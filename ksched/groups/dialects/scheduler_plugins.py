@@ -93,6 +93,8 @@ def terms_of(group: PodGroup, timeout_seconds: float) -> Terms:
         uid=group.metadata.uid,
         min_resources=resources,
         timeout_seconds=spec.schedule_timeout_seconds or timeout_seconds,
+        succeeded=status.succeeded,
+        failed=status.failed,
         was_satisfied=status.phase in _PLACED_PHASES
         or status.running + status.succeeded >= minimum,
         created=group.metadata.creation_timestamp,

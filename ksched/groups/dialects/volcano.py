@@ -97,15 +97,26 @@ def terms_of(group: PodGroup) -> Terms:
     return Terms(
         minimum=max(spec.min_member, 1),
         uid=group.metadata.uid,
-        min_by_role=spec.min_task_member,
+        min_by_role=_minimums(spec),
         min_resources=resources,
         timeout_seconds=DEFAULT_TIMEOUT_SECONDS,
         is_admitted_first=True,
         was_admitted=status.phase not in ("", PENDING),
-        was_satisfied=status.phase in (RUNNING, UNKNOWN),
+        was_satisfied=status.phase in (RUNNING, UNKNOWN, COMPLETED),
+        succeeded=status.succeeded,
+        failed=status.failed,
         created=group.metadata.creation_timestamp,
         problem=problem,
     )
+
+
+def _minimums(spec: PodGroupSpec) -> dict[str, int]:
+    """The minimums of the roles; those of an elastic job, which has a smaller one, do not count.
+
+    Volcano writes the replicas of every task here, unless the job says otherwise.
+    """
+    of_roles = spec.min_task_member
+    return of_roles if sum(of_roles.values()) <= spec.min_member else {}
 
 
 def report(found: PodGroup, group: Group, wall: float) -> Report:

@@ -30,7 +30,7 @@ from ksched.framework.plugins.in_tree import IN_TREE
 from ksched.testing.builders import make_node, make_pod
 from ksched.testing.plugin_runner import PluginBench
 
-HANDLE = cast(Handle, SimpleNamespace(listers=Listers(), clock=LoopClock()))
+HANDLE = cast(Handle, SimpleNamespace(listers=Listers(), clock=LoopClock(), profile_name="p"))
 PLUGINS = {name: factory(None, HANDLE) for name, factory in IN_TREE.items()}
 OF_GROUPS = {name for name, plugin in PLUGINS.items() if isinstance(plugin, GroupMembership)}
 

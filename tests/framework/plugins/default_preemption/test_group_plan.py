@@ -124,7 +124,7 @@ def best(case: Case) -> tuple[int, int] | None:
 
 def planner_of(case: Case) -> GroupPlanner:
     cache, groups = SchedulerCache(lambda: 0.0), Groups(Listers())
-    groups.read(Annotations("GangScheduling"))
+    groups.read(Annotations("GangScheduling"), "default-scheduler")
     infos = []
     for one in case.victims:
         pod = make_pod(one.name).uid(one.name).req(cpu=str(one.cpu)).node(f"n{one.row}")
