@@ -6,7 +6,8 @@ takes them away, and the next follows. Nodes change and are replaced, good and b
 files are written, the lease is taken from its holder, and a second replica comes and is killed; the
 one that is measured campaigns again whenever it lost the lease. Memory, tasks, open descriptors and
 the lag of the event loop are written down every few seconds. At the end a line is laid through
-each, and the exit code is 1 if one rises or if one in a hundred lags is longer than 20 ms.
+each, and the exit code is 1 if one rises, if one in a hundred lags is longer than 20 ms, or if one
+in twenty ordinary pods was not bound.
 """
 
 from __future__ import annotations
@@ -49,6 +50,8 @@ WARM_UP_SHARE = 0.25
 
 VOLUME_EVERY = 10
 MOST_LAG_MS = 20.0
+LEAST_BOUND = 0.95
+"""Of the ordinary pods: a scheduler that does nothing does not grow either."""
 START_POLLS, START_POLL_SECONDS = 120, 0.5
 
 Lags = dict[str, float]
@@ -79,7 +82,7 @@ class Load:
         self._load = load
         self._options = options
         self._claims = Claims(load)
-        self.bound = 0
+        self.created = self.bound = 0
         self.attack = ""
 
     async def ordinary(self) -> None:
@@ -92,6 +95,7 @@ class Load:
             if index % VOLUME_EVERY == 0:
                 await self._claims.add_to(body, index)
             await self._load.create_pod(body)
+            self.created += 1
             alive.append((monotonic(), index, body["metadata"]["name"]))
             while alive and monotonic() - alive[0][0] > self._options.lifetime:
                 _, oldest, name = alive.popleft()
@@ -197,10 +201,11 @@ def lag_quantile(before: Lags, after: Lags, share: float) -> float:
 
 
 class Found(NamedTuple):
-    """What was seen, and how long one in a hundred lags of the event loop was at least."""
+    """What was seen, the lag that one in a hundred reached, and how many ordinary pods came."""
 
     samples: list[Sample]
     lag_p99_ms: float
+    created: int
 
 
 async def soak(plane: ControlPlane, options: argparse.Namespace) -> Found:
@@ -249,7 +254,7 @@ async def _watch(probe: Probe, work: Load, options: argparse.Namespace) -> Found
             write(samples[-1])
             say(f"{seconds:6.0f} s  {_told(samples[-1])}  {work.attack}")
             await asyncio.sleep(began + options.every * len(samples) - monotonic())
-    return Found(samples, 1000 * lag_quantile(settled, probe.lags, 0.99))
+    return Found(samples, 1000 * lag_quantile(settled, probe.lags, 0.99), work.created)
 
 
 @contextmanager
@@ -275,19 +280,22 @@ def judge(samples: list[Sample]) -> dict[str, Slope]:
 
 
 def report(found: Found, out: Path) -> bool:
-    """Write the page, print the slopes; tells whether nothing rises and the loop is in time."""
-    samples, lag_p99_ms = found
+    """Write the page, print the slopes; tells whether nothing rises, all in time and bound."""
+    samples, lag_p99_ms, created = found
     slopes = judge(samples)
     is_in_time = lag_p99_ms <= MOST_LAG_MS
     notes = "\n".join(f"{name:12} {rise}" for name, rise in slopes.items())
     notes += f"\nlag p99      {lag_p99_ms:.1f} ms, at most {MOST_LAG_MS:.0f} wanted"
+    bound = samples[-1].bound if samples else 0.0
+    is_bound = bound >= LEAST_BOUND * created
+    notes += f"\nbound        {bound:.0f} of {created} pods, at least {LEAST_BOUND:.0%} wanted"
     minutes = [sample.seconds / 60 for sample in samples]
     curves = {name: [getattr(one, name) for one in samples] for name in (*WATCHED, "bound")}
     title = f"soak: {minutes[-1]:.0f} minutes" if minutes else "soak"
     (out / "soak.html").write_text(page(title, minutes, curves, notes))
     print(notes)
     print(f"{out / 'soak.csv'}\n{out / 'soak.html'}")
-    return is_in_time and not any(rise.rises for rise in slopes.values())
+    return is_in_time and is_bound and not any(rise.rises for rise in slopes.values())
 
 
 def say(text: str) -> None:

@@ -1,12 +1,14 @@
 """The command line: parse, build, call. The commands themselves are in ``commands``.
 
-Exit codes: 0 done or stopped by a signal, 1 failure, 2 bad usage or configuration.
+Exit codes: 0 done or stopped by a signal, 1 failure, 2 bad usage or configuration, 130 interrupted
+by Ctrl-C where nothing was to be finished.
 """
 
 from __future__ import annotations
 
 import argparse
 import os
+import signal
 import sys
 from collections.abc import Sequence
 from typing import NoReturn
@@ -49,6 +51,8 @@ COMMANDS = (
     bench,
 )
 
+INTERRUPTED = 128 + signal.SIGINT
+
 EPILOG = """\
 first steps:
   make run                                              see it work, no cluster needed
@@ -85,6 +89,8 @@ def execute(arguments: Sequence[str] | None = None) -> int:
     except KschedError as error:
         print(f"error: {redact_text(str(error))}", file=sys.stderr)
         return 1
+    except KeyboardInterrupt:
+        return INTERRUPTED
     return code
 
 

@@ -86,7 +86,7 @@ async def _read_never(port: int) -> None:
     while True:
         async with _connected(port) as writer:
             while not writer.is_closing():
-                writer.write(b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n")
+                writer.write(b"GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n")
                 await writer.drain()
                 await asyncio.sleep(5)
 

@@ -81,7 +81,7 @@ def _formed(rng: random.Random) -> bytes:
     path = rng.choice(PATHS)
     for _ in range(rng.choice((0, 0, 1, 3))):
         path += rng.choice(WORDS).strip(b" \t\r\n") + rng.choice((b"", b"x", b"1"))
-    fields = [b"Host: x", b"Connection: close"]
+    fields = [b"Host: localhost", b"Connection: close"]
     fields += [
         b"%s: %s" % (rng.choice(HEADERS), rng.choice(VALUES)) for _ in range(rng.randrange(4))
     ]
@@ -186,7 +186,7 @@ async def attack(port: int, source: Iterator[bytes], count: int) -> Counter[int]
 async def is_alive(port: int, path: bytes = b"/livez") -> bool:
     """Whether a probe is answered, within a few tries: the machine may be busy."""
     for _ in range(50):
-        request = b"GET %s HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n" % path
+        request = b"GET %s HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n" % path
         answer = await send(port, request)
         if answer.startswith(b"HTTP/1.1 200 ") and answer.endswith(b"ok"):
             return True

@@ -15,6 +15,7 @@ from types import SimpleNamespace
 import pytest
 
 from ksched import __version__
+from ksched.apiserver.http_listener import write_kubeconfig
 from ksched.cli import execute
 from ksched.framework import FilterDependsOn, Scope
 from ksched.framework.runtime import registry
@@ -102,6 +103,30 @@ def test_every_command_explains_itself(capsys, command):
 
     assert ended.value.code == 0
     assert f"usage: ksched {command}" in capsys.readouterr().out
+
+
+@pytest.fixture
+def nobody(tmp_path):
+    """A kubeconfig of an API server that is not there."""
+    path = tmp_path / "kubeconfig"
+    write_kubeconfig(path, "http://127.0.0.1:1")
+    return f"--kubeconfig={path}"
+
+
+@pytest.mark.parametrize("command", [["explain", "web"], ["what-if", "--drain=n"], ["shadow"]])
+def test_without_an_api_server_nothing_is_waited_for(capsys, nobody, command):
+    assert execute([*command, nobody]) == 1
+
+    assert capsys.readouterr().err.startswith("error: no answer from the API server: GET /version")
+
+
+def test_an_interruption_is_no_traceback(monkeypatch):
+    def interrupted(arguments):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("ksched.commands.plugins.execute", interrupted)
+
+    assert execute(["plugins"]) == 130
 
 
 # -- check-config -------------------------------------------------------------------------------

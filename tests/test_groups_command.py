@@ -7,16 +7,19 @@ from __future__ import annotations
 
 import asyncio
 import json
+import ssl
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
+import trustme
 
 from ksched.cli import execute
 from ksched.metrics import Metrics
 from ksched.testing import Cluster, cluster
+from ksched.web.listener import ContextSource
 from ksched.web.web_server import WebServer
 from lab.gangs import Gang, configured
 
@@ -42,10 +45,12 @@ default/eval-1  -     bound  n1
 
 
 @asynccontextmanager
-async def site(access: Any = None) -> AsyncIterator[tuple[Cluster, str]]:
+async def site(
+    access: Any = None, tls: ContextSource | None = None
+) -> AsyncIterator[tuple[Cluster, str]]:
     async with cluster(1, config=configured("annotations")) as c:
         server = WebServer(c.scheduler, Metrics(), live={}, ready={}, access=access)
-        async with server.listening("127.0.0.1", 0) as url:
+        async with server.listening("127.0.0.1", 0, tls) as url:
             yield c, url
 
 
@@ -80,6 +85,24 @@ async def test_a_group_or_a_scheduler_that_is_not_there(capsys: pytest.CaptureFi
     assert "Connection refused; is it a ksched?" in capsys.readouterr().err
     assert await ksched("--server", "localhost:1") == 2
     assert "wanted a URL like https://127.0.0.1:10259" in capsys.readouterr().err
+
+
+async def test_plain_http_and_a_certificate_of_its_own(capsys: pytest.CaptureFixture[str]) -> None:
+    async with site() as (_, url):
+        assert await ksched("--server", url.replace("http:", "https:")) == 1
+        assert (
+            "with --insecure-loopback it is reached with --server http" in capsys.readouterr().err
+        )
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    trustme.CA().issue_cert("127.0.0.1").configure_cert(context)
+    async with site(tls=lambda address: context) as (_, url):
+        assert await ksched("--server", url) == 1
+        assert "for its own one --insecure-skip-tls-verify" in capsys.readouterr().err
+        assert await ksched("--server", url, "--insecure-skip-tls-verify") == 0
+        assert capsys.readouterr().out == "no pod groups\n"
+        trusted = ("--insecure-skip-tls-verify", "--certificate-authority=x")
+        assert await ksched("--server", url, *trusted) == 2
+        assert "give one of them" in capsys.readouterr().err
 
 
 class Door:

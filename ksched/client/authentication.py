@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Protocol
 
 from ksched.clock import Clock
+from ksched.configuration.regular_files import read_regular
 from ksched.errors import Unavailable
 from ksched.transport import NOT_SENT
 
@@ -78,7 +79,7 @@ class TokenFile:
 
     def _read(self, now: float) -> Secret:
         try:
-            token = self._path.read_text().strip()
+            token = read_regular(self._path).decode().strip()
             problem = "" if token else "the file is empty"
         except (OSError, UnicodeDecodeError) as error:
             token, problem = "", str(error)

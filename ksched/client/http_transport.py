@@ -7,6 +7,7 @@ everything uses aiohttp.
 
 from __future__ import annotations
 
+import re
 import socket
 import ssl
 from collections.abc import AsyncGenerator, AsyncIterator
@@ -47,6 +48,8 @@ _DEAD_PEER = (
 _IDENTITY_SECONDS = 1.0
 # A repeated PUT carries the resourceVersion it was made for, a repeated DELETE finds nothing.
 _REPEATABLE = frozenset(("GET", "PUT", "DELETE"))
+# aiohttp writes them into what it says of a failed connection, a context as an address in memory.
+_TLS_SETTINGS = re.compile(r" ssl:(?:<[^>]*>|\w+)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -343,7 +346,8 @@ def _unavailable(error: Exception) -> Unavailable:
     reason = "AnswerLost"
     if isinstance(error, aiohttp.ClientConnectorError | aiohttp.ConnectionTimeoutError):
         reason = NOT_SENT
-    cause = str(error) or ("timed out" if isinstance(error, TimeoutError) else repr(error))
+    said = _TLS_SETTINGS.sub("", str(error))
+    cause = said or ("timed out" if isinstance(error, TimeoutError) else repr(error))
     # aiohttp includes the whole URL of the request or of the proxy.
     return Unavailable(0, reason, redact_text(cause))
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import ClassVar
 
 from ksched.client.authentication import Secret
+from ksched.configuration.regular_files import read_regular
 from ksched.errors import Unavailable
 from ksched.transport import NOT_SENT
 
@@ -115,7 +116,7 @@ def _load_pair(context: ssl.SSLContext, certificate: str, key: str) -> None:
 
 
 def _text(path: Path | None) -> str:
-    return path.read_text() if path else ""
+    return read_regular(path).decode() if path else ""
 
 
 def _signature(files: list[Path]) -> tuple[tuple[int, int, int] | None, ...]:

@@ -13,6 +13,8 @@ if TYPE_CHECKING:
     from ksched.configuration.model import SchedulerConfiguration
     from ksched.explain.cluster_copy import ClusterCopy
 
+ANSWER_SECONDS = 10.0
+
 
 def add_access_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
@@ -35,6 +37,18 @@ def read_configuration(path: str | None) -> SchedulerConfiguration:
     return options.configuration
 
 
+async def check_answers(client: ApiClient) -> None:
+    """Raise at once if there is no API server; other requests are repeated for half a minute."""
+    from ksched.errors import ApiError, KschedError
+
+    try:
+        await client.request("GET", "/version", timeout=ANSWER_SECONDS)
+    except ApiError as problem:
+        # Any response is one: who may do what, the following requests will tell.
+        if not problem.code:
+            raise KschedError(f"no answer from the API server: {problem.message}") from problem
+
+
 @asynccontextmanager
 async def connected(
     arguments: argparse.Namespace, configuration: SchedulerConfiguration
@@ -49,4 +63,5 @@ async def connected(
     clock = LoopClock()
     async with connect(arguments.kubeconfig, context=arguments.context) as transport:
         client = ApiClient(ReadOnlyTransport(transport), clock)
+        await check_answers(client)
         yield client, ClusterCopy(client, configuration, clock)

@@ -17,7 +17,8 @@ MAX_BYTES = 64 * 2**20
 
 ADDRESS_HELP = """\
 A scheduler started with --insecure-loopback is reached with --server http://127.0.0.1:10259; others
-want a token, and --certificate-authority unless their certificate is signed by a known authority.
+want a token. A certificate that a scheduler made itself cannot be verified: use
+--insecure-skip-tls-verify, through kubectl port-forward, which is encrypted as far as the node.
 """
 
 
@@ -31,6 +32,11 @@ def add_server_arguments(parser: argparse.ArgumentParser, right: str) -> None:
         help="where the scheduler serves its endpoints (default %(default)s)",
     )
     add("--certificate-authority", metavar="FILE", help="verifies the certificate of an https URL")
+    add(
+        "--insecure-skip-tls-verify",
+        action="store_true",
+        help="accept any certificate; whoever answers there gets the token",
+    )
     add("--token-file", metavar="FILE", help=f"bearer token of a user who may {right}")
 
 
@@ -43,16 +49,12 @@ def fetch(
     timeout_seconds: float = 10.0,
 ) -> bytes:
     """The body of a response of success, or of a ``readable`` failure; raises ``KschedError``."""
-    server, authority = arguments.server, arguments.certificate_authority
+    server = arguments.server
     if urlsplit(server).scheme not in ("http", "https"):
         raise ConfigError([f"--server: got {server!r}, wanted a URL like {DEFAULT_SERVER}"])
-    try:
-        context = ssl.create_default_context(cafile=authority)
-    except OSError as problem:
-        raise ConfigError([f"--certificate-authority {authority}: {problem}"]) from None
     # Without the proxies of the environment: the default is this machine.
     opener = urllib.request.build_opener(
-        urllib.request.ProxyHandler({}), urllib.request.HTTPSHandler(context=context)
+        urllib.request.ProxyHandler({}), urllib.request.HTTPSHandler(context=_tls(arguments))
     )
     headers = _credentials(arguments.token_file)
     try:
@@ -67,10 +69,32 @@ def fetch(
         raise KschedError(f"{server}: {text or problem}") from None
     except OSError as problem:
         reason = getattr(problem, "reason", problem)
-        raise KschedError(
-            f"{server}: {reason}; is it a ksched? In a cluster: "
-            "kubectl -n kube-system port-forward deployment/ksched 10259"
-        ) from None
+        raise KschedError(f"{server}: {reason}; {_advice(reason)}") from None
+
+
+def _advice(reason: object) -> str:
+    """What to do about a request that failed."""
+    if isinstance(reason, ssl.SSLCertVerificationError):
+        return "give --certificate-authority, or for its own one --insecure-skip-tls-verify"
+    if isinstance(reason, ssl.SSLError):
+        return "with --insecure-loopback it is reached with --server http://HOST:PORT"
+    port_forward = "kubectl -n kube-system port-forward deployment/ksched 10259"
+    return f"is it a ksched? In a cluster: {port_forward}"
+
+
+def _tls(arguments: argparse.Namespace) -> ssl.SSLContext:
+    authority = arguments.certificate_authority
+    if arguments.insecure_skip_tls_verify:
+        if authority:
+            flags = "--certificate-authority, --insecure-skip-tls-verify"
+            raise ConfigError([f"{flags}: give one of them"])
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+        return context
+    try:
+        return ssl.create_default_context(cafile=authority)
+    except OSError as problem:
+        raise ConfigError([f"--certificate-authority {authority}: {problem}"]) from None
 
 
 def _credentials(token_file: str | None) -> dict[str, str]:

@@ -11,7 +11,11 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from typing import TYPE_CHECKING
 
 from ksched.commands import Subparsers
-from ksched.commands.read_only_access import add_access_arguments, read_configuration
+from ksched.commands.read_only_access import (
+    add_access_arguments,
+    check_answers,
+    read_configuration,
+)
 from ksched.commands.structured_output import structured
 from ksched.daemon import logs
 from ksched.errors import ConfigError, KschedError
@@ -102,6 +106,7 @@ async def _follow(
             connect(arguments.kubeconfig, context=arguments.context)
         )
         client = ApiClient(ReadOnlyTransport(transport), clock)
+        await check_answers(client)
         shadow = Shadow(client, configuration, clock, live_configuration=live)
         if arguments.output not in ("json", "yaml"):
             shadow.report.observer = lambda one: print(line(one), file=sys.stderr, flush=True)

@@ -9,8 +9,6 @@ from __future__ import annotations
 
 import argparse
 import math
-import os
-import stat
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -22,6 +20,7 @@ from ksched.configuration.flag_values import DURATION, flag_values
 from ksched.configuration.gated_plugins import enable_gated_plugins
 from ksched.configuration.loading import load_config
 from ksched.configuration.model import ClientConnection, LeaderElection, SchedulerConfiguration
+from ksched.configuration.regular_files import read_regular
 from ksched.configuration.serving_flags import (
     PROXY_FLAGS,
     FlagGroup,
@@ -37,9 +36,6 @@ from ksched.errors import ConfigError
 
 # kube-scheduler: 5 minutes. A retry is cheap here, so a lost wake-up is corrected sooner.
 POD_MAX_IN_UNSCHEDULABLE_PODS_SECONDS: Final = 60.0
-
-MAX_FILE_BYTES: Final = 4 << 20
-"""Of a configuration file; a ConfigMap has 1 MiB at most."""
 
 JOURNAL_BYTES: Final = 512 << 20
 _LEAST_JOURNAL_BYTES: Final = 16 << 20
@@ -263,24 +259,12 @@ def _configuration(
 
 
 def _read(path: str) -> str:
-    """Read a regular file, or what a link leads to: a pipe would be waited for."""
     try:
-        with open(path, "rb", opener=_without_waiting) as file:
-            if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-                raise ConfigError([f"--config: {path} is not a regular file"])
-            content = file.read(MAX_FILE_BYTES + 1)
+        return read_regular(path).decode()
     except OSError as error:
         raise ConfigError([f"--config: cannot read {path}: {error.strerror}"]) from error
-    if len(content) > MAX_FILE_BYTES:
-        raise ConfigError([f"--config: {path} has more than {MAX_FILE_BYTES >> 20} MiB"])
-    try:
-        return content.decode()
     except UnicodeDecodeError as error:
         raise ConfigError([f"--config: {path} is not UTF-8: {error.reason}"]) from error
-
-
-def _without_waiting(path: str, flags: int) -> int:
-    return os.open(path, flags | os.O_NONBLOCK)
 
 
 def _given(flags: argparse.Namespace, names: Mapping[str, str]) -> dict[str, Any]:

@@ -251,7 +251,7 @@ def _waiting(group: WaitingGroup, now: float, width: int, most: int) -> list[Tex
 
 def _reason(message: str, width: int, most: int) -> list[str]:
     """Wrap kube-scheduler's message; the least informative parts are dropped if it is too long."""
-    without_preemption = message.partition(" preemption: ")[0]
+    without_preemption = message.partition(" preemption: ")[0].rstrip(",")
     reasons_only = without_preemption.partition(" nodes are available: ")[2]
     for text in (message, without_preemption, reasons_only or without_preemption):
         lines = _wrapped(text, width)

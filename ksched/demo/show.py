@@ -95,6 +95,8 @@ async def show(
         _listening(running, options.port) as kubectl,
         _dashboard(running, observation, options.port) as url,
     ):
+        # That the server has one version of PodGroup of three is no news for a spectator.
+        board.warn("")
         hints = [hint for hint in (url, kubectl) if hint]
         performance = _Show(options, running, board)
         running.scheduler.decisions.observe(board.decided)

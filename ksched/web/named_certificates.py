@@ -8,9 +8,9 @@ from __future__ import annotations
 import ipaddress
 import re
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Final, TypeVar
 
+from ksched.configuration.regular_files import read_regular
 from ksched.configuration.serving_flags import NamedPair
 
 T = TypeVar("T")
@@ -22,7 +22,7 @@ _MAX_SUBDOMAIN: Final = 253
 
 def read_pair(pair: NamedPair) -> bytes:
     """Return chain and key as PEM; ``OSError`` if a file cannot be read."""
-    return Path(pair.certificate).read_bytes() + b"\n" + Path(pair.key).read_bytes()
+    return read_regular(pair.certificate) + b"\n" + read_regular(pair.key)
 
 
 def by_name(

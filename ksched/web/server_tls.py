@@ -8,10 +8,10 @@ import ssl
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Final, NamedTuple
 
 from ksched.clock import Clock
+from ksched.configuration.regular_files import read_regular
 from ksched.configuration.serving_flags import CIPHER_SUITES, TLS13, NamedPair, ServingOptions
 from ksched.errors import ConfigError, KschedError
 from ksched.web.named_certificates import by_name, read_pair
@@ -130,7 +130,7 @@ class ServerTls:
             self._origins, self._files, self._of_cluster, strict=True
         ):
             try:
-                found.append(Path(path).read_bytes() if path else of_cluster)
+                found.append(read_regular(path) if path else of_cluster)
             except OSError as error:
                 raise _Unusable(f"{origin}: {error}") from error
         return Authorities(*found)

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Final
 
 from ksched.clock import Clock
+from ksched.configuration.regular_files import read_regular
 from ksched.configuration.serving_flags import ServingOptions
 from ksched.errors import ConfigError
 
@@ -44,7 +45,7 @@ class ServingCertificate:
         """Return chain and key; ``OSError`` if a file cannot be read."""
         if self._files is not None:
             certificate, key = self._files
-            return certificate.read_bytes() + b"\n" + key.read_bytes()
+            return read_regular(certificate) + b"\n" + read_regular(key)
         now = self._clock.wall()
         if now >= self._renew_at:
             self._generated = b"".join(self_signed(self._options.bind_address, now))

@@ -10,6 +10,7 @@ import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from functools import cached_property
+from ipaddress import ip_address
 from itertools import chain
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
@@ -75,7 +76,8 @@ class WebServer:
     """Serves one scheduler at a time, which may be replaced.
 
     ``live`` and ``ready`` are the checks of its health endpoints. ``access`` decides who may read;
-    with None everybody who can connect. ``flags`` are shown at /flagz, which is absent with None.
+    with None everybody who can connect, but no page whose own name leads to this machine.
+    ``flags`` are shown at /flagz, which is absent with None.
     Only a replica that ``is_leading`` shows the resources of pods, so that they count once.
     ``election`` describes leader and lease for the dashboard, if there is an election.
     ``reloads`` is None without a configuration file. ``set_verbosity`` changes how much is logged;
@@ -223,6 +225,7 @@ class WebServer:
     async def _refused(self, request: web.Request) -> web.Response | None:
         """Return the response to a request that is not allowed."""
         if self._access is None:
+            _refuse_other_names(request)
             return None
         transport = request.transport
         ssl_object = transport.get_extra_info("ssl_object") if transport else None
@@ -377,6 +380,25 @@ def _refuse_pages(request: web.Request) -> None:
     """
     if "Origin" in request.headers or request.headers.get("Sec-Fetch-Site", "none") != "none":
         raise web.HTTPForbidden(text="a page in a browser may not do this\n")
+
+
+def _refuse_other_names(request: web.Request) -> None:
+    """Refuse a page of another site that lets its own name lead to a loopback address.
+
+    For the browser such a page is of the same site as what is served here, and may read it.
+    """
+    host = request.headers.get("Host", "").lower()
+    name = host[1:].partition("]")[0] if host.startswith("[") else host.partition(":")[0]
+    if name not in ("", "localhost") and not name.endswith(".localhost") and not _is_address(name):
+        raise web.HTTPForbidden(text="this port is to be called localhost\n")
+
+
+def _is_address(name: str) -> bool:
+    try:
+        ip_address(name)
+    except ValueError:
+        return False
+    return True
 
 
 def _all_checks(health: Health) -> Handler:

@@ -12,6 +12,7 @@ import pytest
 from bench.slopes import slope
 from bench.soak import Found, Sample, _csv, judge, lag_quantile, parse, report, worst_lag
 
+CREATED = 72_000
 SECONDS = [5.0 * number for number in range(720)]
 
 
@@ -60,10 +61,10 @@ def test_what_happens_while_it_warms_up_does_not_count() -> None:
 def test_the_report_names_what_rises_and_its_page_needs_nothing_else(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert report(Found(samples(0), lag_p99_ms=4), tmp_path)
-    assert not report(Found(samples(60), lag_p99_ms=4), tmp_path)
+    assert report(Found(samples(0), lag_p99_ms=4, created=CREATED), tmp_path)
+    assert not report(Found(samples(60), lag_p99_ms=4, created=CREATED), tmp_path)
     printed = capsys.readouterr().out
-    assert "rises" in printed.splitlines()[-7]
+    assert "rises" in printed.splitlines()[-8]
     page = (tmp_path / "soak.html").read_text()
     assert page.count("<polyline") == 5
     assert "http" not in page
@@ -73,8 +74,16 @@ def test_the_report_names_what_rises_and_its_page_needs_nothing_else(
 def test_a_loop_that_lags_fails_though_nothing_rises(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert not report(Found(samples(0), lag_p99_ms=20.5), tmp_path)
+    assert not report(Found(samples(0), lag_p99_ms=20.5, created=CREATED), tmp_path)
     assert "20.5 ms, at most 20 wanted" in capsys.readouterr().out
+
+
+def test_a_scheduler_that_binds_nothing_fails_though_nothing_rises(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    stuck = [replace(one, bound=min(one.bound, 30_000)) for one in samples(0)]
+    assert not report(Found(stuck, lag_p99_ms=4, created=CREATED), tmp_path)
+    assert "30000 of 72000 pods, at least 95% wanted" in capsys.readouterr().out
 
 
 def test_a_quantile_of_lags_counts_what_came_since() -> None:

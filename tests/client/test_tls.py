@@ -262,6 +262,12 @@ async def test_no_key_stays_behind_on_disk(authority, connect, tmp_path, monkeyp
     assert os.listdir(folder) == []
 
 
+async def test_a_failed_connection_is_told_without_the_settings_of_tls(authority, connect):
+    transport = connect(ClientConfig("https://127.0.0.1:1", tls=authority.settings()))
+    with pytest.raises(Unavailable, match=r": GET /x: Cannot connect to host 127.0.0.1:1 \["):
+        await transport.request("GET", "/x")
+
+
 # -- headers and proxies ------------------------------------------------------------------------
 
 

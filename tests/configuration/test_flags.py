@@ -1,3 +1,5 @@
+"""The flags of ``ksched run``. Covers ``ksched.configuration.regular_files`` too."""
+
 from __future__ import annotations
 
 import argparse
@@ -8,7 +10,8 @@ import pytest
 
 from ksched.configuration import SchedulerConfiguration
 from ksched.configuration.feature_gates import FEATURE_GATES
-from ksched.configuration.flags import MAX_FILE_BYTES, RunOptions, add_run_flags, run_options
+from ksched.configuration.flags import RunOptions, add_run_flags, run_options
+from ksched.configuration.regular_files import MAX_FILE_BYTES
 from ksched.configuration.serving_flags import ServingOptions
 from ksched.errors import ConfigError
 
@@ -257,7 +260,7 @@ def test_a_file_must_be_a_regular_one(config_file: Path, tmp_path: Path) -> None
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
     for path in (pipe, Path("/dev/zero")):
-        with pytest.raises(ConfigError, match=f"--config: {path} is not a regular file"):
+        with pytest.raises(ConfigError, match=f"--config: cannot read {path}: not a regular"):
             run(f"--config={path}")
     with pytest.raises(ConfigError, match="Is a directory"):
         run(f"--config={tmp_path}")
@@ -270,7 +273,7 @@ def test_a_file_is_not_read_without_end(config_file: Path) -> None:
     run(f"--config={config_file}")
     with config_file.open("ab") as file:
         file.write(b"#")
-    with pytest.raises(ConfigError, match=r"--config: .*config.yaml has more than 4 MiB"):
+    with pytest.raises(ConfigError, match=r"cannot read .*config.yaml: more than 4 MiB"):
         run(f"--config={config_file}")
 
 

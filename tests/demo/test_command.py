@@ -5,6 +5,7 @@ too.
 from __future__ import annotations
 
 import json
+from typing import Any
 
 import pytest
 
@@ -42,6 +43,18 @@ def test_every_problem_of_the_flags_is_listed(capsys: pytest.CaptureFixture[str]
         "error: --pods: must be at least 1, got 0",
         "error: --speed: must not be negative, got -1",
     ]
+
+
+def test_it_begins_without_a_warning(monkeypatch: pytest.MonkeyPatch) -> None:
+    notices: list[str] = []
+
+    async def run(self: Any, console: Any, hints: Any) -> None:
+        notices.append(self._board.notice)
+
+    monkeypatch.setattr("ksched.demo.show._Show.run", run)
+
+    assert cli.execute(["demo", "--once", "--json"]) == 0
+    assert notices == [""]
 
 
 @pytest.mark.parametrize("flag", ["--json", "--once"])

@@ -221,6 +221,17 @@ def test_waiting_groups_that_do_not_fit_are_counted(height: int) -> None:
     assert ("more" in lines[-1]) == (height < 5)
 
 
+def test_a_reason_that_is_too_long_is_told_without_what_preemption_found() -> None:
+    message = (
+        "0/9 nodes are available: 9 Insufficient cpu. no new claims to deallocate, preemption: "
+        "0/9 nodes are available: 9 Preemption is not helpful for scheduling."
+    )
+    group = WaitingGroup("web", "unschedulable", 1, 0.0, message)
+    lines = waiting_lines([group], 1.0, 100, 2)
+    text = " ".join(line.plain.strip() for line in lines)
+    assert text.endswith("9 Insufficient cpu. no new claims to deallocate")
+
+
 async def test_pods_of_an_application_wait_as_one_group() -> None:
     board = Scoreboard(VirtualClock())
     async with cluster(nodes=[make_node("n")], observer=board) as c:

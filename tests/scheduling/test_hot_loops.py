@@ -238,7 +238,7 @@ async def test_a_daemon_does_not_spin(tmp_path: Path) -> None:
             began = clock.now()
             await asyncio.sleep(5)
             reader, writer = await asyncio.open_connection("127.0.0.1", port)
-            writer.write(b"GET /metrics HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+            writer.write(b"GET /metrics HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
             metrics = (await reader.read()).decode()
             writer.close()
             waited = clock.now() - began

@@ -216,7 +216,7 @@ async def test_each_name_of_the_port_has_its_certificate_and_its_users(folder):
             LOOPBACK, number, ssl=client, server_hostname=name
         )
         der = writer.get_extra_info("ssl_object").getpeercert(binary_form=True)
-        writer.write(b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n")
+        writer.write(b"GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n")
         status = int((await reader.readline()).split()[1])
         writer.transport.abort()
         return x509.load_der_x509_certificate(der).serial_number, status

@@ -5,6 +5,7 @@ Covers ``ksched.web.serving_certificate`` too.
 
 from __future__ import annotations
 
+import os
 import ssl
 import stat
 import time
@@ -231,3 +232,16 @@ async def test_client_certificates_are_verified_by_the_cluster_ca(files, caplog)
     tls.set_cluster_users(b"")
     assert tls.authorities.users == b""
     assert tls.context().verify_mode == ssl.CERT_NONE
+
+
+@pytest.mark.parametrize("one", ["certificate", "key", "ca"])
+def test_a_file_that_became_a_pipe_is_not_waited_for(files, caplog, one):
+    tls = ServerTls(files.options(client_ca_file=str(files.ca)), VirtualClock())
+    before = tls.context()
+    path = getattr(files, one)
+    path.unlink()
+    os.mkfifo(path)
+    tls.reload()
+    assert tls.context() is before
+    [record] = caplog.records
+    assert "not a regular file" in record.err

@@ -31,7 +31,7 @@ PAUSE_SECONDS = 0.5
 RETURN_SECONDS = 5.0
 """After which a client that was turned away connects again."""
 PROBE_SECONDS = 10.0
-REQUEST = b"GET /metrics HTTP/1.1\r\nHost: x\r\n"
+REQUEST = b"GET /metrics HTTP/1.1\r\nHost: localhost\r\n"
 
 Client = Callable[[int], Awaitable[None]]
 

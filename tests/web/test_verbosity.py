@@ -78,7 +78,7 @@ async def test_broken_bodies_are_refused_and_no_error_of_ours(caplog):
     async with serving() as site:
         port = int(site.url.rpartition(":")[2])
         reader, writer = await asyncio.open_connection(LOOPBACK, port)
-        head = f"PUT {VERBOSITY} HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n"
+        head = f"PUT {VERBOSITY} HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n"
         writer.write(f"{head}1\r\n4\r\nzz\r\n".encode())
         answer = await reader.read(200)
         writer.transport.abort()

@@ -83,6 +83,27 @@ async def test_health_endpoints_differ_in_their_checks():
         assert await site.get("/readyz") == (200, "ok")
 
 
+@pytest.mark.parametrize(
+    ("host", "status"),
+    [
+        ("localhost:10259", 200),
+        ("localhost", 200),
+        ("scheduler.localhost:10259", 200),
+        ("127.0.0.1:10259", 200),
+        ("[::1]:10259", 200),
+        ("pods.example:10259", 403),
+        ("localhost.example", 403),
+        ("127.0.0.1.example", 403),
+        ("pods.example:x:y", 403),
+        ("", 200),
+    ],
+)
+async def test_without_authentication_only_names_of_this_machine_are_answered(host, status):
+    async with serving() as site:
+        for path in ("/debug/queue", "/ui/", "/healthz"):
+            assert (await site.get(path, headers={"Host": host}))[0] == status
+
+
 async def test_metrics_are_those_of_the_scheduler_and_the_process():
     async with serving(nodes=1) as site:
         await site.cluster.create(make_pod("web"))

@@ -76,7 +76,7 @@ def find_target(named: object, args: Args = None) -> Target:
 def _of_factory(named: Any, shown: str, args: Args) -> Target:
     name = getattr(named, "name", None)
     if not isinstance(name, str):
-        raise ConfigError([f"{shown}: has no name; a plugin's class has the attribute name"])
+        raise ConfigError([f"{shown}: has no name: give the class, or the name of the entry point"])
     if name in IN_TREE:
         raise ConfigError([f'{shown}: its name "{name}" is that of an in-tree plugin'])
     factory: PluginFactory = named if callable(named) else _factory_of(named)
