@@ -44,7 +44,7 @@ _ACTIONS = {
 
 def pages() -> dict[str, str]:
     """All pages by file name."""
-    handle = cast(Handle, SimpleNamespace(listers=Listers(), clock=LoopClock()))
+    handle = cast(Handle, SimpleNamespace(listers=Listers(), clock=LoopClock(), profile_name=""))
     plugins = {name: factory(None, handle) for name, factory in sorted(IN_TREE.items())}
     found = {f"{name}.md": _page(name, plugin) for name, plugin in plugins.items()}
     found["README.md"] = _index(plugins)

@@ -22,7 +22,7 @@ from ksched.framework.plugins.volumes.volume_zone import VolumeZone
 from ksched.framework.runtime.plugin_contract import find_problems
 from ksched.testing import FakePlugin, PermitGate
 
-HANDLE = cast(Handle, SimpleNamespace(listers=Listers(), clock=LoopClock()))
+HANDLE = cast(Handle, SimpleNamespace(listers=Listers(), clock=LoopClock(), profile_name=""))
 
 
 def passing(state: Any, pod: Any, nodes: Any) -> Verdicts:
