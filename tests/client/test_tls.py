@@ -124,7 +124,7 @@ async def test_a_session_the_server_does_not_know_is_made_anew(
     second = await raw_server(handle, ssl=authority.server_context())
     transport = connect(ClientConfig(f"https://127.0.0.1:{first.port}", tls=authority.settings()))
     await transport.request("POST", "/x", b"")
-    transport._pool._port = second.port
+    transport._pool._route.port = second.port
     await transport.request("POST", "/x", b"")
     await transport.request("POST", "/x", b"")
     assert resumed == [False, False, True]
