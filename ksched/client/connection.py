@@ -202,7 +202,7 @@ class Connection(asyncio.Protocol):
         encoding = self._headers.get("content-encoding", "identity").lower()
         if encoding == "gzip" and self._stream is None:
             self._unpacker = zlib.decompressobj(_GZIP)
-        elif encoding != "identity":
+        elif encoding not in ("", "identity"):
             raise ValueError(f"content encoding {encoding[:40]!r}")
         if self._stream is not None:
             self._answer(Response(status, self._headers, b""))

@@ -1,4 +1,7 @@
-"""Servers that answer without end: what they may cost is bounded, and the next request works."""
+"""Servers that answer without end: what they may cost is bounded, and the next request works.
+
+Covers ``ksched.client.connection``, as other tests of transports do.
+"""
 
 from __future__ import annotations
 
