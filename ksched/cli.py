@@ -50,6 +50,8 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
 
 def execute(arguments: Sequence[str] | None = None) -> int:
     """Run one command line and return its exit code; bad usage raises ``SystemExit(2)``."""
+    # NumPy would start a thread for every core, though nothing here multiplies large matrices.
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     words = sys.argv[1:] if arguments is None else list(arguments)
     parser = build_parser(words)
     parsed = parser.parse_args(words)

@@ -36,6 +36,16 @@ except SystemExit:
     print(*sys.modules)
 """
 
+THREADS = """
+import os
+import sys
+from ksched.cli import execute
+
+execute(["run", "--config", "/no/such/file"])
+assert "numpy" in sys.modules
+print(len(os.listdir("/proc/self/task")))
+"""
+
 NOT_NEEDED = {
     "aiohttp": "serves the port, which --secure-port=0 closes",
     "cryptography": "makes a serving certificate where none is given",
@@ -72,6 +82,11 @@ def test_nothing_is_loaded_that_may_not_be_needed(loaded: list[str], package: st
 
 def test_number_of_modules(loaded: list[str]) -> None:
     assert len(loaded) < 850
+
+
+@pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="counts threads in /proc")
+def test_no_module_starts_threads() -> None:
+    assert _printed(THREADS).strip() == "1"
 
 
 def test_help_loads_no_command() -> None:
