@@ -11,45 +11,30 @@ import os
 import signal
 import sys
 from collections.abc import Sequence
+from importlib import import_module
 from typing import NoReturn
 
 from ksched import __version__
-from ksched.commands import (
-    apiserver,
-    bench,
-    check_config,
-    check_plugin,
-    demo,
-    explain,
-    groups,
-    kubelet,
-    plugins,
-    reload,
-    replay,
-    run,
-    shadow,
-    what_if,
-)
 from ksched.errors import ConfigError, KschedError
 from ksched.redaction import redact_text
 
-# Each adds its parser and the function that runs it; the order is that of the help.
-COMMANDS = (
-    run,
-    reload,
-    explain,
-    what_if,
-    shadow,
-    replay,
-    groups,
-    demo,
-    check_config,
-    plugins,
-    check_plugin,
-    apiserver,
-    kubelet,
-    bench,
-)
+# The modules of ``ksched.commands`` and what the help says of each, in its order.
+COMMANDS = {
+    "run": "schedule pods",
+    "reload": "let a running scheduler load its configuration file again",
+    "explain": "why a pod is pending or placed",
+    "what-if": "what becomes of the pods if nodes are drained or added, workloads scaled",
+    "shadow": "compare a live scheduler's decisions with those of a configuration",
+    "replay": "make the decisions of a journal again",
+    "groups": "list the pod groups of a running scheduler and what each waits for",
+    "demo": "an embedded cluster, a scripted workload and a live view",
+    "check-config": "check a configuration file",
+    "plugins": "list in-tree plugins and those of installed packages",
+    "check-plugin": "check a plugin of your own on random clusters",
+    "apiserver": "an in-memory API server with simulated nodes",
+    "kubelet": "simulated nodes for any API server",
+    "bench": "measure scheduling throughput, in process",
+}
 
 INTERRUPTED = 128 + signal.SIGINT
 
@@ -69,8 +54,11 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
 
 def execute(arguments: Sequence[str] | None = None) -> int:
     """Run one command line and return its exit code; bad usage raises ``SystemExit(2)``."""
-    parser = build_parser()
-    parsed = parser.parse_args(arguments)
+    # NumPy would start a thread for every core, though nothing here multiplies large matrices.
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+    words = sys.argv[1:] if arguments is None else list(arguments)
+    parser = build_parser(words)
+    parsed = parser.parse_args(words)
     if not hasattr(parsed, "execute"):
         parser.print_help(sys.stderr)
         return 2
@@ -94,7 +82,8 @@ def execute(arguments: Sequence[str] | None = None) -> int:
     return code
 
 
-def build_parser() -> argparse.ArgumentParser:
+def build_parser(words: Sequence[str]) -> argparse.ArgumentParser:
+    """Build the parser of a command line; only the module of its command is loaded."""
     parser = argparse.ArgumentParser(
         prog="ksched",
         description="A kube-scheduler in Python.",
@@ -103,6 +92,9 @@ def build_parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action="version", version=f"ksched {__version__}")
     commands = parser.add_subparsers(title="commands", metavar="COMMAND")
-    for command in COMMANDS:
-        command.add_parser(commands)
+    for name, summary in COMMANDS.items():
+        if name in words:
+            import_module(f"ksched.commands.{name.replace('-', '_')}").add_parser(commands, summary)
+        else:
+            commands.add_parser(name, help=summary)
     return parser

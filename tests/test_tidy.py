@@ -115,10 +115,7 @@ THIRD_PARTY = {
     "ksched.groups": {"msgspec", "numpy"},
     "ksched.framework.plugins": {"msgspec", "numpy"},
     "ksched.queue": {"msgspec"},
-    "ksched.client": {
-        *("aiohttp", "anyio", "httptools", "kubernetes_asyncio"),
-        *("msgspec", "multidict", "yaml", "yarl"),
-    },
+    "ksched.client": {"aiohttp", "anyio", "httptools", "kubernetes_asyncio", "msgspec", "yaml"},
     "ksched.framework.runtime": {"anyio", "msgspec", "numpy"},
     "ksched.election": {"anyio", "msgspec"},
     "ksched.extenders": {"msgspec", "numpy"},

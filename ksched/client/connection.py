@@ -1,8 +1,8 @@
-"""A minimal HTTP/1.1 client for small requests: every bind, patch and Event.
+"""A minimal HTTP/1.1 client: every bind, patch and Event, lists and watches.
 
 One request at a time per connection, connections are reused, one timer for all and no task. It
-supports what an API server needs (TLS, chunked responses, keep-alive) and nothing else; lists,
-watches and proxies use aiohttp.
+supports what an API server needs (TLS, chunked and compressed responses, keep-alive) and nothing
+else.
 """
 
 from __future__ import annotations
@@ -12,32 +12,45 @@ import math
 import socket
 import ssl
 import struct
+import zlib
 from collections import deque
 from functools import cached_property
-from typing import Any, cast
+from typing import cast
 
 import httptools
 
+from ksched.client.route import Route
+from ksched.client.stream_body import StreamBody
 from ksched.client.tls import keep_session
 from ksched.errors import Unavailable
 from ksched.transport import NOT_SENT, Response
 
-MAX_ANSWER = 64 << 20
-"""Maximum body length of a response to a small request, and of any response of an extender."""
-MAX_HEADERS = 128
+_MAX_HEADERS = 128
 _HEAD_LIMIT = 256 << 10
 _CONNECT_SECONDS = 10.0
 _TIMER_SECONDS = 0.001
 """uvloop's timers have this resolution: one may fire as much too early."""
 _NO_LINGER = struct.pack("ii", 1, 0)
+_GZIP = 31
+# As client-go's HTTP/2 pings: probed after 30 s of silence, closed 15 s later.
+_DEAD_PEER = (
+    ("TCP_KEEPIDLE", 30),
+    ("TCP_KEEPINTVL", 5),
+    ("TCP_KEEPCNT", 3),
+    ("TCP_USER_TIMEOUT", 45_000),
+)
 
 
 class Dropped(Exception):
-    """A connection ended without a complete response; ``untouched`` if none had begun."""
+    """A connection ended without a complete response.
 
-    def __init__(self, cause: str, *, untouched: bool = False) -> None:
+    ``untouched`` if none had begun, ``late`` if it did not go on in time.
+    """
+
+    def __init__(self, cause: str, *, untouched: bool = False, late: bool = False) -> None:
         super().__init__(cause)
         self.untouched = untouched
+        self.late = late
 
 
 class Connection(asyncio.Protocol):
@@ -52,23 +65,36 @@ class Connection(asyncio.Protocol):
         self._transport: asyncio.Transport | None = None
         self._parser: httptools.HttpResponseParser | None = httptools.HttpResponseParser(self)
         self._waiter: asyncio.Future[Response] | None = None
+        self._stream: StreamBody | None = None
+        self._limit = 0
         self._is_new = True
         self._clear()
 
     def _clear(self) -> None:
         self._headers: dict[str, str] = {}
         self._body = bytearray()
-        self._received = 0
+        self._unpacker: zlib._Decompress | None = None
+        self._received = self._carried = 0
         self._touched = self._has_head = self._complete = self._reusable = False
 
     @property
     def is_open(self) -> bool:
         return self._transport is not None and not self._transport.is_closing()
 
-    def send(self, request: bytes, deadline: float) -> asyncio.Future[Response]:
-        """Write a request; the future resolves to the response or ``Dropped``."""
+    def send(
+        self, request: bytes, deadline: float, limit: int, stream: StreamBody | None
+    ) -> asyncio.Future[Response]:
+        """Write a request; the future resolves to the response or ``Dropped``.
+
+        ``limit`` is the maximum length of the body. With ``stream`` it arrives there, and the
+        response is its head.
+        """
         self._clear()
         self.deadline = deadline
+        self._limit = limit
+        self._stream = stream
+        if stream is not None:
+            stream.source = self
         self._waiter = waiter = self._pool.loop.create_future()
         if self._transport is None or self._transport.is_closing():
             self._fail("closed by the server at once", untouched=True)
@@ -76,38 +102,60 @@ class Connection(asyncio.Protocol):
             self._transport.write(request)
         return waiter
 
-    def drop(self, cause: str) -> None:
-        """Close at once; the pending future gets ``Dropped``.
+    def drop(self, cause: str, *, late: bool = False) -> None:
+        """Close at once; the pending future or stream gets ``Dropped``.
 
         Unsent request bytes in the kernel are discarded: after an outage they could still arrive,
         long after another replica has become leader.
         """
         is_asking = self._waiter is not None
-        self._fail(cause, untouched=False)
+        self._fail(cause, late=late)
         if self._transport is not None:
             if is_asking and not self._transport.is_closing():
                 own = self._transport.get_extra_info("socket")
                 own.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _NO_LINGER)
             self._transport.abort()
 
+    # -- stream_body.Source ---------------------------------------------------------------------
+
+    def pause(self) -> None:
+        assert self._transport is not None
+        self.deadline = math.inf
+        self._transport.pause_reading()
+
+    def resume(self) -> None:
+        if self.is_open:
+            assert self._transport is not None
+            self._transport.resume_reading()
+        self._be_patient()
+
+    def _be_patient(self) -> None:
+        """Wait for more of a stream, for as long as it may be silent."""
+        if self._stream is not None:
+            self.deadline = self._pool.loop.time() + self._stream.idle_seconds
+            self._pool.observe(self.deadline)
+
     # -- asyncio.Protocol -----------------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         # uvloop's transports have the interface without the base class.
         self._transport = cast(asyncio.Transport, transport)
+        _detect_dead_peer(self._transport.get_extra_info("socket"))
         self._pool.register(self)
 
     def data_received(self, data: bytes) -> None:
-        if self._waiter is None or self._parser is None:
+        if self._parser is None or (self._waiter is None and self._stream is None):
             # No request is pending: the data would be taken for the next response.
             self.drop("unexpected data")
             return
         self._touched = True
         self._received += len(data)
+        if self._stream is not None and self.deadline < math.inf:
+            self._be_patient()
         try:
             self._parser.feed_data(data)
         except (httptools.HttpParserError, httptools.HttpParserUpgrade) as error:
-            self.drop(f"not an HTTP answer: {error}")
+            self.drop(f"not an HTTP answer: {error.__context__ or error}")
             return
         if problem := self._excess():
             self.drop(problem)
@@ -116,11 +164,11 @@ class Connection(asyncio.Protocol):
 
     def _excess(self) -> str:
         """Return which limit is exceeded. The parser buffers a whole header or trailer first."""
-        if len(self._body) > MAX_ANSWER:
+        if len(self._body) > self._limit:
             return "answer too long"
-        if len(self._headers) > MAX_HEADERS:
+        if len(self._headers) > _MAX_HEADERS:
             return "too many headers"
-        if self._received - 2 * len(self._body) > _HEAD_LIMIT:
+        if self._received - 2 * self._carried > _HEAD_LIMIT:
             return "headers too long"
         return ""
 
@@ -131,7 +179,8 @@ class Connection(asyncio.Protocol):
         )
         if self._has_head and not self._complete and lengthless and error is None:
             self._finish()
-        self._fail(f"connection lost: {error or 'closed by the server'}", not self._touched)
+        cause = f"connection lost: {error or 'closed by the server'}"
+        self._fail(cause, untouched=not self._touched)
         # The parser holds our bound methods: this breaks the reference cycle.
         self._parser = None
 
@@ -145,10 +194,32 @@ class Connection(asyncio.Protocol):
         self._headers[name.decode("latin-1").lower()] = value.decode("latin-1")
 
     def on_headers_complete(self) -> None:
+        assert self._parser is not None
         self._has_head = True
+        status = self._parser.get_status_code()
+        if status < 200:
+            return
+        encoding = self._headers.get("content-encoding", "identity").lower()
+        if encoding == "gzip" and self._stream is None:
+            self._unpacker = zlib.decompressobj(_GZIP)
+        elif encoding not in ("", "identity"):
+            raise ValueError(f"content encoding {encoding[:40]!r}")
+        if self._stream is not None:
+            self._answer(Response(status, self._headers, b""))
 
     def on_body(self, body: bytes) -> None:
-        self._body += body
+        if self._stream is not None:
+            # What arrived so far is neither header nor trailer.
+            self._received = 0
+            self._stream.feed(body)
+            return
+        self._carried += len(body)
+        if self._unpacker is None:
+            self._body += body
+        else:
+            most = self._limit + 1 - len(self._body)
+            if most > 0:
+                self._body += self._unpacker.decompress(body, most)
 
     def on_message_complete(self) -> None:
         assert self._parser is not None
@@ -161,13 +232,21 @@ class Connection(asyncio.Protocol):
             # Only here: afterwards the parser has dropped the headers.
             self._reusable = self._parser.should_keep_alive()
 
-    def _finish(self) -> None:
+    def _answer(self, response: Response) -> None:
         waiter, self._waiter = self._waiter, None
+        if waiter is not None and not waiter.done():
+            waiter.set_result(response)
+
+    def _finish(self) -> None:
+        if self._unpacker is not None and self._carried and not _is_whole(self._unpacker):
+            self.drop("compressed answer is cut or too long")
+            return
         self.deadline = math.inf
         assert self._parser is not None
-        status = self._parser.get_status_code()
-        if waiter is not None and not waiter.done():
-            waiter.set_result(Response(status, self._headers, bytes(self._body)))
+        stream, self._stream = self._stream, None
+        if stream is not None:
+            stream.end()
+        self._answer(Response(self._parser.get_status_code(), self._headers, bytes(self._body)))
         self._body = bytearray()
         if self._is_new and self._transport is not None:
             self._is_new = False
@@ -177,20 +256,23 @@ class Connection(asyncio.Protocol):
         elif self._transport is not None:
             self._transport.close()
 
-    def _fail(self, cause: str, untouched: bool) -> None:
+    def _fail(self, cause: str, *, untouched: bool = False, late: bool = False) -> None:
         waiter, self._waiter = self._waiter, None
+        stream, self._stream = self._stream, None
         self.deadline = math.inf
-        if waiter is not None and not waiter.done():
-            waiter.set_exception(Dropped(cause, untouched=untouched))
+        dropped = Dropped(cause, untouched=untouched, late=late)
+        if waiter is not None:
+            if not waiter.done():
+                waiter.set_exception(dropped)
+        elif stream is not None:
+            stream.end(dropped)
 
 
 class ConnectionPool:
     """At most ``limit`` connections to one server; further callers wait in FIFO order."""
 
-    def __init__(
-        self, host: str, port: int, *, server_name: str, limit: int, idle_seconds: float
-    ) -> None:
-        self._host, self._port, self._server_name = host, port, server_name
+    def __init__(self, route: Route, *, limit: float, idle_seconds: float) -> None:
+        self._route = route
         self._limit = limit
         self._idle_seconds = idle_seconds
         self._idle: list[Connection] = []
@@ -214,8 +296,10 @@ class ConnectionPool:
         deadline: float,
         ssl_context: ssl.SSLContext | None,
         repeatable: bool,
+        limit: int,
+        stream: StreamBody | None = None,
     ) -> Response:
-        """Send one complete request and return its response.
+        """Send one complete request and return its response, or with ``stream`` its head.
 
         A pooled connection may turn out to be dead when it is used. Then, if no response had begun
         and the request is ``repeatable``, it is sent once more on a new connection. Nothing is sent
@@ -227,10 +311,9 @@ class ConnectionPool:
             if loop.time() >= deadline:
                 self.give_back(connection)
                 raise Unavailable(0, NOT_SENT, "timed out before it was sent")
-            if deadline < self._timer_at:
-                self._set_timer(deadline)
+            self.observe(deadline)
             try:
-                return await connection.send(request, deadline)
+                return await connection.send(request, deadline, limit, stream)
             except Dropped as dropped:
                 if not (reused and repeatable and dropped.untouched):
                     raise Unavailable(0, "AnswerLost", str(dropped)) from None
@@ -259,7 +342,7 @@ class ConnectionPool:
         self._timer, self._timer_at = None, math.inf
         now = self.loop.time() + _TIMER_SECONDS
         for connection in [one for one in self._open if one.deadline <= now]:
-            connection.drop("timed out")
+            connection.drop("timed out", late=True)
         earliest = min((one.deadline for one in self._open), default=math.inf)
         if earliest < math.inf:
             self._set_timer(earliest)
@@ -269,6 +352,11 @@ class ConnectionPool:
     def register(self, connection: Connection) -> None:
         """Count a new connection."""
         self._open.add(connection)
+
+    def observe(self, deadline: float) -> None:
+        """End what is not over by then."""
+        if deadline < self._timer_at:
+            self._set_timer(deadline)
 
     def give_back(self, connection: Connection) -> None:
         """Return a connection to the pool, or pass it to the first waiter."""
@@ -349,15 +437,11 @@ class ConnectionPool:
     async def _connect(self, ssl_context: ssl.SSLContext | None, deadline: float) -> Connection:
         if self._closed:
             raise Unavailable(0, NOT_SENT, "transport closed")
-        loop = self.loop
-        options: dict[str, Any] = {}
-        if ssl_context is not None:
-            options = {"ssl": ssl_context, "server_hostname": self._server_name}
         self._opening += 1
         try:
-            async with asyncio.timeout_at(min(deadline, loop.time() + _CONNECT_SECONDS)):
-                _, connection = await loop.create_connection(
-                    lambda: Connection(self, ssl_context), self._host, self._port, **options
+            async with asyncio.timeout_at(min(deadline, self.loop.time() + _CONNECT_SECONDS)):
+                return await self._route.open(
+                    self.loop, lambda: Connection(self, ssl_context), ssl_context
                 )
         except TimeoutError:
             raise self._unreachable("timed out while connecting") from None
@@ -365,9 +449,22 @@ class ConnectionPool:
             raise self._unreachable(str(error)) from error
         finally:
             self._opening -= 1
-        return connection
 
     def _unreachable(self, cause: str) -> Unavailable:
         # The reserved slot is free again: the next waiter may try.
         self._wake(None)
-        return Unavailable(0, NOT_SENT, f"cannot reach {self._host}:{self._port}: {cause}")
+        address = f"{self._route.host}:{self._route.port}"
+        return Unavailable(0, NOT_SENT, f"cannot reach {address}: {cause}")
+
+
+def _is_whole(unpacker: zlib._Decompress) -> bool:
+    return unpacker.eof and not unpacker.unused_data
+
+
+def _detect_dead_peer(own: socket.socket) -> None:
+    """Let the kernel detect a silently lost peer, even while nothing is sent."""
+    own.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    # Not every system has all of them; system defaults apply where one is missing.
+    for option, value in _DEAD_PEER:
+        if hasattr(socket, option):
+            own.setsockopt(socket.IPPROTO_TCP, getattr(socket, option), value)

@@ -1,55 +1,40 @@
-"""The transport over real sockets.
-
-Lists and watches use aiohttp, which handles large bodies and compression well; writes and reads of
-one object are small and many and use ``connection``, at a fifth of the cost. Behind a proxy
-everything uses aiohttp.
-"""
+"""The transport over real sockets: credentials and headers around ``connection``."""
 
 from __future__ import annotations
 
-import re
-import socket
+import math
 import ssl
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from urllib.parse import urlsplit
 
-import aiohttp
-from multidict import CIMultiDict
-from yarl import URL
-
 from ksched.api.resources import is_path_of_object
 from ksched.client.authentication import FixedSecret, Secret, SecretSource
-from ksched.client.connection import MAX_ANSWER, MAX_HEADERS, ConnectionPool
+from ksched.client.connection import ConnectionPool, Dropped
+from ksched.client.route import Route
+from ksched.client.stream_body import StreamBody
 from ksched.client.tls import TlsContexts, TlsSettings
 from ksched.clock import Clock
 from ksched.errors import Unavailable
 from ksched.redaction import redact_text
-from ksched.transport import JSON, NOT_SENT, SILENT, Response, StreamResponse
+from ksched.transport import JSON, SILENT, Response, StreamResponse
 
 USER_AGENT = "ksched"
+MAX_ANSWER = 64 << 20
+"""Maximum body length of a response to a small request, and of any response of an extender."""
+
 MAX_LINE = 64 << 20
 """Maximum length of a watch line; the API server's own limit for one object is far below."""
 
 MAX_LIST = 2 << 30
 """Maximum length of a list: it may have to be fetched in one piece."""
 
-_READ_BUFFER = 2 << 20
-_CONNECT_SECONDS = 10.0
-# As client-go's HTTP/2 pings: probed after 30 s of silence, closed 15 s later.
-_DEAD_PEER = (
-    ("TCP_KEEPIDLE", 30),
-    ("TCP_KEEPINTVL", 5),
-    ("TCP_KEEPCNT", 3),
-    ("TCP_USER_TIMEOUT", 45_000),
-)
 # How long an identity is used before its files are checked again.
 _IDENTITY_SECONDS = 1.0
+_LONG_IDLE_SECONDS = 30.0
 # A repeated PUT carries the resourceVersion it was made for, a repeated DELETE finds nothing.
 _REPEATABLE = frozenset(("GET", "PUT", "DELETE"))
-# aiohttp writes them into what it says of a failed connection, a context as an address in memory.
-_TLS_SETTINGS = re.compile(r" ssl:(?:<[^>]*>|\w+)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +58,6 @@ class _Identity:
 
     secret: Secret
     ssl_context: ssl.SSLContext | None
-    headers: CIMultiDict[str]
     head: bytes
     valid_until: float
 
@@ -96,30 +80,23 @@ class HttpTransport:
         identity_seconds: float = _IDENTITY_SECONDS,
     ) -> None:
         url = urlsplit(config.server)
-        host = url.hostname or ""
-        port = url.port or (443 if url.scheme == "https" else 80)
+        route = Route(config.server, server_name=config.tls.server_name, proxy=config.proxy)
         self._config = config
         self._clock = clock
-        self._origin = f"{url.scheme}://{url.netloc}"
-        self._prefix = url.path.rstrip("/")
-        self._server_name = config.tls.server_name
+        self._prefix = route.origin + url.path.rstrip("/")
         self._tls = TlsContexts(config.tls) if url.scheme == "https" else None
-        self._base_headers = (
+        headers = (
             ("Host", url.netloc),
             ("User-Agent", user_agent),
             ("Accept", JSON),
             *config.headers,
         )
+        self._head = "".join(f"{name}: {value}\r\n" for name, value in headers) + route.headers
         self._identity: _Identity | None = None
         self._identity_seconds = identity_seconds
-        self._session: aiohttp.ClientSession | None = None
-        self._pool = ConnectionPool(
-            host,
-            port,
-            server_name=self._server_name or host,
-            limit=max_connections,
-            idle_seconds=idle_seconds,
-        )
+        self._pool = ConnectionPool(route, limit=max_connections, idle_seconds=idle_seconds)
+        # Lists and watches take long, so they do not count against the limit.
+        self._long = ConnectionPool(route, limit=math.inf, idle_seconds=_LONG_IDLE_SECONDS)
 
     async def request(
         self,
@@ -131,15 +108,13 @@ class HttpTransport:
         timeout: float = 30.0,
     ) -> Response:
         deadline = self._clock.now() + timeout
-        is_large = method == "GET" and not is_path_of_object(path)
-        send = self._send_aiohttp if is_large or self._config.proxy else self._send_hot
         try:
             identity = await self._current_identity()
-            answer = await send(identity, method, path, body, content_type, deadline)
+            answer = await self._send(identity, method, path, body, content_type, deadline)
             if answer.status == 401:
                 renewed = await self._renewed_identity(identity)
                 if renewed is not None:
-                    answer = await send(renewed, method, path, body, content_type, deadline)
+                    answer = await self._send(renewed, method, path, body, content_type, deadline)
         except Unavailable as error:
             raise _named(error, method, path) from error.__cause__
         return answer
@@ -150,25 +125,24 @@ class HttpTransport:
     ) -> AsyncIterator[StreamResponse]:
         try:
             identity = await self._current_identity()
-            answer = await self._open_stream(identity, path, idle_timeout)
-            if answer.status == 401:
+            head, body = await self._open(identity, path, idle_timeout)
+            if head.status == 401:
                 renewed = await self._renewed_identity(identity)
                 if renewed is not None:
-                    answer.close()
-                    answer = await self._open_stream(renewed, path, idle_timeout)
+                    body.close()
+                    head, body = await self._open(renewed, path, idle_timeout)
         except Unavailable as error:
             raise _named(error, "WATCH", path) from error.__cause__
-        lines = _lines(answer, path)
+        lines = _lines(body, path)
         try:
-            yield StreamResponse(answer.status, answer.headers, lines)
+            yield StreamResponse(head.status, head.headers, lines)
         finally:
             await lines.aclose()
-            answer.close()
+            body.close()
 
     async def aclose(self) -> None:
         self._pool.close()
-        if self._session is not None:
-            await self._session.close()
+        self._long.close()
 
     # -- identity -------------------------------------------------------------------------------
 
@@ -189,21 +163,18 @@ class HttpTransport:
         return self._make_identity(secret)
 
     def _make_identity(self, secret: Secret) -> _Identity:
-        headers = CIMultiDict(self._base_headers)
-        if secret.authorization:
-            headers["Authorization"] = secret.authorization
+        authorization = f"Authorization: {secret.authorization}\r\n" if secret.authorization else ""
         self._identity = _Identity(
             secret=secret,
             ssl_context=self._tls.context(secret) if self._tls else None,
-            headers=headers,
-            head="".join(f"{name}: {value}\r\n" for name, value in headers.items()).encode(),
+            head=(self._head + authorization).encode(),
             valid_until=self._clock.now() + self._identity_seconds,
         )
         return self._identity
 
-    # -- small requests -------------------------------------------------------------------------
+    # -- sending --------------------------------------------------------------------------------
 
-    async def _send_hot(
+    async def _send(
         self,
         identity: _Identity,
         method: str,
@@ -212,118 +183,46 @@ class HttpTransport:
         content_type: str,
         deadline: float,
     ) -> Response:
-        _check_path(path)
         content = b"" if body is None else body
-        start = f"{method} {self._prefix}{path} HTTP/1.1\r\n".encode()
-        tail = f"Content-Type: {content_type}\r\nContent-Length: {len(content)}\r\n\r\n".encode()
-        return await self._pool.exchange(
-            b"".join((start, identity.head, tail, content)),
+        more = f"Content-Type: {content_type}\r\nContent-Length: {len(content)}\r\n"
+        is_list = method == "GET" and not is_path_of_object(path)
+        if is_list:
+            more += "Accept-Encoding: gzip\r\n"
+        pool = self._long if is_list else self._pool
+        return await pool.exchange(
+            self._request(identity, method, path, more) + content,
             deadline=deadline,
             ssl_context=identity.ssl_context,
             repeatable=method in _REPEATABLE,
+            limit=MAX_LIST if is_list else MAX_ANSWER,
         )
-
-    # -- large answers and proxies --------------------------------------------------------------
-
-    async def _send_aiohttp(
-        self,
-        identity: _Identity,
-        method: str,
-        path: str,
-        body: bytes | None,
-        content_type: str,
-        deadline: float,
-    ) -> Response:
-        headers = identity.headers.copy()
-        if body is not None:
-            headers["Content-Type"] = content_type
-        remaining = max(deadline - self._clock.now(), 0.001)
-        timeout = aiohttp.ClientTimeout(total=remaining, sock_connect=_CONNECT_SECONDS)
-        try:
-            answer = await self._open(identity, method, path, headers, timeout, body)
-            async with answer:
-                limit = MAX_LIST if method == "GET" else MAX_ANSWER
-                return Response(answer.status, answer.headers, await _read(answer, limit))
-        except (aiohttp.ClientError, OSError, TimeoutError) as error:
-            raise _unavailable(error) from error
-
-    async def _open_stream(
-        self, identity: _Identity, path: str, idle_timeout: float | None
-    ) -> aiohttp.ClientResponse:
-        headers = identity.headers.copy()
-        headers["Accept-Encoding"] = "identity"
-        timeout = aiohttp.ClientTimeout(
-            total=None, sock_connect=_CONNECT_SECONDS, sock_read=idle_timeout
-        )
-        try:
-            return await self._open(identity, "GET", path, headers, timeout)
-        except (aiohttp.ClientError, OSError, TimeoutError) as error:
-            raise _unavailable(error) from error
 
     async def _open(
-        self,
-        identity: _Identity,
-        method: str,
-        path: str,
-        headers: CIMultiDict[str],
-        timeout: aiohttp.ClientTimeout,
-        body: bytes | None = None,
-    ) -> aiohttp.ClientResponse:
-        if self._session is None:
-            self._session = aiohttp.ClientSession(
-                connector=aiohttp.TCPConnector(
-                    limit=0, keepalive_timeout=30.0, socket_factory=_watchful_socket
-                ),
-                cookie_jar=aiohttp.DummyCookieJar(),
-                read_bufsize=_READ_BUFFER,
-                max_headers=MAX_HEADERS,
-                trust_env=False,
-            )
-        return await self._session.request(
-            method,
-            URL(f"{self._origin}{self._prefix}{path}", encoded=True),
-            data=body,
-            headers=headers,
-            ssl=identity.ssl_context or True,
-            server_hostname=self._server_name or None,
-            proxy=self._config.proxy or None,
-            timeout=timeout,
-            # A redirected request would carry the token to the redirect's target.
-            allow_redirects=False,
+        self, identity: _Identity, path: str, idle_timeout: float | None
+    ) -> tuple[Response, StreamBody]:
+        idle_seconds = math.inf if idle_timeout is None else idle_timeout
+        body = StreamBody(idle_seconds)
+        head = await self._long.exchange(
+            self._request(identity, "GET", path, "Accept-Encoding: identity\r\n"),
+            deadline=self._clock.now() + idle_seconds,
+            ssl_context=identity.ssl_context,
+            repeatable=True,
+            limit=0,
+            stream=body,
         )
+        return head, body
+
+    def _request(self, identity: _Identity, method: str, path: str, more: str) -> bytes:
+        _check_path(path)
+        start = f"{method} {self._prefix}{path} HTTP/1.1\r\n".encode()
+        return b"".join((start, identity.head, more.encode(), b"\r\n"))
 
 
-async def _read(answer: aiohttp.ClientResponse, limit: int) -> bytes:
-    """Return the decompressed body; reading stops where it exceeds ``limit``."""
-    body = bytearray()
-    async for piece in answer.content.iter_any():
-        body += piece
-        if len(body) > limit:
-            # Not read to its end, so the connection cannot be reused.
-            answer.close()
-            raise aiohttp.ClientPayloadError("answer too long")
-    return bytes(body)
-
-
-def _watchful_socket(address: aiohttp.AddrInfoType) -> socket.socket:
-    """Create a socket that detects a silently lost peer, even while nothing is sent."""
-    family, kind, protocol, _, _ = address
-    made = socket.socket(family, kind, protocol)
-    made.setblocking(False)
-    made.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-    # Not every system has all of them; system defaults apply where one is missing.
-    for option, value in _DEAD_PEER:
-        if hasattr(socket, option):
-            made.setsockopt(socket.IPPROTO_TCP, getattr(socket, option), value)
-    return made
-
-
-async def _lines(answer: aiohttp.ClientResponse, path: str) -> AsyncGenerator[bytes, None]:
+async def _lines(body: StreamBody, path: str) -> AsyncGenerator[bytes, None]:
     """Yield the lines of a watch; those that arrived together are read together."""
-    read = answer.content.readany
     begun = bytearray()
     try:
-        while data := await read():
+        while data := await body.read():
             start = 0
             while end := data.find(b"\n", start) + 1:
                 line, start = data[start:end], end
@@ -333,23 +232,15 @@ async def _lines(answer: aiohttp.ClientResponse, path: str) -> AsyncGenerator[by
                 yield line
             begun += data[start:]
             if len(begun) > MAX_LINE:
-                raise ValueError(f"a line of more than {MAX_LINE} bytes")
+                raise _lost(path, f"a line of more than {MAX_LINE} bytes")
         if begun:
             yield bytes(begun)
-    except aiohttp.SocketTimeoutError as error:
-        raise Unavailable(0, SILENT, f"WATCH {path.partition('?')[0]}: {error}") from error
-    except (aiohttp.ClientError, OSError, TimeoutError, ValueError) as error:
-        raise _named(_unavailable(error), "WATCH", path) from error
+    except Dropped as dropped:
+        raise _lost(path, str(dropped), SILENT if dropped.late else "AnswerLost") from None
 
 
-def _unavailable(error: Exception) -> Unavailable:
-    reason = "AnswerLost"
-    if isinstance(error, aiohttp.ClientConnectorError | aiohttp.ConnectionTimeoutError):
-        reason = NOT_SENT
-    said = _TLS_SETTINGS.sub("", str(error))
-    cause = said or ("timed out" if isinstance(error, TimeoutError) else repr(error))
-    # aiohttp includes the whole URL of the request or of the proxy.
-    return Unavailable(0, reason, redact_text(cause))
+def _lost(path: str, problem: str, reason: str = "AnswerLost") -> Unavailable:
+    return _named(Unavailable(0, reason, problem), "WATCH", path)
 
 
 def _named(error: Unavailable, method: str, path: str) -> Unavailable:

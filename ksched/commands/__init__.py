@@ -1,8 +1,7 @@
 """The commands of ``ksched``, one module each: flags in, a call to the code that does the work.
 
-A module has ``add_parser(commands)``, which adds its parser and sets ``execute`` to a function from
-the parsed arguments to the exit code. ``ksched.cli`` lists the modules. Slow imports happen when a
-command is executed, so that ``--help`` is quick.
+A module has ``add_parser(commands, summary)``, which adds its parser and sets ``execute`` to a
+function from the parsed arguments to the exit code. ``ksched.cli`` lists the modules and loads one.
 
 Does not belong here: logic that could be called from elsewhere.
 """

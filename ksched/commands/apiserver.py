@@ -24,10 +24,10 @@ MOST_DEVICES = 128
 """What one ResourceSlice may have."""
 
 
-def add_parser(commands: Subparsers) -> None:
+def add_parser(commands: Subparsers, summary: str) -> None:
     parser = commands.add_parser(
         "apiserver",
-        help="an in-memory API server with simulated nodes",
+        help=summary,
         description=DESCRIPTION,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )

@@ -34,10 +34,10 @@ HEADINGS = (
 )
 
 
-def add_parser(commands: Subparsers) -> None:
+def add_parser(commands: Subparsers, summary: str) -> None:
     parser = commands.add_parser(
         "bench",
-        help="measure scheduling throughput, in process",
+        help=summary,
         description=DESCRIPTION,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )

@@ -10,10 +10,10 @@ from ksched.commands import Subparsers
 from ksched.configuration.model import SchedulerConfiguration
 
 
-def add_parser(commands: Subparsers) -> None:
+def add_parser(commands: Subparsers, summary: str) -> None:
     parser = commands.add_parser(
         "check-config",
-        help="check a configuration file",
+        help=summary,
         description="Read a KubeSchedulerConfiguration, build its profiles, and list every problem "
         "with the path of its field. Exit code 0 if it can be used, 2 if not.",
     )

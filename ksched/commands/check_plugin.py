@@ -19,10 +19,10 @@ DEFAULT_NODES = 30
 DEFAULT_BUDGET_MS = 20.0
 
 
-def add_parser(commands: Subparsers) -> None:
+def add_parser(commands: Subparsers, summary: str) -> None:
     parser = commands.add_parser(
         "check-plugin",
-        help="check a plugin of your own on random clusters",
+        help=summary,
         description=DESCRIPTION,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )

@@ -34,10 +34,10 @@ exit codes: 0 the pod is placed or fits, 3 it fits nowhere or is gated, 1 failur
 FITS_NOWHERE = 3
 
 
-def add_parser(commands: Subparsers) -> None:
+def add_parser(commands: Subparsers, summary: str) -> None:
     parser = commands.add_parser(
         "explain",
-        help="why a pod is pending or placed",
+        help=summary,
         description=DESCRIPTION,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )

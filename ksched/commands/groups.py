@@ -33,10 +33,10 @@ LIMIT = 10_000
 Group = dict[str, Any]
 
 
-def add_parser(commands: Subparsers) -> None:
+def add_parser(commands: Subparsers, summary: str) -> None:
     parser = commands.add_parser(
         "groups",
-        help="list the pod groups of a running scheduler and what each waits for",
+        help=summary,
         description=DESCRIPTION,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )

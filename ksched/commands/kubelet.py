@@ -18,10 +18,10 @@ left alone. For a control plane without machines: tests and experiments.
 """
 
 
-def add_parser(commands: Subparsers) -> None:
+def add_parser(commands: Subparsers, summary: str) -> None:
     parser = commands.add_parser(
         "kubelet",
-        help="simulated nodes for any API server",
+        help=summary,
         description=DESCRIPTION,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )

@@ -22,10 +22,10 @@ exit codes: 0, or 2 if a profile enables a plugin that has a problem
 """
 
 
-def add_parser(commands: Subparsers) -> None:
+def add_parser(commands: Subparsers, summary: str) -> None:
     parser = commands.add_parser(
         "plugins",
-        help="list in-tree plugins and those of installed packages",
+        help=summary,
         description=DESCRIPTION,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )

@@ -27,10 +27,10 @@ REFUSED = 422
 PATIENCE_SECONDS = 60.0
 
 
-def add_parser(commands: Subparsers) -> None:
+def add_parser(commands: Subparsers, summary: str) -> None:
     parser = commands.add_parser(
         "reload",
-        help="let a running scheduler load its configuration file again",
+        help=summary,
         description=DESCRIPTION,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )

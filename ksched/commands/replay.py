@@ -36,10 +36,10 @@ exit codes: 0 all the same, 3 some differ, 1 failure, 2 bad usage
 DIFFERENT = 3
 
 
-def add_parser(commands: Subparsers) -> None:
+def add_parser(commands: Subparsers, summary: str) -> None:
     parser = commands.add_parser(
         "replay",
-        help="make the decisions of a journal again",
+        help=summary,
         description=DESCRIPTION,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )

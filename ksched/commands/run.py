@@ -30,10 +30,10 @@ exit codes: 0 stopped by a signal, 1 failure or lease lost, 2 bad usage or confi
 log = logging.getLogger(logs.DAEMON)
 
 
-def add_parser(commands: Subparsers) -> None:
+def add_parser(commands: Subparsers, summary: str) -> None:
     parser = commands.add_parser(
         "run",
-        help="schedule pods",
+        help=summary,
         description=DESCRIPTION,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )

@@ -45,10 +45,10 @@ differ by configuration or without a known cause, 1 failure, 2 bad usage
 DIFFERENT = 3
 
 
-def add_parser(commands: Subparsers) -> None:
+def add_parser(commands: Subparsers, summary: str) -> None:
     parser = commands.add_parser(
         "shadow",
-        help="compare a live scheduler's decisions with those of a configuration",
+        help=summary,
         description=DESCRIPTION,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )

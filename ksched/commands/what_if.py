@@ -44,10 +44,10 @@ LOSES = 3
 MAX_NODES = 5000
 
 
-def add_parser(commands: Subparsers) -> None:
+def add_parser(commands: Subparsers, summary: str) -> None:
     parser = commands.add_parser(
         "what-if",
-        help="what becomes of the pods if nodes are drained or added, workloads scaled",
+        help=summary,
         description=DESCRIPTION,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )

@@ -225,7 +225,7 @@ def build_extenders(configs: Collection[Extender], clock: Clock, guard: Guard) -
     """
     if not configs:
         return Extenders()
-    # It loads aiohttp, which takes 8 MB.
+    # A scheduler without extenders, in process, needs no HTTP client.
     from ksched.extenders.http_client import HttpExtenderClient
 
     extenders: list[HttpExtender] = []

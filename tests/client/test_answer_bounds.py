@@ -1,4 +1,7 @@
-"""Servers that answer without end: what they may cost is bounded, and the next request works."""
+"""Servers that answer without end: what they may cost is bounded, and the next request works.
+
+Covers ``ksched.client.connection``, as other tests of transports do.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from ksched.client import connection, http_transport
+from ksched.client import http_transport
 from ksched.client.exec_credentials import ExecCredentials, ExecSpec
 from ksched.client.http_transport import ClientConfig, HttpTransport
 from ksched.clock import LoopClock
@@ -25,7 +28,6 @@ PIECE = b"x" * (64 << 10)
 
 @pytest.fixture(autouse=True)
 def _low_limits(monkeypatch):
-    monkeypatch.setattr(connection, "MAX_ANSWER", LIMIT)
     monkeypatch.setattr(http_transport, "MAX_ANSWER", LIMIT)
     monkeypatch.setattr(http_transport, "MAX_LIST", LIMIT)
 
@@ -142,7 +144,7 @@ async def test_endless_answer_is_given_up(raw_server, wire, hostile, method, thr
     assert answer.body == b"{}"
 
 
-@pytest.mark.parametrize(("method", "through_proxy"), WAYS[1:])
+@pytest.mark.parametrize(("method", "through_proxy"), WAYS)
 async def test_packed_answer_counts_unpacked(raw_server, wire, method, through_proxy):
     async def hostile(asked, writer):
         writer.write(wire.answer(BOMB, 200, "Content-Encoding: gzip"))

@@ -215,7 +215,7 @@ async def test_server_that_closes_at_once_sees_few_connections(hostile, reflect)
     async with reflect(initial_backoff=0.05, max_backoff=0.2) as server:
         before = server.connections
         await asyncio.sleep(0.5)
-        # aiohttp itself repeats a read once when a kept connection turns out to be dead.
+        # A read is repeated once when a kept connection turns out to be dead.
         assert server.connections - before <= 10
 
 

@@ -422,8 +422,8 @@ async def test_peer_that_is_gone_without_a_word_is_asked_for(connect, raw_server
     server = await raw_server(handle)
     transport = connect(server.port)
     async with transport.stream("/watch", idle_timeout=5):
-        (protocol,) = transport._session.connector._acquired
-        own = protocol.transport.get_extra_info("socket")
+        (connection,) = transport._long._open
+        own = connection._transport.get_extra_info("socket")
         assert own.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)
         options = ("TCP_KEEPIDLE", "TCP_KEEPINTVL", "TCP_KEEPCNT", "TCP_USER_TIMEOUT")
         found = [own.getsockopt(socket.IPPROTO_TCP, getattr(socket, one)) for one in options]

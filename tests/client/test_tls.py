@@ -124,7 +124,7 @@ async def test_a_session_the_server_does_not_know_is_made_anew(
     second = await raw_server(handle, ssl=authority.server_context())
     transport = connect(ClientConfig(f"https://127.0.0.1:{first.port}", tls=authority.settings()))
     await transport.request("POST", "/x", b"")
-    transport._pool._port = second.port
+    transport._pool._route.port = second.port
     await transport.request("POST", "/x", b"")
     await transport.request("POST", "/x", b"")
     assert resumed == [False, False, True]
@@ -264,7 +264,7 @@ async def test_no_key_stays_behind_on_disk(authority, connect, tmp_path, monkeyp
 
 async def test_a_failed_connection_is_told_without_the_settings_of_tls(authority, connect):
     transport = connect(ClientConfig("https://127.0.0.1:1", tls=authority.settings()))
-    with pytest.raises(Unavailable, match=r": GET /x: Cannot connect to host 127.0.0.1:1 \["):
+    with pytest.raises(Unavailable, match=r": GET /x: cannot reach 127.0.0.1:1: \[Errno"):
         await transport.request("GET", "/x")
 
 
