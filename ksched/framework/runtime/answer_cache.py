@@ -155,7 +155,7 @@ class AnswerCache:
             return pod.template
         skipped, signature = state.skip_filter, self._signature(pod)
         key: Hashable = signature
-        if pod.template.claim_names:
+        if pod.template.signature is not pod.template.claimless_signature:
             key = (signature, self._skippable & skipped)
         if self._group_names <= skipped:
             return key
