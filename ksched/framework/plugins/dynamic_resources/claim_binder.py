@@ -95,6 +95,7 @@ class ClaimBinder:
                     await self._bind_claim(pod, attempt, position, turn)
                 elif not attempt.claims[position].is_reserved_for(pod.uid):
                     await turn.let_others_join()
+                    self._renew(attempt, position)
                     await self._bind_claim(pod, attempt, position, turn)
         except BaseException:
             # A write of another pod may have reserved it: ``undo`` must see that.
