@@ -15,8 +15,7 @@ REASONS = (unschedulable("full"), unresolvable("tainted"))
 
 @pytest.fixture
 def hook() -> Hook:
-    plugin = FakePlugin("Picky", filter=lambda *_: REASONS[0])
-    return Hook(plugin, plugin.filter, "Filter")
+    return Hook(FakePlugin("Picky"), lambda *_: REASONS[0], "Filter")
 
 
 def translated(book: CodeBook, hook: Hook, *codes: int, of: tuple[Status, ...]) -> list[Status]:
