@@ -404,19 +404,19 @@ class TemplateRegistry:
             spec, affinity=affinity, topology_spread_constraints=(), scheduling_group=None
         )
         claimless = _without_claim_names(alone)
-        without = self._signature(namespace, claimless)
+        # Of the spec as it came: the sums of a large one are found with it.
+        without = self._signature(namespace, claimless, lambda: PodNeeds(spec, self.axis))
         if claimless is alone:
             return without, without
-        return self._signature(namespace, alone, without.needs), without
+        return self._signature(namespace, alone, lambda: without.needs), without
 
     def _signature(
-        self, namespace: str, spec: PodSpec, needs: PodNeeds | None = None
+        self, namespace: str, spec: PodSpec, needs: Callable[[], PodNeeds]
     ) -> PodSignature:
         key = self._encode((namespace, spec))
         signature = self._signatures.get(key)
         if signature is None:
-            signature = PodSignature(needs or PodNeeds(spec, self.axis))
-            self._signatures[key] = signature
+            signature = self._signatures[key] = PodSignature(needs())
         return signature
 
     def __iter__(self) -> Iterator[PodTemplate]:
