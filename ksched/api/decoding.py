@@ -136,8 +136,9 @@ def _decode_unstructured(data: bytes | Raw) -> Unstructured:
 
 
 def _decode_claim(data: bytes | Raw) -> ResourceClaim:
-    whole = trim(data)
-    return whole_claim(_decode_parsed_claim(whole), whole)
+    fields = _trimmed(data)
+    whole = _owned(fields)
+    return whole_claim(_decode_parsed_claim(whole), whole, fields.get("spec", Raw(b"{}")))
 
 
 def _decode_class(data: bytes | Raw) -> DeviceClass:
@@ -217,6 +218,10 @@ def trim(data: bytes | Raw) -> bytes:
     The kind follows from the object's position in the message, as in a list. ``managedFields`` are
     read by the API server only, and often half of the object.
     """
+    return _owned(_trimmed(data))
+
+
+def _trimmed(data: bytes | Raw) -> dict[str, Raw]:
     try:
         fields = _decode_fields(data)
     except RecursionError:
@@ -226,6 +231,10 @@ def trim(data: bytes | Raw) -> bytes:
     metadata = _decode_fields(fields["metadata"])
     if metadata.pop("managedFields", None) is not None:
         fields["metadata"] = Raw(_encode(metadata))
+    return fields
+
+
+def _owned(fields: dict[str, Raw]) -> bytes:
     # An encoder's bytes own up to half as much again as they need; these are kept for long.
     return bytes(memoryview(_encode(fields)))
 

@@ -307,14 +307,12 @@ class DeviceTaintRule(Object, frozen=True):
 # -- from bytes ---------------------------------------------------------------------------------
 
 _specs: WeakValueDictionary[bytes, ResourceClaimSpec] = WeakValueDictionary()
-_decode_fields = msgspec.json.Decoder(dict[str, Raw]).decode
 _encode = msgspec.json.Encoder().encode
 
 
-def whole_claim(claim: ResourceClaim, whole: bytes) -> ResourceClaim:
+def whole_claim(claim: ResourceClaim, whole: bytes, spec_text: Raw) -> ResourceClaim:
     """Let a claim that was decoded from ``whole`` keep it, and share its spec."""
-    raw = bytes(_decode_fields(whole).get("spec", Raw(b"{}")))
-    spec = _specs.setdefault(raw, claim.spec)
+    spec = _specs.setdefault(bytes(spec_text), claim.spec)
     force_setattr(claim, "spec", spec)
     force_setattr(claim, "whole", whole)
     return claim

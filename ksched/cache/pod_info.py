@@ -4,9 +4,9 @@ Pods with equal namespace, labels, controller and spec (without ``nodeName``) sh
 ReplicaSet's ten thousand pods have one, so whatever depends only on template and node is computed
 once. Templates that are equal without inter-pod fields share a *signature*, and those that differ
 also in the names of their claims a *claimless signature*: every pod of a StatefulSet has its own
-claims. Templates of one signature that ``FilterDependsOn.group`` puts together share cached
-columns. Name, annotations and status belong to none of these (``Scope.POD``). Templates live as
-long as a pod refers to them.
+claims, and so have pods that share devices with few others. Templates of one signature that
+``FilterDependsOn.group`` puts together share cached columns. Name, annotations and status belong to
+none of these (``Scope.POD``). Templates live as long as a pod refers to them.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ from ksched.api.objects import (
     OwnerReference,
     Pod,
     PodAffinity,
+    PodResourceClaim,
     PodSpec,
     Volume,
 )
@@ -61,6 +62,22 @@ WantedPorts = Mapping[tuple[str, int], frozenset[str]]
 """The requested addresses by protocol and port."""
 
 
+class PodNeeds:
+    """What pods with a spec ask of a node."""
+
+    __slots__ = ("demand", "host_ports", "non_zero", "requests")
+
+    def __init__(self, spec: PodSpec, axis: ResourceAxis) -> None:
+        self.requests: Mapping[str, int] = pod_requests(spec)
+        self.demand = Demand(self.requests, axis)
+        self.non_zero = (
+            non_missing_requests_with_status(Pod(metadata=ObjectMeta(), spec=spec))
+            if has_pod_level_requests(spec)
+            else non_missing_requests(spec)
+        )
+        self.host_ports = host_ports_of(spec)
+
+
 class PodSignature:
     """The part of a template that remains without inter-pod fields.
 
@@ -68,7 +85,10 @@ class PodSignature:
     plugins read none of them.
     """
 
-    __slots__ = ("__weakref__",)
+    __slots__ = ("__weakref__", "needs")
+
+    def __init__(self, needs: PodNeeds) -> None:
+        self.needs = needs
 
 
 class PodTemplate:
@@ -82,7 +102,6 @@ class PodTemplate:
         spec: PodSpec,
         controller: OwnerReference | None,
         signatures: tuple[PodSignature, PodSignature],
-        axis: ResourceAxis,
         *,
         is_large: bool = False,
     ) -> None:
@@ -94,16 +113,13 @@ class PodTemplate:
         self.labels = labels
         self.spec = spec
         self.controller = controller
-        self.requests: Mapping[str, int] = pod_requests(spec)
+        needs = self.signature.needs
+        self.requests = needs.requests
         """Effective requests by resource name: cpu in millis, the rest in units."""
-        self.demand = Demand(self.requests, axis)
-        self.non_zero = (
-            non_missing_requests_with_status(Pod(metadata=ObjectMeta(), spec=spec))
-            if has_pod_level_requests(spec)
-            else non_missing_requests(spec)
-        )
+        self.demand = needs.demand
+        self.non_zero = needs.non_zero
         """(cpu millis, memory bytes) with defaults for containers without requests."""
-        self.host_ports = host_ports_of(spec)
+        self.host_ports = needs.host_ports
         self.facts: dict[object, Any] = {}
 
     @property
@@ -259,12 +275,31 @@ class PodInfo:
         return f"<PodInfo {self.key}>"
 
 
+def _without_claim_names(spec: PodSpec) -> PodSpec:
+    """Blank the names of claims of both kinds; the spec itself if it has none."""
+    volumes, claims = spec.volumes, spec.resource_claims
+    has_volume_claims = any(one.persistent_volume_claim is not None for one in volumes)
+    has_named_claims = any(one.resource_claim_name is not None for one in claims)
+    if not (has_volume_claims or has_named_claims):
+        return spec
+    return msgspec.structs.replace(
+        spec,
+        volumes=[*map(_without_claim_name, volumes)] if has_volume_claims else volumes,
+        resource_claims=[*map(_unnamed, claims)] if has_named_claims else claims,
+    )
+
+
 def _without_claim_name(volume: Volume) -> Volume:
     source = volume.persistent_volume_claim
     if source is None:
         return volume
     unnamed = msgspec.structs.replace(source, claim_name="")
     return msgspec.structs.replace(volume, persistent_volume_claim=unnamed)
+
+
+def _unnamed(claim: PodResourceClaim) -> PodResourceClaim:
+    is_named = claim.resource_claim_name is not None
+    return msgspec.structs.replace(claim, resource_claim_name="") if is_named else claim
 
 
 class TemplateRegistry:
@@ -325,21 +360,19 @@ class TemplateRegistry:
         if template is None:
             self._made += 1
             is_large = encoded_bytes > LARGE_SPEC_BYTES
-            signatures = self._signatures_of(meta.namespace, spec, is_large=is_large)
             try:
-                template = PodTemplate(
-                    self._made,
-                    meta.namespace,
-                    meta.labels,
-                    spec,
-                    controller,
-                    signatures,
-                    self.axis,
-                    is_large=is_large,
-                )
+                signatures = self._signatures_of(meta.namespace, spec, is_large=is_large)
             except ValueError as problem:
                 raise InvalidObject("Pod", meta.key, str(problem)) from problem
-            self._templates[key] = template
+            template = self._templates[key] = PodTemplate(
+                self._made,
+                meta.namespace,
+                meta.labels,
+                spec,
+                controller,
+                signatures,
+                is_large=is_large,
+            )
         return template
 
     def _key(
@@ -362,7 +395,7 @@ class TemplateRegistry:
     ) -> tuple[PodSignature, PodSignature]:
         """The signature of a template, and the claimless one."""
         if is_large:
-            own = PodSignature()
+            own = PodSignature(PodNeeds(spec, self.axis))
             return own, own
         affinity = spec.affinity
         if affinity is not None:
@@ -370,18 +403,20 @@ class TemplateRegistry:
         alone = msgspec.structs.replace(
             spec, affinity=affinity, topology_spread_constraints=(), scheduling_group=None
         )
-        signature = self._signature(namespace, alone)
-        if all(volume.persistent_volume_claim is None for volume in spec.volumes):
-            return signature, signature
-        volumes = [*map(_without_claim_name, spec.volumes)]
-        claimless = msgspec.structs.replace(alone, volumes=volumes)
-        return signature, self._signature(namespace, claimless)
+        claimless = _without_claim_names(alone)
+        # Of the spec as it came: the sums of a large one are found with it.
+        without = self._signature(namespace, claimless, lambda: PodNeeds(spec, self.axis))
+        if claimless is alone:
+            return without, without
+        return self._signature(namespace, alone, lambda: without.needs), without
 
-    def _signature(self, namespace: str, spec: PodSpec) -> PodSignature:
+    def _signature(
+        self, namespace: str, spec: PodSpec, needs: Callable[[], PodNeeds]
+    ) -> PodSignature:
         key = self._encode((namespace, spec))
         signature = self._signatures.get(key)
         if signature is None:
-            signature = self._signatures[key] = PodSignature()
+            signature = self._signatures[key] = PodSignature(needs())
         return signature
 
     def __iter__(self) -> Iterator[PodTemplate]:

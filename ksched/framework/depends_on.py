@@ -76,8 +76,9 @@ class FilterDependsOn(Struct, frozen=True):
     """With ``changes``; not called if PreFilter skipped the plugin. Pods that are equal except for
     inter-pod fields and have equal groups get the same verdicts."""
     reads_claim_names: bool = True
-    """Whether cached verdicts depend on the names of the pod's PersistentVolumeClaims, other than
-    through ``changes``. If no cached result does, pods that differ only in them share all."""
+    """Whether cached verdicts depend on the names of the pod's claims (PersistentVolumeClaims and
+    ResourceClaims), other than through ``changes``. If no cached result does, pods that differ
+    only in them share all."""
 
     @property
     def is_cached(self) -> bool:

@@ -43,8 +43,10 @@ class NodeStatuses:
 
     def rows_with(self, code: Code) -> NDArray[np.intp]:
         """Return the rows whose status has exactly this code."""
-        is_wanted = np.array([False, *(one.code is code for one in self.statuses)])
-        return np.flatnonzero(is_wanted[self.codes])
+        is_wanted = [False, *(one.code is code for one in self.statuses)]
+        if not any(is_wanted):
+            return np.zeros(0, np.intp)
+        return np.flatnonzero(np.array(is_wanted)[self.codes])
 
     def counted(self) -> Iterator[tuple[Status, int]]:
         """Yield each status that occurs, with its number of nodes."""

@@ -58,7 +58,8 @@ class DeclarationTrial:
         # An epoch may depend on anything.
         if declared.scope not in CACHED_SCOPES or declared.epoch is not None:
             return
-        if not declared.reads_claim_names and self._pod.spec.volumes:
+        spec = self._pod.spec
+        if not declared.reads_claim_names and (spec.volumes or spec.resource_claims):
             other = _with_other_claims(self._pod)
             self._compare(nodes, pods, other, "reads_claim_names=False")
         scope = f"scope={declared.scope}"
@@ -121,4 +122,11 @@ def _with_other_claims(pod: Pod) -> Pod:
         )
         for volume in pod.spec.volumes
     ]
-    return msgspec.structs.replace(pod, spec=msgspec.structs.replace(pod.spec, volumes=volumes))
+    claims = [
+        one
+        if one.resource_claim_name is None
+        else msgspec.structs.replace(one, resource_claim_name=OTHER_CLAIM)
+        for one in pod.spec.resource_claims
+    ]
+    spec = msgspec.structs.replace(pod.spec, volumes=volumes, resource_claims=claims)
+    return msgspec.structs.replace(pod, spec=spec)

@@ -12,6 +12,7 @@ from ksched.cache.pod_info import PodInfo
 from ksched.errors import InvalidObject, InvariantBroken
 from ksched.testing import make_node, make_pod
 from ksched.testing.builders import PodBuilder
+from ksched.testing.device_builders import with_claim
 
 WEB = make_pod("web").req(cpu="1", memory="1Gi")
 
@@ -316,6 +317,24 @@ def test_equal_pods_share_a_template_wherever_they_run(cache: SchedulerCache) ->
 )
 def test_pods_that_a_plugin_can_tell_apart_do_not(cache: SchedulerCache, other: PodBuilder) -> None:
     assert cache.pod_info(WEB.obj()).template is not cache.pod_info(other.obj()).template
+
+
+def test_pods_that_ask_for_the_same_share_what_is_derived_from_it(cache: SchedulerCache) -> None:
+    """Every pod of a StatefulSet has labels and claims of its own."""
+
+    def member(pod: PodBuilder, number: str) -> PodInfo:
+        volume = {"persistentVolumeClaim": {"claimName": f"data-{number}"}}
+        return cache.pod_info(
+            with_claim(pod.volume(volume), f"gpu-{number}").label(pod=number).obj()
+        )
+
+    one, other, larger = member(WEB, "0"), member(WEB, "1"), member(WEB.req(cpu="2"), "2")
+    assert one.template is not other.template
+    assert one.template.claimless_signature is other.template.claimless_signature
+    assert one.template.signature is not other.template.signature
+    assert one.template.demand is other.template.demand
+    assert larger.template.claimless_signature is not one.template.claimless_signature
+    assert larger.template.requests["cpu"] == 2 * one.template.requests["cpu"]
 
 
 def test_templates_die_with_their_last_pod(cache: SchedulerCache) -> None:

@@ -21,9 +21,10 @@ from ksched.framework import (
 )
 from ksched.framework.runtime.declaration_checks import FalseDeclaration
 from ksched.testing import make_node, make_pod
+from ksched.testing.device_builders import with_claim
 from ksched.testing.plugin_runner import PluginBench, run_filter, run_score
 
-POD = make_pod("web").label(app="web").req(cpu="1").pvc("data").obj()
+POD = with_claim(make_pod("web").label(app="web").req(cpu="1").pvc("data"), "gpu").obj()
 NODES = [make_node(name).label(zone=name).obj() for name in ("n1", "n2", "n3")]
 RUNNING = [make_pod("old").node("n1").obj()]
 
@@ -49,6 +50,11 @@ def is_meant(pod: PodInfo, nodes: NodeRows) -> Any:
 
 def is_attached(pod: PodInfo, nodes: NodeRows) -> Any:
     return is_first(pod, nodes) & ("data" in pod.template.claim_names)
+
+
+def has_gpu(pod: PodInfo, nodes: NodeRows) -> Any:
+    names = [one.resource_claim_name for one in pod.template.spec.resource_claims]
+    return is_first(pod, nodes) & ("gpu" in names)
 
 
 class Marking:
@@ -85,6 +91,11 @@ class Marking:
             "reads_claim_names=False",
             "n1",
         ),
+        (
+            Marking(has_gpu, Scope.NODE, reads_claim_names=False),
+            "reads_claim_names=False",
+            "n1",
+        ),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
@@ -107,6 +118,7 @@ def test_a_false_declaration_is_named(run: Any, plugin: Marking, untrue: str, no
         Marking(has_pods, Scope.ROW, reads_inter_pod_fields=False),
         Marking(is_meant, Scope.NODE),
         Marking(is_attached, Scope.NODE),
+        Marking(has_gpu, Scope.NODE),
         Marking(is_first, Scope.NODE, reads_claim_names=False),
         Marking(is_emptiest, Scope.CLUSTER),
         Marking(is_emptiest, Scope.POD),

@@ -153,9 +153,9 @@ class AnswerCache:
         groups = self._framework.groups
         if groups is None:
             return pod.template
-        skipped, signature = state.skip_filter, self._signature(pod)
+        skipped, signature, template = state.skip_filter, self._signature(pod), pod.template
         key: Hashable = signature
-        if pod.template.claim_names:
+        if template.claim_names or template.signature is not template.claimless_signature:
             key = (signature, self._skippable & skipped)
         if self._group_names <= skipped:
             return key

@@ -108,10 +108,12 @@ class CodeBook:
         if not isinstance(statuses, list | tuple):
             raise hook.contract_violation(statuses, "a tuple of statuses")
         numbers, wrong = [0], set()
-        for code, status in enumerate(map(hook.status, statuses), 1):
-            if not status.is_rejected:
+        for code, status in enumerate(hook.statuses(statuses), 1):
+            if status.is_rejected:
+                numbers.append(self.number(position, status))
+            else:
+                numbers.append(0)
                 wrong.add(code)
-            numbers.append(self.number(position, status) if status.is_rejected else 0)
         return _Translation(statuses, np.array(numbers, np.int32), frozenset(wrong))
 
     def first(self, one: Codes, other: Codes) -> Codes:

@@ -388,7 +388,7 @@ def _untrue(
 
 
 def _other_claims_alone(one: PodInfo, other: PodInfo) -> bool:
-    return one.labels == other.labels and one.template.claim_names != other.template.claim_names
+    return one.labels == other.labels and one.template.signature is not other.template.signature
 
 
 def described(declared: FilterDependsOn | ScoreDependsOn) -> str:

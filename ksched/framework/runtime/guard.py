@@ -16,7 +16,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from types import TracebackType
 from typing import Any
 
@@ -57,6 +57,7 @@ class Hook:
     """One plugin's method at one extension point; calls contain its failures."""
 
     __slots__ = (
+        "_constant",
         "_logged",
         "activity",
         "is_async",
@@ -81,6 +82,8 @@ class Hook:
         self.observe_wait: Callable[[float], None] | None = None
         """Called with the seconds that an async method blocked the cycle."""
         self._logged: set[str] = set()
+        self._constant: tuple[object, Sequence[Status]] = ((), ())
+        """The last tuple of statuses, and the same attributed to the plugin."""
 
     def call(self, *args: Any) -> Any:
         """Call a synchronous method; raises ``PluginFailure`` if it raises."""
@@ -205,6 +208,16 @@ class Hook:
             if isinstance(got.plugin, str)
             else Status(got.code, reasons, self.plugin)
         )
+
+    def statuses(self, got: Sequence[object]) -> Sequence[Status]:
+        """``status`` of each; a plugin's statuses are usually the same constant tuple."""
+        constant, signed = self._constant
+        if got is constant:
+            return signed
+        signed = [*map(self.status, got)]
+        if isinstance(got, tuple):
+            self._constant = got, signed
+        return signed
 
 
 def _current_task() -> asyncio.Task[Any] | None:

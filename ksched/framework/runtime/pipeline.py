@@ -115,6 +115,8 @@ class Pipeline:
                 active_plugins.pre_filter.remove(hook)
                 if result is SKIP_TEMPLATE:
                     active_plugins.skip_filter.add(hook.plugin)
+                    state.skip_filter.add(hook.plugin)
+                continue
             if isinstance(result, PreFilterResult):
                 if result.node_names is not None:
                     narrowing.append(hook.plugin)
@@ -428,6 +430,8 @@ class Pipeline:
                 active_plugins.pre_score.remove(hook)
                 if result is SKIP_TEMPLATE:
                     active_plugins.skip_score.add(hook.plugin)
+                    state.skip_score.add(hook.plugin)
+                continue
             status = hook.status(result)
             if status.is_skip:
                 state.skip_score.add(hook.plugin)

@@ -28,7 +28,13 @@ from ksched.framework.runtime.declaration_checks import (
     FalseDeclaration,
     rows_to_check,
 )
-from ksched.testing import Cluster, cluster, make_node, make_pod
+from ksched.testing import Cluster, PodBuilder, cluster, make_node, make_pod
+from ksched.testing.device_builders import (
+    make_device_class,
+    make_resource_claim,
+    make_slice,
+    with_claim,
+)
 from ksched.testing.storage_builders import make_claim, make_volume
 from lab.decider import Decider
 
@@ -178,6 +184,15 @@ async def test_a_filter_that_reads_inter_pod_fields_and_says_so() -> None:
         assert c.bound("b") == "n2"
 
 
+def with_volume(pod: PodBuilder, claim: str) -> PodBuilder:
+    return pod.volume({"persistentVolumeClaim": {"claimName": claim}})
+
+
+def names_of_claims(pod: PodInfo) -> list[str | None]:
+    devices = [one.resource_claim_name for one in pod.template.spec.resource_claims]
+    return [*pod.template.claim_names, *devices]
+
+
 class OfClaim:
     """Rejects n1, for pods with the claim ``elsewhere``."""
 
@@ -187,19 +202,23 @@ class OfClaim:
         self.filter_depends_on = declared
 
     def filter_nodes(self, state: CycleState, pod: PodInfo, nodes: NodeRows) -> Verdicts:
-        return Verdicts.rejecting(first(nodes) & ("elsewhere" in pod.template.claim_names), BUSY)
+        return Verdicts.rejecting(first(nodes) & ("elsewhere" in names_of_claims(pod)), BUSY)
 
 
 @pytest.mark.parametrize("says_so", [True, False])
-async def test_a_filter_that_reads_the_names_of_claims(says_so: bool) -> None:
+@pytest.mark.parametrize("naming", [with_volume, with_claim], ids=["a volume", "devices"])
+async def test_a_filter_that_reads_the_names_of_claims(
+    naming: Callable[[PodBuilder, str], PodBuilder], says_so: bool
+) -> None:
     declared = FilterDependsOn(Scope.NODE, reads_inter_pod_fields=False, reads_claim_names=says_so)
     async with cluster(nodes=TWO, plugins=[OfClaim(declared)]) as c:
         for name in ("here", "elsewhere"):
             await c.create(make_volume(f"pv-{name}"), make_claim(name).bound_to(f"pv-{name}"))
-        pods = [
-            make_pod(name).volume({"persistentVolumeClaim": {"claimName": name}})
-            for name in ("here", "elsewhere")
-        ]
+            await c.create(make_resource_claim(name).request())
+        await c.create(
+            make_device_class(), *(make_slice(n).device("a").device("b") for n in ("n1", "n2"))
+        )
+        pods = [naming(make_pod(name), name) for name in ("here", "elsewhere")]
         await c.create(pods[0])
         await c.settle()
         assert c.bound("here")

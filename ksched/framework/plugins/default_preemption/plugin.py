@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import ClassVar
 
 import numpy as np
@@ -124,14 +125,15 @@ class DefaultPreemption:
         if objection is not None:
             return PostFilterResult(objection)
         rows = self._potential_rows(statuses)
+        if not len(rows):
+            return _nowhere(diagnosis.num_all_nodes)
         evictable = self.evictable.below(pod.priority, self._handle.snapshot.table)
         dry_run = DryRun(self._handle, state, pod, self.budgets, evictable)
         findings = await dry_run.run(rows, self._num_candidates(len(rows)))
         if not len(findings) and findings.errors:
             return PostFilterResult(error(aggregate(findings.errors)))
         if not len(findings):
-            message = _explain(findings, diagnosis.num_all_nodes)
-            return PostFilterResult(unschedulable(message), nominated_node_name="")
+            return _without_candidates(findings.statuses, diagnosis.num_all_nodes)
         try:
             candidates = await self._call_extenders(pod, findings)
         except ExtenderError as problem:
@@ -196,8 +198,11 @@ class DefaultPreemption:
 
         kube-scheduler: nodesWherePreemptionMightHelp, GetOffsetAndNumCandidates.
         """
+        might_help = statuses.rows_with(Code.UNSCHEDULABLE)
+        if not len(might_help):
+            return might_help
         is_potential = np.zeros(len(statuses.table), np.bool_)
-        is_potential[statuses.rows_with(Code.UNSCHEDULABLE)] = True
+        is_potential[might_help] = True
         order = self._handle.snapshot.order
         rows = order[is_potential[order]]
         return np.roll(rows, -self._handle.rng.randrange(len(rows))) if len(rows) else rows
@@ -248,8 +253,14 @@ def aggregate(problems: Sequence[str]) -> str:
     return distinct[0] if len(distinct) == 1 else f"[{', '.join(distinct)}]"
 
 
-def _explain(findings: Findings, num_all_nodes: int) -> str:
-    found = findings.statuses
+@lru_cache(maxsize=16)
+def _nowhere(num_all_nodes: int) -> PostFilterResult:
+    """The result where evicting pods helps on no node."""
+    return _without_candidates(Counter(), num_all_nodes)
+
+
+def _without_candidates(found: Counter[Status], num_all_nodes: int) -> PostFilterResult:
     statuses = [*found.items(), (NOT_HELPFUL, num_all_nodes - found.total())]
     reasons = count_reasons((status, nodes) for status, nodes in statuses if nodes)
-    return Diagnosis(num_all_nodes=num_all_nodes, reasons=reasons).message
+    message = Diagnosis(num_all_nodes=num_all_nodes, reasons=reasons).message
+    return PostFilterResult(unschedulable(message), nominated_node_name="")

@@ -32,6 +32,9 @@ MAX_CONCURRENT_WRITERS = 24
 """Pods whose claims are written concurrently. With more, the first pod of a burst would be bound
 only when the claims of all are written; and each takes a connection, and time to open it."""
 
+TURNS_TO_JOIN = 2
+"""So many turns of the event loop without another pod that joins a claim end the wait for more."""
+
 SUCCESS, FAILURE, TIMEOUT, ERROR = "success", "failure", "timeout", "error"
 
 
@@ -88,8 +91,11 @@ class ClaimBinder:
         try:
             async with turn.lock:
                 self._renew(attempt, position)
-                is_known = attempt.claims[position].is_reserved_for(pod.uid)
-                if position in attempt.allocations or not is_known:
+                if position in attempt.allocations:
+                    await self._bind_claim(pod, attempt, position, turn)
+                elif not attempt.claims[position].is_reserved_for(pod.uid):
+                    await turn.let_others_join()
+                    self._renew(attempt, position)
                     await self._bind_claim(pod, attempt, position, turn)
         except BaseException:
             # A write of another pod may have reserved it: ``undo`` must see that.
@@ -272,6 +278,14 @@ class _Turn:
         self.lock = asyncio.Lock()
         self.joining: dict[str, PodInfo] = {}
         """By UID, those that only add themselves to its users."""
+
+    async def let_others_join(self) -> None:
+        """Wait for the pods that are placed right after this one: they were waiting together."""
+        joined, turns = 0, 0
+        while turns < TURNS_TO_JOIN:
+            turns = turns + 1 if joined == len(self.joining) else 0
+            joined = len(self.joining)
+            await asyncio.sleep(0)
 
     def users(self, writer: PodInfo, claim: ResourceClaim) -> list[PodInfo]:
         """The pods to reserve a claim for, the writer first; no more than it may have."""

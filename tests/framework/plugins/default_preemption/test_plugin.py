@@ -91,6 +91,17 @@ async def test_a_pod_that_may_never_preempt_does_not() -> None:
     assert verdict.nominated is None, "whatever nomination it has is left alone"
 
 
+async def test_nothing_is_tried_where_it_could_help_nowhere(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.delattr(DryRun, "run")
+    for count in (1, 2, 1):
+        nodes = [node(f"n{number}").taint("x") for number in range(count)]
+        verdict = await decide(nodes, [low("a", node="n0")], high())
+        assert said(verdict) == f"0/{count} nodes are available: {count} {NOT_HELPFUL}."
+        assert not verdict.nominated
+
+
 def preempted(pod: PodBuilder) -> PodBuilder:
     return pod.terminating().condition("DisruptionTarget", "True", "PreemptionByScheduler")
 

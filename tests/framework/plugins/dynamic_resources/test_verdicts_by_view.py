@@ -74,3 +74,11 @@ async def test_extended_resources_are_searched_once_for_each_class(counts: Count
     assert figures.placed == pods
     assert counts.searches <= EXTENDED_CLASSES * (DEVICES_PER_NODE + 1)
     assert counts.keys == NODES + pods - 1, "shared by all classes"
+
+
+@pytest.mark.parametrize("nodes", [40, 80])
+async def test_pods_that_share_other_claims_share_what_other_plugins_found(nodes: int) -> None:
+    """Every claim has pods of its own: NodeResourcesFit and the scores are not asked anew."""
+    figures = await benchmark.measure("sharedclaims", nodes=nodes, pods=nodes)
+    assert figures.placed == nodes
+    assert figures.rows_per_decision < 1.5 * nodes, "DynamicResources about all, others about few"
