@@ -56,8 +56,8 @@ class QueueContents:
         self._observer = observer
         self._active = ActiveQueue(sort_key, rank)
         self._backoff = backoff
-        self._unschedulable = UnschedulablePods(subject_keys)
-        self._gated = UnschedulablePods(subject_keys)
+        self._unschedulable = UnschedulablePods(subject_keys, backoff.expiration)
+        self._gated = UnschedulablePods(subject_keys, backoff.expiration)
         self._in_flight = InFlight()
         self._containers: dict[Place, _Container] = {
             ACTIVE: self._active,
@@ -68,7 +68,7 @@ class QueueContents:
         }
         self._pods: dict[str, QueuedPodInfo] = {}
         self._place: dict[str, Place] = {}
-        self._scouts = Scouts(self._place, self._unschedulable, nominator)
+        self._scouts = Scouts(self._place, self._unschedulable, nominator, backoff, now)
         self._log = TransitionLog()
         self._rejections = RejectionCounts()
         self._ready = asyncio.Event()
@@ -142,7 +142,7 @@ class QueueContents:
             self._containers[source].remove(uid)
             if source is not IN_FLIGHT:
                 self._rejections.remove(queued)
-            if source is ACTIVE and uid in self._scouts.ready:
+            if target is not ACTIVE and uid in self._scouts.ready:
                 self._scouts.left(queued)
                 self._ready.set()
         now = self._now()
