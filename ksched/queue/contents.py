@@ -138,9 +138,10 @@ class QueueContents:
         source = self._place.get(uid, ABSENT)
         if (source, target) not in ALLOWED:
             raise InvalidTransition(queued.key, source, target, self.story(uid))
+        is_rejected = queued.unschedulable_plugins or queued.pending_plugins
         if source is not ABSENT:
             self._containers[source].remove(uid)
-            if source is not IN_FLIGHT:
+            if is_rejected and source is not IN_FLIGHT:
                 self._rejections.remove(queued)
             if target is not ACTIVE and uid in self._scouts.ready:
                 self._scouts.left(queued)
@@ -152,7 +153,7 @@ class QueueContents:
             self._pods[uid] = queued
             self._place[uid] = target
             self._containers[target].add(queued)
-            if target is not IN_FLIGHT:
+            if is_rejected and target is not IN_FLIGHT:
                 self._rejections.add(queued)
             if target is ACTIVE or target is BACKOFF:
                 self._ready.set()

@@ -16,6 +16,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 import logging
+import math
 from collections.abc import Awaitable, Callable
 from types import TracebackType
 from typing import Any
@@ -30,7 +31,7 @@ log = logging.getLogger(__name__)
 
 DEFAULT_TIMEOUT_SECONDS = 30.0
 """Deadline of an async plugin at one extension point, unless the plugin sets its own
-(``timeout_seconds``)."""
+(``timeout_seconds``); ``math.inf`` if everything it awaits has one."""
 
 DEFAULT_PERMIT_CONCURRENCY = 1024
 """Limit of a plugin's concurrent async Permit calls, unless the plugin sets its own
@@ -102,11 +103,12 @@ class Hook:
             return await self.finish(result)
         return result
 
-    async def finish(self, result: Awaitable[Any]) -> Any:
+    def finish(self, result: Awaitable[Any]) -> Awaitable[Any]:
         """Await the result of an async method, within its deadline."""
         observe = self.observe_wait
-        if observe is None:
-            return await self._in_time(result)
+        return self._in_time(result) if observe is None else self._observed(result, observe)
+
+    async def _observed(self, result: Awaitable[Any], observe: Callable[[float], None]) -> Any:
         loop = asyncio.get_running_loop()
         began = loop.time()
         try:
@@ -115,6 +117,9 @@ class Hook:
             observe(loop.time() - began)
 
     async def _in_time(self, result: Awaitable[Any]) -> Any:
+        if self.timeout_seconds == math.inf:
+            with self:
+                return await result
         try:
             async with asyncio.timeout(self.timeout_seconds):
                 with self:
