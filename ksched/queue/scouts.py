@@ -3,10 +3,10 @@
 Ten thousand replicas wait for room, and a node comes that can take ten of them. If the event woke
 all of them, 9,990 attempts would fail again, each with an Event and a longer backoff. So of the
 pods of a group that is judged alike (``QueuedPodInfo.is_judged_alike``: template and nodes decide,
-nothing else) only one is woken, the *scout*: the first if it can be tried at once, otherwise the one
-whose backoff is over first. If it comes back to its group, the others would as well, and they go on
-waiting. In every other case, as when it was placed, deleted or nominated, the next one is woken,
-before any other pod is popped.
+nothing else) only one is woken, the *scout*: the first if it can be tried at once, otherwise the
+one whose backoff is over first. If it comes back to its group, the others would as well, and they
+go on waiting. In every other case, as when it was placed, deleted or nominated, the next one is
+woken, before any other pod is popped.
 
 So a scout may back off, and be popped early like any other pod. If all that back off were woken
 with it, each of them would fail again, early, and pay with a longer backoff. A scout that still

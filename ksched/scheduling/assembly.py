@@ -301,7 +301,7 @@ def _pre_enqueue(
 
     def run(pod: PodInfo) -> Status:
         try:
-            got = hook.call(pod)
+            got: object = hook.call(pod)
             if got is SUCCESS:
                 return SUCCESS
             answer = hook.status(got)

@@ -31,7 +31,7 @@ log = logging.getLogger(__name__)
 
 DEFAULT_TIMEOUT_SECONDS = 30.0
 """Deadline of an async plugin at one extension point, unless the plugin sets its own
-(``timeout_seconds``); ``math.inf`` if everything it awaits has one."""
+(``timeout_seconds``)."""
 
 DEFAULT_PERMIT_CONCURRENCY = 1024
 """Limit of a plugin's concurrent async Permit calls, unless the plugin sets its own
@@ -118,6 +118,7 @@ class Hook:
 
     async def _in_time(self, result: Awaitable[Any]) -> Any:
         if self.timeout_seconds == math.inf:
+            # What it awaits has a deadline.
             with self:
                 return await result
         try:
