@@ -23,7 +23,7 @@ class RateLimiter:
         """Callers that wait for their token."""
 
     def acquire_nowait(self) -> float:
-        """Take a token and return the seconds to wait before using it, 0 in the common case."""
+        """Take a token and return the seconds to ``wait`` before using it, 0 in the common case."""
         if self._qps <= 0:
             return 0.0
         now = self._clock.now()
@@ -39,12 +39,16 @@ class RateLimiter:
         """Wait for a token; return the seconds waited. A cancelled caller returns its token."""
         delay = self.acquire_nowait()
         if delay > 0:
-            self.waiting += 1
-            try:
-                await self._clock.sleep(delay)
-            except BaseException:
-                self._tokens += 1.0
-                raise
-            finally:
-                self.waiting -= 1
+            await self.wait(delay)
         return delay
+
+    async def wait(self, delay: float) -> None:
+        """Wait for a token that was taken."""
+        self.waiting += 1
+        try:
+            await self._clock.sleep(delay)
+        except BaseException:
+            self._tokens += 1.0
+            raise
+        finally:
+            self.waiting -= 1

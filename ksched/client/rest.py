@@ -136,8 +136,8 @@ class ApiClient:
         give_up_at = 0.0
         tried = 0
         while True:
-            if self._limiter is not None:
-                await self._limiter.acquire()
+            if self._limiter is not None and (delay := self._limiter.acquire_nowait()):
+                await self._limiter.wait(delay)
             self.in_flight += 1
             try:
                 response = await self._transport.request(
@@ -315,7 +315,7 @@ class ApiClient:
         """
         body = _encode(_Binding(_BindingMeta(name, namespace, uid), _Target(node_name)))
         path = PODS.path(namespace, name, "binding")
-        await self.request("POST", path, body, timeout=timeout, retry=UNREPEATABLE)
+        await self.exchange("POST", path, body, timeout=timeout, retry=UNREPEATABLE)
 
     async def patch_pod_status(self, namespace: str, name: str, body: bytes) -> None:
         """Merge ``body`` strategically into a pod's status."""
@@ -370,7 +370,7 @@ class ApiClient:
 
     async def create_event(self, namespace: str, body: bytes) -> None:
         """Create an ``events.k8s.io/v1`` Event."""
-        await self.create(EVENTS, namespace, body)
+        await self.exchange("POST", EVENTS.path(namespace), body, retry=UNREPEATABLE)
 
     async def patch_event(self, namespace: str, name: str, body: bytes) -> None:
         """Merge ``body`` into an Event, to count its series."""

@@ -23,7 +23,8 @@ if TYPE_CHECKING:
     from prometheus_client.core import GaugeMetricFamily
     from prometheus_client.metrics_core import Metric
 
-log = logging.getLogger(__name__)
+# Not below ``ksched.daemon``, of which information is logged at -v 0: this is about decisions.
+log = logging.getLogger("ksched.observation")
 
 LAG_PROBE_SECONDS: Final = 0.25
 _ATTEMPTS_SHOWN: Final = 15

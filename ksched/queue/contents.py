@@ -56,8 +56,8 @@ class QueueContents:
         self._observer = observer
         self._active = ActiveQueue(sort_key, rank)
         self._backoff = backoff
-        self._unschedulable = UnschedulablePods(subject_keys)
-        self._gated = UnschedulablePods(subject_keys)
+        self._unschedulable = UnschedulablePods(subject_keys, backoff.expiration)
+        self._gated = UnschedulablePods(subject_keys, backoff.expiration)
         self._in_flight = InFlight()
         self._containers: dict[Place, _Container] = {
             ACTIVE: self._active,
@@ -68,7 +68,7 @@ class QueueContents:
         }
         self._pods: dict[str, QueuedPodInfo] = {}
         self._place: dict[str, Place] = {}
-        self._scouts = Scouts(self._place, self._unschedulable, nominator)
+        self._scouts = Scouts(self._place, self._unschedulable, nominator, backoff, now)
         self._log = TransitionLog()
         self._rejections = RejectionCounts()
         self._ready = asyncio.Event()
@@ -138,11 +138,12 @@ class QueueContents:
         source = self._place.get(uid, ABSENT)
         if (source, target) not in ALLOWED:
             raise InvalidTransition(queued.key, source, target, self.story(uid))
+        is_rejected = queued.unschedulable_plugins or queued.pending_plugins
         if source is not ABSENT:
             self._containers[source].remove(uid)
-            if source is not IN_FLIGHT:
+            if is_rejected and source is not IN_FLIGHT:
                 self._rejections.remove(queued)
-            if source is ACTIVE and uid in self._scouts.ready:
+            if target is not ACTIVE and uid in self._scouts.ready:
                 self._scouts.left(queued)
                 self._ready.set()
         now = self._now()
@@ -152,7 +153,7 @@ class QueueContents:
             self._pods[uid] = queued
             self._place[uid] = target
             self._containers[target].add(queued)
-            if target is not IN_FLIGHT:
+            if is_rejected and target is not IN_FLIGHT:
                 self._rejections.add(queued)
             if target is ACTIVE or target is BACKOFF:
                 self._ready.set()

@@ -6,7 +6,7 @@ import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from ksched.cache.pod_info import PodInfo
-from ksched.framework.status import Status
+from ksched.framework.status import SUCCESS, Status
 from ksched.framework.untrusted_values import is_interrupt
 from ksched.queue.work import QueueWork
 
@@ -52,7 +52,8 @@ class PreEnqueuePlugins:
         for plugin, pre_enqueue in self._plugins.get(pod.spec.scheduler_name, ()):
             self._work.pre_enqueue_calls += 1
             try:
-                if pre_enqueue(pod).is_success:
+                answer = pre_enqueue(pod)
+                if answer is SUCCESS or answer.is_success:
                     continue
             except BaseException as problem:
                 if is_interrupt(problem):

@@ -16,6 +16,7 @@ from itertools import islice
 from ksched.cache.pod_info import PodInfo, PodTemplate
 from ksched.framework.cluster_events import Subjects
 from ksched.framework.queued_pod import QueuedPodInfo, SharedWait
+from ksched.queue.keyed_heap import KeyedHeap
 
 Waker = tuple[str, str]
 """Profile and plugin whose registrations can wake a pod."""
@@ -37,6 +38,7 @@ class WaitingGroup:
     """
 
     __slots__ = (
+        "by_backoff",
         "flushed_at",
         "is_judged_alike",
         "key",
@@ -51,14 +53,19 @@ class WaitingGroup:
         "woken_by",
     )
 
-    def __init__(self, key: _GroupKey, first: QueuedPodInfo) -> None:
+    def __init__(
+        self,
+        key: _GroupKey,
+        first: QueuedPodInfo,
+        end_of_backoff: Callable[[QueuedPodInfo], float],
+    ) -> None:
         self.key = key
         self.profile = first.pod.spec.scheduler_name
         self.rejector_plugins = first.rejector_plugins
         self.pending_plugins = first.pending_plugins
         self.shared_wait = first.shared_wait
         self.is_judged_alike = first.is_judged_alike
-        self.scout = ""
+        self.scout: QueuedPodInfo | None = None
         """The pod that was woken last (``scouts``)."""
         self.woken_at = float("-inf")
         self.woken_by = ""
@@ -69,6 +76,21 @@ class WaitingGroup:
         plugins = (first.gating_plugin,) if first.is_gated else sorted(self.rejector_plugins)
         self.wakers: list[Waker] = [(self.profile, plugin) for plugin in plugins]
         self.pods: dict[str, QueuedPodInfo] = {}
+        """In the order in which they came; only ``add`` and ``remove`` may modify it."""
+        self.by_backoff: KeyedHeap[QueuedPodInfo] | None = None
+        """The same by the end of their backoff, if they are judged alike."""
+        if self.is_judged_alike:
+            self.by_backoff = KeyedHeap(end_of_backoff)
+
+    def add(self, queued: QueuedPodInfo) -> None:
+        self.pods[queued.uid] = queued
+        if self.by_backoff is not None:
+            self.by_backoff.add(queued)
+
+    def remove(self, uid: str) -> None:
+        del self.pods[uid]
+        if self.by_backoff is not None:
+            self.by_backoff.remove(uid)
 
     @property
     def is_crowd(self) -> bool:
@@ -86,11 +108,12 @@ class UnschedulablePods:
     def __init__(
         self,
         subject_keys: Callable[[Iterable[Waker], PodInfo], Collection[SubjectKey]] = lambda *_: (),
+        end_of_backoff: Callable[[QueuedPodInfo], float] = lambda queued: 0.0,
     ) -> None:
         self._groups: dict[_GroupKey, WaitingGroup] = {}
         self._group_of: dict[str, WaitingGroup] = {}
         self._by_waker: dict[Waker, dict[_GroupKey, WaitingGroup]] = {}
-        self._subject_keys = subject_keys
+        self._subject_keys, self._end_of_backoff = subject_keys, end_of_backoff
         self._by_subject: dict[SubjectKey, dict[str, None]] = {}
         self._subjects_of: dict[str, Collection[SubjectKey]] = {}
 
@@ -106,10 +129,10 @@ class UnschedulablePods:
         )
         group = self._groups.get(key)
         if group is None:
-            group = self._groups[key] = WaitingGroup(key, queued)
+            group = self._groups[key] = WaitingGroup(key, queued, self._end_of_backoff)
             for waker in group.wakers:
                 self._by_waker.setdefault(waker, {})[key] = group
-        group.pods[queued.uid] = queued
+        group.add(queued)
         self._group_of[queued.uid] = group
         self.reindex(queued)
 
@@ -138,7 +161,7 @@ class UnschedulablePods:
     def remove(self, uid: str) -> None:
         self._unindex(uid)
         group = self._group_of.pop(uid)
-        del group.pods[uid]
+        group.remove(uid)
         if group.pods:
             return
         del self._groups[group.key]

@@ -46,7 +46,7 @@ from ksched.framework.runtime.profiles import (
 )
 from ksched.framework.runtime.queue_sort import rank, sort_key
 from ksched.framework.runtime.waiting_pods import WaitingPods
-from ksched.framework.status import Status
+from ksched.framework.status import SUCCESS, Status
 from ksched.groups.group import Group
 from ksched.groups.registry import Groups
 from ksched.metrics import Metrics
@@ -301,7 +301,10 @@ def _pre_enqueue(
 
     def run(pod: PodInfo) -> Status:
         try:
-            answer = hook.status(hook.call(pod))
+            got: object = hook.call(pod)
+            if got is SUCCESS:
+                return SUCCESS
+            answer = hook.status(got)
             if is_reported and not answer.is_success:
                 gated(pod)
             return answer

@@ -154,13 +154,11 @@ class BindingCycle:
         framework, state, pod = placed.profile.framework, placed.state, placed.pod
         metrics = placed.profile.metrics
         if framework.hooks[PRE_BIND]:
-            began = stopwatch()
-            work = run_pre_bind(framework, state, pod, placed.node_name)
+            began, status = stopwatch(), SUCCESS
             # Without PreBind work the bind follows at once: too late to cancel.
-            has_work = any(
-                hook.plugin not in state.skip_pre_bind for hook in framework.hooks[PRE_BIND]
-            )
-            status = await (self._pre_binding.run(pod.uid, work) if has_work else work)
+            if len(state.skip_pre_bind) < len(framework.hooks[PRE_BIND]):
+                work = run_pre_bind(framework, state, pod, placed.node_name)
+                status = await self._pre_binding.run(pod.uid, work)
             metrics.record(PRE_BIND, status.code, began)
             if not status.is_success:
                 return status

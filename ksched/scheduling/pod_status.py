@@ -187,7 +187,8 @@ class PodStatusUpdater:
     def forget(self, uid: str) -> None:
         """Drop the state of a pod that is gone or bound."""
         self._nominated.pop(uid, None)
-        self._release(uid)
+        if uid in self._held:
+            self._release(uid)
         self._desired.pop(uid, None)
         self._postponed.pop(uid, None)
         self._sent.pop(uid, None)

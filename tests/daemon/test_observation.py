@@ -15,6 +15,7 @@ from prometheus_client.exposition import generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
 from ksched.clock import LoopClock
+from ksched.daemon import logs
 from ksched.daemon.observation import LAG_PROBE_SECONDS, Observation
 from ksched.framework import PermitResult, wait
 from ksched.metrics import Metrics
@@ -82,6 +83,26 @@ async def test_bound_pod_is_told(caplog):
         2,
         1,
     )
+
+
+@pytest.fixture
+def set_verbosity():
+    touched = [logging.getLogger(name) for name in (logs.PACKAGE, logs.DAEMON)]
+    before = [(logger, logger.level) for logger in touched]
+    yield logs.set_verbosity
+    for logger, level in before:
+        logger.setLevel(level)
+
+
+@pytest.mark.parametrize(("verbosity", "told"), [(0, 0), (1, 0), (2, 1)])
+async def test_bound_pods_are_told_from_verbosity_2_on(set_verbosity, caplog, verbosity, told):
+    set_verbosity(verbosity)
+    async with observed_cluster(nodes=1) as (c, _):
+        await c.create(make_pod("web"))
+        await c.settle()
+        assert c.bound("web")
+
+    assert [one.message for one in caplog.records].count("pod bound to node") == told
 
 
 async def test_pod_that_waited_is_counted_from_its_first_chance():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter
+from math import floor
 
 import pytest
 
@@ -72,19 +73,31 @@ class Room:
 
     def drain(self) -> None:
         """Try pods as long as one is ready."""
+        self.queue.continue_wake_ups()
+        while self.queue.statistics().active:
+            self.decide(self.pop())
+            self.queue.continue_wake_ups()
+
+    def drain_early(self) -> None:
+        """The same, with pods that are popped before their backoff is over."""
         while True:
             self.queue.continue_wake_ups()
-            if not self.queue.statistics().active:
+            self.queue.flush_backoff_completed()
+            backing_off = self.queue.pending_pods()[Place.BACKOFF]
+            can_be_early = any(queued.owed_until < floor(self.time) for queued in backing_off)
+            if not (self.queue.statistics().active or can_be_early):
                 return
-            queued = self.pop()
-            self.attempts += 1
-            if queued.pod.priority <= self.free:
-                self.free -= queued.pod.priority
-                self.placed.append(queued.pod.name)
-                self.queue.done(queued.uid)
-                self.queue.pod_deleted(queued.uid)
-            else:
-                self.reject(queued)
+            self.decide(self.pop())
+
+    def decide(self, queued: QueuedPodInfo) -> None:
+        self.attempts += 1
+        if queued.pod.priority <= self.free:
+            self.free -= queued.pod.priority
+            self.placed.append(queued.pod.name)
+            self.queue.done(queued.uid)
+            self.queue.pod_deleted(queued.uid)
+        else:
+            self.reject(queued)
 
     def names(self, place: Place) -> list[str]:
         return [queued.pod.name for queued in self.queue.pending_pods()[place]]
@@ -183,16 +196,57 @@ def test_pods_with_a_nomination_are_woken_beside_the_scout() -> None:
     assert room.names(Place.ACTIVE) == ["p0", "p1"]
 
 
-def test_pods_that_back_off_are_woken_with_the_scout() -> None:
+def test_of_pods_that_back_off_one_is_woken() -> None:
     room = waiting(3, backoff_seconds=1)
     room.grow(0)
-    assert room.names(Place.BACKOFF) == ["p0", "p1", "p2"]
+    assert room.names(Place.BACKOFF) == ["p0"]
+    room.grow(0)
+    assert room.names(Place.BACKOFF) == ["p0"]
     room.time += 10
     room.queue.flush_backoff_completed()
-    room.drain()
-    room.time += 10
-    room.grow(0)
     assert room.names(Place.ACTIVE) == ["p0"]
+    room.drain()
+    assert room.names(Place.UNSCHEDULABLE) == ["p1", "p2", "p0"]
+
+
+def test_the_pod_that_can_be_tried_first_is_the_scout() -> None:
+    room = waiting(3, backoff_seconds=8)
+    room.grow(0)
+    room.drain_early()
+    room.time += 9
+    # p0 was tried twice and is the last to be tried again, p1 and p2 can be at once.
+    room.grow(0)
+    assert room.names(Place.ACTIVE) == ["p1"]
+    room.drain()
+    room.grow(0)
+    assert room.names(Place.ACTIVE) == ["p2"]
+
+
+def test_a_scout_that_backs_off_gives_way_to_a_pod_that_can_be_tried_sooner() -> None:
+    room = waiting(1, backoff_seconds=8)
+    room.grow(0)
+    room.drain_early()
+    room.grow(0)
+    room.drain_early()
+    assert room.names(Place.BACKOFF) == ["p0"], "it is ahead of its schedule"
+    room.add("p1")
+    room.drain()
+    room.time += 9
+    room.grow(1)
+    assert room.names(Place.ACTIVE) == ["p1"]
+    room.drain()
+    assert room.placed == ["p1"]
+
+
+@pytest.mark.parametrize("count", [10, 50])
+def test_of_pods_that_back_off_one_fails_for_each_event(count: int) -> None:
+    room = waiting(count, backoff_seconds=60)
+    before = room.attempts
+    for _ in range(3):
+        room.grow(1)
+        room.drain_early()
+    assert len(room.placed) == 3
+    assert room.attempts - before == 2 * 3
 
 
 def test_a_relabelled_pod_is_judged_by_itself() -> None:
@@ -280,10 +334,27 @@ def test_slices_that_end_at_a_scout_wake_no_pod_too_many(
     assert room.attempts - before == free + 1
 
 
-def test_slices_wake_all_that_back_off(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(wake_ups, "PODS_PER_SLICE", 1)
-    room = waiting(4, backoff_seconds=10)
-    room.grow(0)
-    for _ in range(10):
-        room.queue.continue_wake_ups()
-    assert room.names(Place.UNSCHEDULABLE) == []
+@pytest.mark.parametrize("seed", range(20))
+def test_no_pod_that_fits_is_left_behind(seed: int) -> None:
+    """With backoffs and early attempts: what has room is placed when all backoffs are over."""
+    rng = random.Random(seed)
+    room = Room(backoff_seconds=1)
+    for number in range(150):
+        step, size = rng.choice("aaaggdt"), rng.choice([1, 2, 3])
+        if step == "a":
+            room.add(f"p{number}", size)
+        elif step == "g":
+            room.grow(rng.randrange(4))
+        elif step == "t":
+            room.time += rng.random() * 6
+        else:
+            pods = [*room.queue.pending_pods()[rng.choice([Place.UNSCHEDULABLE, Place.BACKOFF])]]
+            if pods:
+                room.delete(rng.choice(pods).pod.name)
+        if rng.random() < 0.7:
+            room.drain_early()
+    for _ in range(60):
+        room.time += 1
+        room.drain_early()
+    left = [queued for pods in room.queue.pending_pods().values() for queued in pods]
+    assert room.free < min((queued.pod.priority for queued in left), default=99)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import ClassVar
 
 from ksched.errors import ApiError
@@ -17,6 +18,9 @@ class DefaultBinder:
     """
 
     name: ClassVar[str] = names.DEFAULT_BINDER
+    timeout_seconds: ClassVar[float] = math.inf
+    """The request has a deadline, and so have its repetitions: a second timer for each would cost
+    a hundredth of the CPU of a pod."""
 
     def __init__(self, handle: Handle) -> None:
         self._handle = handle

@@ -16,6 +16,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 import logging
+import math
 from collections.abc import Awaitable, Callable, Sequence
 from types import TracebackType
 from typing import Any
@@ -105,11 +106,12 @@ class Hook:
             return await self.finish(result)
         return result
 
-    async def finish(self, result: Awaitable[Any]) -> Any:
+    def finish(self, result: Awaitable[Any]) -> Awaitable[Any]:
         """Await the result of an async method, within its deadline."""
         observe = self.observe_wait
-        if observe is None:
-            return await self._in_time(result)
+        return self._in_time(result) if observe is None else self._observed(result, observe)
+
+    async def _observed(self, result: Awaitable[Any], observe: Callable[[float], None]) -> Any:
         loop = asyncio.get_running_loop()
         began = loop.time()
         try:
@@ -118,6 +120,10 @@ class Hook:
             observe(loop.time() - began)
 
     async def _in_time(self, result: Awaitable[Any]) -> Any:
+        if self.timeout_seconds == math.inf:
+            # What it awaits has a deadline.
+            with self:
+                return await result
         try:
             async with asyncio.timeout(self.timeout_seconds):
                 with self:

@@ -42,19 +42,18 @@ class ProfileMetrics:
         point = self._point
         if point is not None:
             self._point = None
-            series = self._succeeded.get(point) if code is _SUCCESS else None
-            if series is None:
-                series = self._series(point, code)
-            series.observe(stopwatch() - self._began)
+            self._series(point, code).observe(stopwatch() - self._began)
 
     def record(self, point: ExtensionPoint, code: Code, began: float) -> None:
         """Record an extension point that took from ``began`` (on the stopwatch) until now."""
         self._series(point, code).observe(stopwatch() - began)
 
     def _series(self, point: ExtensionPoint, code: Code) -> Distribution:
-        series = self._durations.of(point.label, code.value, self._profile)
-        if code is _SUCCESS:
-            self._succeeded[point] = series
+        series = self._succeeded.get(point) if code is _SUCCESS else None
+        if series is None:
+            series = self._durations.of(point.label, code.value, self._profile)
+            if code is _SUCCESS:
+                self._succeeded[point] = series
         return series
 
     def permit_waited(self, code: Code, seconds: float) -> None:

@@ -131,7 +131,11 @@ async def run_pre_bind_pre_flight(
     for hook in framework.hooks[PRE_BIND]:
         pre_flight = framework.pre_flight.get(hook.plugin)
         if pre_flight is not None:
-            status = await _call(pre_flight, state, pod, node_name)
+            result = pre_flight.call(state, pod, node_name)
+            if result is SKIP:
+                state.skip_pre_bind.add(hook.plugin)
+                continue
+            status = await _answer(pre_flight, result)
             if status.is_skip:
                 state.skip_pre_bind.add(hook.plugin)
                 continue
@@ -148,7 +152,7 @@ async def run_pre_bind(
     for hook in framework.hooks[PRE_BIND]:
         if hook.plugin in state.skip_pre_bind:
             continue
-        status = await _call(hook, state, pod, node_name)
+        status = await _answer(hook, hook.call(state, pod, node_name))
         if not status.is_success:
             return status if status.is_rejected else _failed(hook, status)
     return SUCCESS
@@ -160,7 +164,7 @@ async def run_bind(framework: Framework, state: CycleState, pod: PodInfo, node_n
     kube-scheduler: RunBindPlugins.
     """
     for hook in framework.hooks[BIND]:
-        status = await _call(hook, state, pod, node_name)
+        status = await _answer(hook, hook.call(state, pod, node_name))
         if status.is_skip:
             continue
         if status.is_success or status.is_rejected:
@@ -183,8 +187,11 @@ async def run_post_bind(
             continue
 
 
-async def _call(hook: Hook, state: CycleState, pod: PodInfo, node_name: str) -> Status:
-    return hook.status(await hook.acall(state, pod, node_name))
+async def _answer(hook: Hook, result: Any) -> Status:
+    """The status that a method returned, or that what it returned is awaited for."""
+    if not isinstance(result, Status) and (hook.is_async or inspect.isawaitable(result)):
+        result = await hook.finish(result)
+    return hook.status(result)
 
 
 def _failed(hook: Hook, status: Status) -> Status:

@@ -120,6 +120,9 @@ class VolumeFinder:
             if facts is None:
                 codes[passing] |= VOLUME_MISSING
                 return
+            if facts.affinity is None and _replaced_plugin(facts.volume) is None:
+                # It can be used everywhere.
+                continue
             in_reach = self._in_reach(facts.volume, facts.affinity, nodes)
             codes[passing & ~in_reach] |= NODE_CONFLICT
             passing &= in_reach
@@ -128,8 +131,8 @@ class VolumeFinder:
         self, volume: PersistentVolume, affinity: NodeTerms | None, nodes: NodeRows
     ) -> Bools:
         in_reach = reachable(affinity, nodes)
-        plugin = in_tree_plugin(volume.spec)
-        if plugin is None or not plugin.is_replaced:
+        plugin = _replaced_plugin(volume)
+        if plugin is None:
             return in_reach
         is_migrated = np.array([self._is_migrated(plugin, name) for name in nodes.names], np.bool_)
         if not is_migrated.any():
@@ -202,6 +205,12 @@ class VolumeFinder:
             name, size_bytes = storage_class.metadata.name, value(claim.request)
             enough = self._capacities.suffice(name, size_bytes, nodes)
             codes[wanted & allowed & ~enough] |= NOT_ENOUGH_SPACE
+
+
+def _replaced_plugin(volume: PersistentVolume) -> InTreePlugin | None:
+    """The in-tree plugin of a volume that a CSI driver may have replaced on a node."""
+    plugin = in_tree_plugin(volume.spec)
+    return plugin if plugin is not None and plugin.is_replaced else None
 
 
 def _allowed(terms: Sequence[TopologySelectorTerm], nodes: NodeRows) -> Bools:

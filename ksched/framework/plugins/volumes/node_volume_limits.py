@@ -147,7 +147,11 @@ class VolumeLimits:
             has_csi = [self._counting.has_csi_node(name) for name in nodes.names]
             codes[has_csi] = len(statuses)
         if attempt.with_csi.volumes:
-            codes[_over_limit(attempt, nodes) & (codes == 0)] = 1
+            over = _over_limit(attempt, nodes)
+            if len(statuses) == 1:
+                codes = over.astype(np.int16)
+            else:
+                codes[over & (codes == 0)] = 1
             _refuse_uncountable(attempt, nodes, codes, statuses)
         return Verdicts(codes, statuses)
 
@@ -185,14 +189,18 @@ def _over_limit(attempt: Attempt, nodes: NodeRows) -> NDArray[np.bool_]:
         limit = attached.limit(driver)
         if limit is None:
             continue
-        more = np.full(len(over), brought, np.int64)
-        for name, its_driver in attempt.with_csi.volumes.items():
-            if its_driver == driver:
-                more[[*attached.rows_with.get(name, ())]] -= 1
         there = attached.count(driver)
-        total = more if there is None else more + there
+        room = limit if there is None else limit - there
+        own = [name for name, its in attempt.with_csi.volumes.items() if its == driver]
+        used = [rows for name in own if (rows := attached.rows_with.get(name))]
+        if not used:
+            over |= room < brought
+            continue
+        more = np.full(len(over), brought, np.int64)
+        for rows in used:
+            more[[*rows]] -= 1
         # A pod without new volumes is not rejected, however full the node is.
-        over |= (more > 0) & (total > limit)
+        over |= (more > 0) & (more > room)
     return over if nodes.rows is None else over[nodes.rows]
 
 
