@@ -49,8 +49,8 @@ class PodClient(Protocol):
         """Replace a PersistentVolumeClaim, like ``update_volume``."""
         ...
 
-    async def patch_pod_status(self, namespace: str, name: str, body: bytes) -> None:
-        """Merge ``body`` strategically into a pod's status."""
+    async def patch_pod_status(self, namespace: str, name: str, body: bytes) -> bytes:
+        """Merge ``body`` strategically into a pod's status and return what is stored."""
         ...
 
     async def read_resource_claim(self, namespace: str, name: str) -> bytes:
