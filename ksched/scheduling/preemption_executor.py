@@ -161,7 +161,7 @@ class Evictions(Protocol):
 
 
 class PreemptionExecutor:
-    """Executes preemptions with at most ``parallelism`` concurrent calls.
+    """Executes preemptions with at most ``parallelism`` concurrent evictions.
 
     kube-scheduler: Executor.
     """
@@ -369,9 +369,9 @@ class PreemptionExecutor:
         began = self._clock.now()
         preemptor = preemption.preemptor
         try:
-            async with self._slots:
-                since = preemption.decided_at
-                is_pending = await self._preemptors.is_still_pending(preemptor, since)
+            # Without a slot: the answer comes while the evictions for others take all of them.
+            since = preemption.decided_at
+            is_pending = await self._preemptors.is_still_pending(preemptor, since)
         except (ApiError, InvalidObject) as problem:
             log.error("preemptor not read", extra={"pod": preemptor.pod.key, "err": str(problem)})
             self._finish(preemption, False, began)
