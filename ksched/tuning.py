@@ -98,6 +98,9 @@ PODS_COPIED_AT_ONCE: Final = 128
 ORDERS_CACHED: Final = 512
 """Nodes whose pods are cached in reprieve order, for one priority."""
 
+SKIPPED_SETS_CACHED: Final = 64
+"""Combinations of skipped filters of which it is cached which others decide by amounts."""
+
 OUTCOMES_CACHED: Final = 8
 """Templates of one priority for which the outcomes of dry runs are cached: 50 bytes per node, and
 about 300 for each that was tried. Not measured."""

@@ -133,9 +133,10 @@ class StoredClaims:
         self._stored(namespace, name)
         self._remove(f"{namespace}/{name}")
 
-    async def patch_pod_status(self, namespace: str, name: str, body: bytes) -> None:
+    async def patch_pod_status(self, namespace: str, name: str, body: bytes) -> bytes:
         self.calls.append("PATCH pods/status")
         self.pod_patches.append(json.loads(body))
+        return b"{}"
 
     async def bind(self, namespace: str, name: str, uid: str, node_name: str) -> None:
         raise NotImplementedError("a pod is decided and not bound")

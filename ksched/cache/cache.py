@@ -171,18 +171,21 @@ class SchedulerCache:
 
     def _replace(self, cached: CachedPod, pod: PodInfo) -> None:
         old, cached.info = cached.info, pod
-        counts_the_same = (
+        takes_the_same = (
             old.node_name == pod.node_name
             and old.template is pod.template
             and (old.demand is pod.demand or old.demand == pod.demand)
-            and old.is_terminating == pod.is_terminating
+            and old.non_zero == pod.non_zero
         )
-        if counts_the_same:
+        if not takes_the_same:
+            self._remove_from_node(old)
+            self._add_to_node(pod)
+        elif old.is_terminating == pod.is_terminating:
             self._nodes[pod.node_name].replace_pod(pod)
             self._mark(pod.node_name, _OBJECTS)
-            return
-        self._remove_from_node(old)
-        self._add_to_node(pod)
+        else:
+            self._nodes[pod.node_name].change_phase(pod)
+            self._mark(pod.node_name, _PODS)
 
     def _drop(self, cached: CachedPod) -> None:
         del self._pods[cached.info.uid]

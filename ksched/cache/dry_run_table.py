@@ -13,15 +13,27 @@ from ksched.cache.resource_axis import CPU, MEMORY
 POD_COUNT, NON_ZERO_CPU, NON_ZERO_MEMORY, REQUESTED = 0, 1, 2, 3
 """Lines of a matrix of amounts; from ``REQUESTED`` on there is one per resource of the axis."""
 
+LineAmounts = tuple[tuple[int, int], ...]
+"""Pairs of a line and an amount."""
 
-def amounts_of(pod: PodInfo) -> list[tuple[int, int]]:
-    """Return what a pod adds to its node's column of the matrix, as (line, amount) pairs."""
-    return [
+
+def amounts_of(pod: PodInfo) -> LineAmounts:
+    """Return what a pod adds to its node's column of the matrix; nothing of it is zero."""
+    template, pairs = pod.template, pod.demand.pairs
+    known = template.facts.get(amounts_of)
+    if known is not None and known[0] is pairs and known[1] is pod.non_zero:
+        known_amounts: LineAmounts = known[2]
+        return known_amounts
+    each = [
         (POD_COUNT, 1),
         (NON_ZERO_CPU, pod.non_zero[CPU]),
         (NON_ZERO_MEMORY, pod.non_zero[MEMORY]),
-        *((REQUESTED + position, amount) for position, amount in pod.demand.pairs),
+        *((REQUESTED + position, amount) for position, amount in pairs),
     ]
+    amounts = tuple(one for one in each if one[1])
+    if pod.demand is template.demand and pod.non_zero is template.non_zero:
+        template.facts[amounts_of] = (pairs, pod.non_zero, amounts)
+    return amounts
 
 
 class DryRunTable(NodeTable):

@@ -166,13 +166,28 @@ class NodeInfo:
             if pod.template.has_required_anti_affinity:
                 self.pods_with_required_anti_affinity[pod.uid] = pod
 
+    def change_phase(self, pod: PodInfo) -> None:
+        """The same where it began to terminate; it comes after all other pods, as if it were new.
+
+        Amounts, host ports and claims stay what they are.
+        """
+        old = self._forget(pod.uid)
+        counts = (self.running, self.terminating)
+        before, after = counts[::-1] if old.is_terminating else counts
+        _count_each(before, (old.template,), -1)
+        _count_each(after, (pod.template,), 1)
+        self.replace_pod(pod)
+
     def remove_pod(self, uid: str) -> PodInfo:
         """kube-scheduler: removeFromSlice."""
-        pod = self._pods.pop(uid)
+        pod = self._forget(uid)
         self._count(pod, -1)
+        return pod
+
+    def _forget(self, uid: str) -> PodInfo:
         self.pods_with_affinity.pop(uid, None)
         self.pods_with_required_anti_affinity.pop(uid, None)
-        return pod
+        return self._pods.pop(uid)
 
     def _count(self, pod: PodInfo, sign: int) -> None:
         """kube-scheduler: updateUsedPorts, updatePVCRefCounts."""

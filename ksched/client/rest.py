@@ -317,9 +317,11 @@ class ApiClient:
         path = PODS.path(namespace, name, "binding")
         await self.exchange("POST", path, body, timeout=timeout, retry=UNREPEATABLE)
 
-    async def patch_pod_status(self, namespace: str, name: str, body: bytes) -> None:
-        """Merge ``body`` strategically into a pod's status."""
-        await self.patch(PODS, namespace, name, body, subresource="status", retry=STATUS_PATCH)
+    async def patch_pod_status(self, namespace: str, name: str, body: bytes) -> bytes:
+        """Merge ``body`` strategically into a pod's status and return the pod as stored."""
+        return await self.patch(
+            PODS, namespace, name, body, subresource="status", retry=STATUS_PATCH
+        )
 
     async def delete_pod(self, namespace: str, name: str, uid: str = "") -> None:
         """Delete a pod with its own grace period; with ``uid`` only that very pod."""

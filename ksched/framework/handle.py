@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Hashable, Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
 import numpy as np
@@ -49,8 +49,8 @@ class PodClient(Protocol):
         """Replace a PersistentVolumeClaim, like ``update_volume``."""
         ...
 
-    async def patch_pod_status(self, namespace: str, name: str, body: bytes) -> None:
-        """Merge ``body`` strategically into a pod's status."""
+    async def patch_pod_status(self, namespace: str, name: str, body: bytes) -> bytes:
+        """Merge ``body`` strategically into a pod's status and return what is stored."""
         ...
 
     async def read_resource_claim(self, namespace: str, name: str) -> bytes:
@@ -162,6 +162,10 @@ class Nominated(Protocol):
         """The names of nodes whose nominations changed, for pods of any priority."""
         ...
 
+    def amounts_on(self, node_name: str) -> Hashable:
+        """What they add to a node; equal where they add the same."""
+        ...
+
 
 class Handle(Protocol):
     """Passed to every plugin factory; shared by the plugins of a profile."""
@@ -253,6 +257,13 @@ class Handle(Protocol):
         self, state: CycleState, pod: PodInfo, nodes: DryRunTable
     ) -> ResourceFilters:
         """The same for many nodes at once, as far as amounts decide."""
+        ...
+
+    def rejects_by_amounts_alone(self, state: CycleState, pod: PodInfo) -> bool:
+        """Whether ``resource_filters`` decide alone, and judge nodes with equal amounts alike.
+
+        Not if any node was rejected for anything else, as far as this attempt has shown.
+        """
         ...
 
     def nominations(self, pod: PodInfo) -> Nominated:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Hashable, Iterable, Iterator, Mapping
 from functools import cached_property
 
 from ksched.cache.change_log import ChangeLog, Cursor
@@ -66,6 +66,11 @@ class Nominations(Mapping[str, ExpectedPods]):
     def on(self, node_name: str) -> ExpectedPods | None:
         """``get``, without the cost of an exception where there are none."""
         return self._own if node_name == self.own_node else self.others.get(node_name)
+
+    def amounts_on(self, node_name: str) -> Hashable:
+        """What the pods nominated to a node add to its amounts; equal where they add the same."""
+        expected = self.on(node_name)
+        return None if expected is None else expected.key
 
     def __iter__(self) -> Iterator[str]:
         is_alone = self._own is None

@@ -39,8 +39,8 @@ GIVE_WAY_SECONDS = 0.1
 
 
 class StatusClient(Protocol):
-    async def patch_pod_status(self, namespace: str, name: str, body: bytes) -> None:
-        """Apply a strategic merge patch; raises ``ApiError``."""
+    async def patch_pod_status(self, namespace: str, name: str, body: bytes) -> bytes:
+        """Apply a strategic merge patch and return the pod as stored; raises ``ApiError``."""
         ...
 
 
@@ -79,6 +79,19 @@ class _Held(NamedTuple):
     """The latest end."""
 
 
+class _Patch:
+    __slots__ = ("queued_at", "reader")
+
+    def __init__(self) -> None:
+        self.queued_at = 0.0
+        self.reader: asyncio.Future[bytes | None] | None = None
+        """Who waits for the answer."""
+
+    def answered(self, pod: bytes | None) -> None:
+        if self.reader is not None:
+            self.reader.set_result(pod)
+
+
 class PodStatusUpdater:
     """Sends status patches with bounded concurrency; the only writer of pod status.
 
@@ -105,6 +118,8 @@ class PodStatusUpdater:
         self._sent: dict[str, DesiredStatus] = {}
         self._nominated: dict[str, tuple[str, ...]] = {}
         """The nominations sent last, newest first; "" for a removed one."""
+        self._patches: dict[str, _Patch] = {}
+        """The latest of each pod that is queued or on its way."""
         self._busy: set[str] = set()
         self._wake = asyncio.Event()
         self._wake_postponed = asyncio.Event()
@@ -133,7 +148,13 @@ class PodStatusUpdater:
             self._wake_postponed.set()
             return
         self._postponed.pop(uid, None)
-        self._desired[uid] = (pod, desired)
+        self._queue(pod, desired)
+
+    def _queue(self, pod: PodInfo, desired: DesiredStatus) -> None:
+        patch = self._patches[pod.uid] if pod.uid in self._desired else _Patch()
+        patch.queued_at = self._clock.now()
+        self._patches[pod.uid] = patch
+        self._desired[pod.uid] = (pod, desired)
         self._wake.set()
 
     def set_unless_bound_soon(
@@ -189,13 +210,26 @@ class PodStatusUpdater:
         self._nominated.pop(uid, None)
         if uid in self._held:
             self._release(uid)
-        self._desired.pop(uid, None)
+        if self._desired.pop(uid, None) is not None:
+            self._patches.pop(uid).answered(None)
         self._postponed.pop(uid, None)
         self._sent.pop(uid, None)
 
     def forget_sent(self) -> None:
         """Assume that nothing was sent: the API server may have lost earlier patches."""
         self._sent.clear()
+
+    async def answer(self, uid: str, since: float) -> bytes | None:
+        """Return a pod as the API server answers to a patch that was queued ``since`` then.
+
+        ``None`` if there is none that is not answered yet, or if it fails.
+        """
+        patch = self._patches.get(uid)
+        if patch is None or patch.queued_at < since:
+            return None
+        if patch.reader is None:
+            patch.reader = asyncio.get_running_loop().create_future()
+        return await asyncio.shield(patch.reader)
 
     def __len__(self) -> int:
         return len(self._held) + len(self._desired) + len(self._postponed) + len(self._busy)
@@ -217,8 +251,7 @@ class PodStatusUpdater:
                 continue
             uid = next(iter(self._postponed))
             pod, desired, _ = self._postponed.pop(uid)
-            self._desired[uid] = (pod, desired)
-            self._wake.set()
+            self._queue(pod, desired)
             del pod, desired
 
     async def _work(self) -> None:
@@ -229,14 +262,18 @@ class PodStatusUpdater:
                 await self._wake.wait()
                 continue
             pod, desired = self._desired.pop(uid)
+            patch, stored = self._patches[uid], None
             # One patch per pod at a time: of two in flight, the older might arrive last.
             self._busy.add(uid)
             try:
                 with self._unexpected_errors.contain("status update", pod):
-                    await self._send(pod, desired)
+                    stored = await self._send(pod, desired)
             finally:
+                patch.answered(stored)
+                if self._patches[uid] is patch:
+                    del self._patches[uid]
                 # A worker that waits for the next pod must not keep this one in memory.
-                del pod, desired
+                del pod, desired, patch, stored
                 self._busy.discard(uid)
                 self._wake.set()
 
@@ -247,15 +284,16 @@ class PodStatusUpdater:
                 :NOMINATIONS_REMEMBERED
             ]
 
-    async def _send(self, pod: PodInfo, desired: DesiredStatus) -> None:
+    async def _send(self, pod: PodInfo, desired: DesiredStatus) -> bytes | None:
+        """Returns the pod as it is then, if anything was sent."""
         earlier = self._sent.get(pod.uid)
         self._sent[pod.uid] = desired.after(earlier)
-        delivered = False
+        delivered, stored = False, None
         try:
             body = patch_body(pod, desired, earlier or NOTHING, self._clock.wall())
             if body is not None:
                 self._remember_nomination(pod, desired)
-                await self._client.patch_pod_status(pod.namespace, pod.name, body)
+                stored = await self._client.patch_pod_status(pod.namespace, pod.name, body)
             delivered = True
         except NotFound:
             log.debug("pod is gone, status not updated", extra={"pod": pod.key})
@@ -265,6 +303,7 @@ class PodStatusUpdater:
             if not delivered:
                 # The next failed attempt queues it again.
                 self._sent.pop(pod.uid, None)
+        return stored
 
 
 def _without_ours(pod: Pod) -> tuple[ObjectMeta, PodSpec, PodStatus]:

@@ -11,7 +11,8 @@ shows every victim terminating or gone. A pod that is deleted without a grace pe
 the one and right after it the other; then the second counts, as the first leaves no room yet.
 
 An eviction cannot be undone, and the preemptor may be deleted or bound by another client while
-async plugins and extenders run. So it is read again before the first eviction.
+async plugins and extenders run. So the API server is asked before the first eviction: usually its
+answer to the nomination says it, otherwise the preemptor is read.
 """
 
 from __future__ import annotations
@@ -50,7 +51,7 @@ SWEEP_AT_LEAST = 64
 class VictimClient(Protocol):
     """The API calls of preemption; each raises ``ApiError``."""
 
-    async def patch_pod_status(self, namespace: str, name: str, body: bytes) -> None: ...
+    async def patch_pod_status(self, namespace: str, name: str, body: bytes) -> object: ...
 
     async def delete_pod(self, namespace: str, name: str, uid: str = "") -> None: ...
 
@@ -94,11 +95,13 @@ class Preemption:
         victims: Sequence[PodInfo],
         profile_name: str,
         recorder: EventRecorder,
+        decided_at: float,
     ) -> None:
         self.preemptor = preemptor
         self.victims = victims
         self.profile_name = profile_name
         self.recorder = recorder
+        self.decided_at = decided_at
         self.running = [victim.uid for victim in victims]
         """Those not seen going yet; the last of them may be gone meanwhile."""
         self.sent_back: set[str] = set()
@@ -109,11 +112,11 @@ class Preemption:
 class Preemptors:
     """Whether preemptors are still pending.
 
-    ``pending`` has the state from the watch, ``read_pod`` reads from the API server.
+    ``pending`` has the state from the watch, ``read_pod`` returns what the API server says.
     """
 
     def __init__(
-        self, *, pending: PendingPods, read_pod: Callable[[PodInfo], Awaitable[Pod]]
+        self, *, pending: PendingPods, read_pod: Callable[[PodInfo, float], Awaitable[Pod]]
     ) -> None:
         self._pending = pending
         self._read_pod = read_pod
@@ -127,8 +130,8 @@ class Preemptors:
         latest = [self._pending.get(pod.uid) for pod in preemptor.pods]
         return all(pod is not None and not pod.is_terminating for pod in latest)
 
-    async def is_still_pending(self, preemptor: Preemptor) -> bool:
-        """Whether the API server agrees; raises ``ApiError`` or ``InvalidObject``.
+    async def is_still_pending(self, preemptor: Preemptor, since: float) -> bool:
+        """Whether the API server agreed ``since`` then; raises ``ApiError`` or ``InvalidObject``.
 
         Of a group it is asked about one member: a group is usually deleted whole.
         """
@@ -136,7 +139,7 @@ class Preemptors:
             return False
         pod = preemptor.pod
         try:
-            now = await self._read_pod(pod)
+            now = await self._read_pod(pod, since)
         except NotFound:
             return False
         is_same = now.metadata.uid == pod.uid
@@ -158,7 +161,7 @@ class Evictions(Protocol):
 
 
 class PreemptionExecutor:
-    """Executes preemptions with at most ``parallelism`` concurrent calls.
+    """Executes preemptions with at most ``parallelism`` concurrent evictions.
 
     kube-scheduler: Executor.
     """
@@ -236,7 +239,8 @@ class PreemptionExecutor:
         self._metrics.preemption_victims.of().observe(len(victims))
         if len(self._preemptions) >= self._sweep_at:
             self._sweep()
-        preemption = Preemption(preemptor, running, profile_name, recorder)
+        now = self._clock.now()
+        preemption = Preemption(preemptor, running, profile_name, recorder, now)
         for pod in preemptor.pods:
             self._preemptions[pod.uid] = preemption
         for victim in running:
@@ -365,8 +369,9 @@ class PreemptionExecutor:
         began = self._clock.now()
         preemptor = preemption.preemptor
         try:
-            async with self._slots:
-                is_pending = await self._preemptors.is_still_pending(preemptor)
+            # Without a slot: the answer comes while the evictions for others take all of them.
+            since = preemption.decided_at
+            is_pending = await self._preemptors.is_still_pending(preemptor, since)
         except (ApiError, InvalidObject) as problem:
             log.error("preemptor not read", extra={"pod": preemptor.pod.key, "err": str(problem)})
             self._finish(preemption, False, began)

@@ -176,7 +176,8 @@ class Scheduler:
         pre_binding: PreBindingPods,
         activations: Activations,
     ) -> PreemptionExecutor:
-        preemptors = Preemptors(pending=self.pending, read_pod=partial(read_pod, self.client))
+        read = partial(read_pod, self.client, self.pod_status)
+        preemptors = Preemptors(pending=self.pending, read_pod=read)
         return PreemptionExecutor(
             client=self.client,
             cache=self.cache,

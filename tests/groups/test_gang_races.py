@@ -121,11 +121,11 @@ async def test_members_go_on_at_once_when_one_is_deleted_before_the_evictions(
         is_still_pending = preemptors.is_still_pending
         deleted: list[str] = []
 
-        async def after_a_deletion(preemptor: Any) -> bool:
+        async def after_a_deletion(preemptor: Any, since: float) -> bool:
             if not deleted:
                 deleted.append(preemptor.pods[0].name)
                 await c.delete(deleted[0], grace_seconds=0)
-            return await is_still_pending(preemptor)
+            return await is_still_pending(preemptor, since)
 
         monkeypatch.setattr(preemptors, "is_still_pending", after_a_deletion)
         gang = Gang("annotations", "high", 3, minimum=2, cpu="4", priority=100)

@@ -56,7 +56,7 @@ class FakeClient:
         self.at_once = 0
         self.most_at_once = 0
 
-    async def patch_pod_status(self, namespace: str, name: str, body: bytes) -> None:
+    async def patch_pod_status(self, namespace: str, name: str, body: bytes) -> bytes:
         at = asyncio.get_running_loop().time()
         self.sent.append((at, name, msgspec.json.decode(body)["status"]))
         self.at_once += 1
@@ -65,6 +65,7 @@ class FakeClient:
         self.at_once -= 1
         if self.answer is not None:
             raise self.answer
+        return body
 
     def messages(self) -> list[str]:
         return [status["conditions"][0]["message"] for _, _, status in self.sent]
@@ -428,3 +429,42 @@ class TestOwnUpdates:
     async def test_a_version_without_any_difference_is_not_ours(self) -> None:
         status = await self.sent()
         assert not status.is_own_update(make_pod("web").obj(), make_pod("web").obj())
+
+
+async def test_who_waits_for_a_patch_gets_the_pod_as_it_is_then() -> None:
+    client = FakeClient()
+    async with updater(client) as status, asyncio.TaskGroup() as tasks:
+        web = info(make_pod("web"))
+        assert await status.answer(web.uid, 0) is None
+        status.set(web, REFUSED)
+        waiting = [tasks.create_task(status.answer(web.uid, 0))]
+        await asyncio.sleep(0.5)
+        # On its way.
+        waiting.append(tasks.create_task(status.answer(web.uid, 0)))
+        await asyncio.sleep(0)
+        assert await status.answer(web.uid, 0.5) is None
+        status.set(web, DesiredStatus("Unschedulable", "later"))
+        waiting.append(tasks.create_task(status.answer(web.uid, 0.5)))
+        await asyncio.sleep(1)
+        assert [task.done() for task in waiting] == [True, True, False]
+        await asyncio.sleep(1)
+        assert await status.answer(web.uid, 0) is None
+    said_then = [msgspec.json.decode(task.result() or b"") for task in waiting]
+    messages = [one["status"]["conditions"][0]["message"] for one in said_then]
+    assert messages == [REFUSED.message, REFUSED.message, "later"]
+
+
+async def test_who_waits_for_a_patch_that_fails_or_is_not_sent_gets_nothing() -> None:
+    client = FakeClient()
+    client.answer = Unavailable(503, "", "try later")
+    async with updater(client) as status, asyncio.TaskGroup() as tasks:
+        refused, gone = info(make_pod("refused")), info(make_pod("gone"))
+        as_it_is = info(said(REFUSED))
+        pods = (refused, as_it_is, gone)
+        for pod in pods:
+            status.set(pod, REFUSED)
+        waiting = [tasks.create_task(status.answer(pod.uid, 0)) for pod in pods]
+        await asyncio.sleep(0)
+        status.forget(gone.uid)
+        await asyncio.sleep(2)
+        assert [task.result() for task in waiting] == [None, None, None]

@@ -384,6 +384,20 @@ async def test_a_preemptor_that_is_gone_costs_no_victim(
         assert not [one for one in c.requests if one.verb == "delete" and "low" in one.path]
 
 
+async def test_the_answer_to_the_nomination_tells_that_the_preemptor_is_pending() -> None:
+    async with cluster(nodes=1, kubelet=True) as c:
+        await fill(c)
+        await c.create(high())
+        await c.advance(10)
+        assert c.bound("high")
+        asked = [one for one in c.requests if one.path.partition("?")[0].endswith("/pods/high")]
+        assert not [one for one in asked if one.verb == "get"]
+        paths = [one.path for one in c.requests]
+        nominated = paths.index("/api/v1/namespaces/default/pods/high/status")
+        marked = next(index for index, path in enumerate(paths) if path.endswith("0/status"))
+        assert nominated < marked
+
+
 async def test_a_victim_event_names_its_preemptor() -> None:
     async with cluster(nodes=1, kubelet=True) as c:
         await fill(c)

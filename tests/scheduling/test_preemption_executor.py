@@ -38,9 +38,10 @@ class Server:
         self.problems: dict[tuple[str, str], ApiError] = {}
         self.at_once = self.most_at_once = 0
 
-    async def patch_pod_status(self, namespace: str, name: str, body: bytes) -> None:
+    async def patch_pod_status(self, namespace: str, name: str, body: bytes) -> bytes:
         self.bodies.append(json.loads(body))
         await self._answer("patch", name)
+        return body
 
     async def delete_pod(self, namespace: str, name: str, uid: str = "") -> None:
         assert uid == f"uid:default/{name}", "only that very pod"
@@ -99,7 +100,8 @@ class Bench:
             parallelism=parallelism,
         )
 
-    async def _read_pod(self, pod: PodInfo) -> Pod:
+    async def _read_pod(self, pod: PodInfo, since: float) -> Pod:
+        assert since <= asyncio.get_running_loop().time()
         self.reads += 1
         if isinstance(self.stored, ApiError):
             raise self.stored

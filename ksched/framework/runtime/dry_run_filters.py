@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import takewhile
 
 import numpy as np
 
@@ -16,6 +17,7 @@ from ksched.cache.dry_run_table import DryRunTable
 from ksched.cache.node_info import NodeInfo
 from ksched.cache.node_table import Ints, NodeRows, NodeTable
 from ksched.cache.pod_info import PodInfo
+from ksched.cache.recently_used import RecentlyUsed
 from ksched.cache.snapshot import Snapshot
 from ksched.framework.cycle_state import CycleState
 from ksched.framework.depends_on import Scope
@@ -27,6 +29,7 @@ from ksched.framework.status import SUCCESS, Code, Status
 from ksched.framework.untrusted_values import safe_error_text
 from ksched.framework.verdicts import Verdicts
 from ksched.queue.nominator import ExpectedPods
+from ksched.tuning import SKIPPED_SETS_CACHED
 
 log = logging.getLogger(__name__)
 
@@ -41,6 +44,8 @@ class DryRunFilters:
         self._snapshot = snapshot
         self._work = work
         self._columns: NodeRows | None = None
+        self._plain: RecentlyUsed[frozenset[str], tuple[list[FilterEntry], bool]] = RecentlyUsed()
+        """Which filters decide by amounts, and whether these are all, by what is skipped."""
         self._followers = frozenset(
             hook.plugin for hook in (*framework.add_pod, *framework.remove_pod)
         )
@@ -128,13 +133,17 @@ class DryRunFilters:
         return self._plain_filters(state)[1]
 
     def _plain_filters(self, state: CycleState) -> tuple[list[FilterEntry], bool]:
-        entries: list[FilterEntry] = []
-        active = [one for one in self._framework.filters if one.name not in state.skip_filter]
-        for entry in active:
-            if entry.scope not in _PLAIN_SCOPES or entry.name in self._followers:
-                break
-            entries.append(entry)
-        return entries, len(entries) == len(active)
+        skipped = frozenset(state.skip_filter)
+        known = self._plain.get(skipped)
+        if known is None:
+            active = [one for one in self._framework.filters if one.name not in skipped]
+            entries = list(takewhile(self._is_plain, active))
+            known = entries, len(entries) == len(active)
+            self._plain.put(skipped, known, SKIPPED_SETS_CACHED)
+        return known
+
+    def _is_plain(self, entry: FilterEntry) -> bool:
+        return entry.scope in _PLAIN_SCOPES and entry.name not in self._followers
 
 
 class ResourceFilters:

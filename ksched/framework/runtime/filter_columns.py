@@ -172,6 +172,12 @@ class FilterColumns:
         """Whether no filter of another scope than RESOURCES has ever rejected a row."""
         return not any(one.has_rejected for one in self._columns if one.scope is not _RESOURCES)
 
+    def is_current(self, state: CycleState) -> bool:
+        """Whether ``catch_up`` of such a pod would find nothing new on any node."""
+        table = self._table
+        read = (table.node_log.generation, table.row_log.generation)
+        return self._read == read and self._skipped == self._names & state.skip_filter
+
     def catch_up(self, state: CycleState, pod: PodInfo) -> None:
         """Re-evaluate every row that changed since the last cycle of such a pod."""
         table = self._table

@@ -192,6 +192,18 @@ class Pipeline:
         rows = NO_ROWS if filters.codes.item(row) else np.array([row], np.intp)
         return Feasibility(rows, 1, filters.codes, filters.book)
 
+    def rejects_by_amounts_alone(self, state: CycleState, pod: PodInfo) -> bool:
+        """Whether amounts alone decide about a pod, and no other filter rejects any node for it.
+
+        Known only if all nodes were judged in this attempt.
+        """
+        if not self.dry_run.decides_by_amounts(state):
+            return False
+        columns = self._answer_cache.known_columns(state, pod)
+        if columns is None or not columns.filters.is_current(state):
+            return False
+        return columns.filters.rejects_by_amounts_alone
+
     def holds_for_template(self, state: CycleState, pod: PodInfo, diagnosis: Diagnosis) -> bool:
         """Whether a pod's rejection is that of every pod of its template without a nomination."""
         return (

@@ -189,6 +189,9 @@ class FrameworkHandle:
     ) -> ResourceFilters:
         return self._dry_run.resource_filters(state, pod, nodes, self._nominator.expected_with(pod))
 
+    def rejects_by_amounts_alone(self, state: CycleState, pod: PodInfo) -> bool:
+        return self._profiles[self.profile_name].pipeline.rejects_by_amounts_alone(state, pod)
+
     def nominations(self, pod: PodInfo) -> Nominated:
         return self._nominator.expected_with(pod)
 

@@ -11,11 +11,12 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 
 import numpy as np
 
 from ksched.framework import (
+    SUCCESS,
     Code,
     CycleState,
     Handle,
@@ -38,7 +39,13 @@ from ksched.framework.plugins.default_preemption.outcomes import (
     Rows,
 )
 from ksched.framework.time_slices import TimeSlice
-from ksched.tuning import CELLS_PER_DRY_RUN, NODES_PER_DRY_RUN, ROWS_RECALLED
+from ksched.tuning import (
+    AMOUNTS_CACHED,
+    CELLS_PER_DRY_RUN,
+    FEW_ROWS,
+    NODES_PER_DRY_RUN,
+    ROWS_RECALLED,
+)
 
 NO_VICTIMS = unresolvable("No preemption victims found for incoming pod")
 
@@ -131,6 +138,8 @@ class DryRun:
         self._evictable = evictable
         self._table = handle.snapshot.table
         self._turn = TimeSlice(handle.clock.now)
+        self._decided_by_amounts = handle.rejects_by_amounts_alone(state, pod)
+        """Whether nodes with equal amounts are judged alike."""
 
     async def run(self, rows: Rows, num_candidates: int) -> Findings:
         """Try rows in order until there are enough candidates.
@@ -148,8 +157,8 @@ class DryRun:
         while len(left) and not findings.is_enough:
             before = len(findings)
             # Up to ``size`` unknown rows, or fewer if the known ones have all candidates missing.
-            nominated = self._handle.nominations(self._pod)
-            self._known.follow(nominated.log, nominated.own_node)
+            self._nominated = self._handle.nominations(self._pod)
+            self._known.follow(self._nominated.log, self._nominated.own_node)
             batch = left[:ROWS_RECALLED]
             batch = batch[: self._known.reach(batch, size, max(num_candidates - before, 1))]
             left = left[len(batch) :]
@@ -184,12 +193,38 @@ class DryRun:
 
     def _preselect(self, rows: Rows) -> bool:
         """Reject rows that would not fit the pod by amounts; returns whether these decide alone."""
+        recalls = self._decided_by_amounts and len(rows) <= FEW_ROWS
+        if recalls:
+            rows = self._recall(rows)
+            if not len(rows):
+                return True
         nodes = self._emptied(rows)
         filters = self._handle.resource_filters(self._state, self._pod, nodes)
         for row, code in zip(rows.tolist(), filters.judge().tolist(), strict=True):
+            status = filters.status(code) if code else SUCCESS
             if code:
-                self._known.put(row, filters.status(code), is_lasting=filters.is_complete)
+                self._known.put(row, status, is_lasting=filters.is_complete)
+            if recalls:
+                self._known.verdicts.put(self._amounts(row), status, AMOUNTS_CACHED)
         return filters.is_complete
+
+    def _recall(self, rows: Rows) -> Rows:
+        """Reject rows as nodes with equal amounts were rejected; returns those that are left."""
+        left = []
+        for row in rows.tolist():
+            status = self._known.verdicts.get(self._amounts(row))
+            if status is None:
+                left.append(row)
+            elif status is not SUCCESS:
+                self._known.put(row, status)
+        return np.array(left, np.intp)
+
+    def _amounts(self, row: int) -> Hashable:
+        """What decides, where amounts alone do, whether an emptied node fits the pod."""
+        info = self._table.infos[row]
+        allocatable, allowed_pods, *_ = info.amounts
+        staying = self._evictable.staying[:, row].tobytes()
+        return allocatable, allowed_pods, staying, self._nominated.amounts_on(info.name)
 
     def _emptied(self, rows: Rows) -> DryRunTable:
         """Return the nodes without any pod that could be evicted."""

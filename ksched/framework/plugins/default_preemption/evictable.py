@@ -101,8 +101,7 @@ class Evictable:
         amounts = np.zeros((len(pods), self.staying.shape[0]), np.int64)
         for turn, pod in enumerate(pods):
             for line, amount in amounts_of(pod):
-                if amount:
-                    amounts[turn, line] = amount
+                amounts[turn, line] = amount
         return ReprieveOrder(pods, len(violating), amounts, info.pods, budgets.generation, groups)
 
     def _count(self, row: int, info: NodeInfo) -> None:
@@ -116,8 +115,7 @@ class Evictable:
         for pod in info.pods.values():
             if pod.priority < self._priority:
                 for line, amount in amounts_of(pod):
-                    if amount:
-                        staying[line] -= amount
+                    staying[line] -= amount
         self.staying[:, row] = 0
         self.staying[: len(staying), row] = [*map(clamp_to_int64, staying)]
 

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from typing import Final, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ksched.framework import Status
-from ksched.framework.freshness import ChangeLog, Cursor
+from ksched.framework.freshness import ChangeLog, Cursor, RecentlyUsed
 from ksched.framework.node_columns import NodeTable
 from ksched.framework.plugins.default_preemption.candidates import Candidate
 
@@ -39,6 +39,8 @@ class KnownOutcomes:
         """The node that the pod itself is nominated to: there it expects others than its equals."""
         self._passing: list[int] = []
         """Rows whose outcomes hold for one pod only."""
+        self.verdicts: RecentlyUsed[Hashable, Status] = RecentlyUsed()
+        """Whether a node fits the pod once it is emptied, by its amounts, where these decide."""
         self._allocate(0)
 
     def _allocate(self, rows: int) -> None:
