@@ -11,6 +11,8 @@ from msgspec import Struct
 from ksched.cache.pod_info import PodInfo
 
 DEFAULT_TIMEOUT_SECONDS = 60.0
+LONGEST_NAME = 253
+"""Of an object. An annotation may hold a longer text, which would be in the pod's condition."""
 
 
 class GroupKey(NamedTuple):
@@ -147,7 +149,10 @@ class Group:
         last."""
         self.within: frozenset[str] | None = None
         """The nodes on which its members are being tried. Written by the group cycle."""
+        self._first_created = ""
         self._pod_terms: Counter[Terms] = Counter()
+        self._largest: Terms | None = None
+        """The largest of them; it has to be found again if it is none of them any more."""
         self._roles: dict[MemberState, Counter[str]] = {}
 
     @property
@@ -155,7 +160,30 @@ class Group:
         """The terms in effect. If the annotations of members differ, the largest minimum counts."""
         if self.object_terms is not None or not self._pod_terms:
             return self.object_terms
-        return max(self._pod_terms, key=lambda terms: (bool(terms.problem), terms.minimum))
+        if self._largest not in self._pod_terms:
+            self._largest = max(self._pod_terms, key=_size)
+        return self._largest
+
+    # -- members --------------------------------------------------------------------------------
+
+    def add(self, member: Member) -> None:
+        self.members[member.pod.uid] = member
+        if self._first_created:
+            self._first_created = min(self._first_created, _created(member) or self._first_created)
+
+    def remove(self, uid: str) -> Member:
+        member = self.members.pop(uid)
+        if _created(member) == self._first_created:
+            self._first_created = ""
+        return member
+
+    @property
+    def first_created(self) -> str:
+        """When the oldest member was created, as the API server writes it; empty if unknown."""
+        if not self._first_created:
+            times = filter(None, map(_created, self.members.values()))
+            self._first_created = min(times, default="")
+        return self._first_created
 
     # -- counting -------------------------------------------------------------------------------
 
@@ -169,6 +197,8 @@ class Group:
             self._pod_terms[terms] += sign
             if not self._pod_terms[terms]:
                 del self._pod_terms[terms]
+            elif self._largest is None or _size(terms) > _size(self._largest):
+                self._largest = terms
 
     @property
     def placed(self) -> int:
@@ -255,7 +285,8 @@ class Group:
         """
         terms = self.terms
         if terms is None:
-            return f'waiting for pods\'s pod group "{self.key.name}" to appear in scheduling queue'
+            name = self.key.name[:LONGEST_NAME]
+            return f'waiting for pods\'s pod group "{name}" to appear in scheduling queue'
         if terms.problem:
             return terms.problem
         if self.is_satisfied:
@@ -268,8 +299,16 @@ class Group:
             return f"{WAITING_FOR_MEMBERS}: {terms.expected} are announced"
         for role, minimum in terms.min_by_role.items():
             if self.in_role(role, AVAILABLE, ASSUMED, BOUND) < minimum:
-                return f"{WAITING_FOR_MEMBERS}: {minimum} of role {role}"
+                return f"{WAITING_FOR_MEMBERS}: {minimum} of role {role[:LONGEST_NAME]}"
         return ""
+
+
+def _created(member: Member) -> str:
+    return member.pod.pod.metadata.creation_timestamp or ""
+
+
+def _size(terms: Terms) -> tuple[bool, int]:
+    return bool(terms.problem), terms.minimum
 
 
 WAITING_FOR_MEMBERS = "waiting for minCount pods from a gang to appear in scheduling queue"

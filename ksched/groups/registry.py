@@ -69,6 +69,8 @@ class Groups:
         """Whether any dialect is registered; without one a pod costs nothing here."""
         self.wake: Callable[[Iterable[PodInfo]], None] = lambda pods: None
         """Called with the members to activate when a group is no longer gated."""
+        self.regated: Callable[[Group], None] = lambda group: None
+        """Called with a group that is gated for another reason than before."""
         self.stalled: Callable[[Group], None] = lambda group: None
         """Called with a group that is gated again."""
         self.wall: Callable[[], float] = lambda: 0.0
@@ -144,9 +146,10 @@ class Groups:
         terms = group.terms
         if terms is None:
             return False
-        created = [member.pod.pod.metadata.creation_timestamp for member in group.members.values()]
         times = [
-            datetime.fromisoformat(text).timestamp() for text in (terms.created, *created) if text
+            datetime.fromisoformat(text).timestamp()
+            for text in (terms.created, group.first_created)
+            if text
         ]
         return bool(times) and self.wall() - min(times) > terms.timeout_seconds
 
@@ -192,7 +195,7 @@ class Groups:
         group = self._group_of.pop(uid, None)
         if group is None:
             return
-        member = group.members.pop(uid)
+        member = group.remove(uid)
         state = member.state
         group.count(member, state, -1)
         self.generation += 1
@@ -250,7 +253,7 @@ class Groups:
             return None
         member = Member(pod, mark)
         group = self._group(mark.key)
-        group.members[pod.uid] = member
+        group.add(member)
         group.is_ours = group.is_ours or pod.template.spec.scheduler_name in self.scheduler_names
         self._group_of[pod.uid] = group
         group.count(member, member.state, 1)
@@ -306,8 +309,7 @@ class Groups:
             self.stalled(group)
         if not group.is_ready and group.counts[AVAILABLE]:
             if before not in ("", group.gate_reason):
-                # Still gated, for another reason: PreEnqueue writes it to the condition.
-                self._wake(group)
+                self.regated(group)
             # Missing members may have succeeded before this process started.
             self.ends_unknown(group.key.namespace)
         self.changed(group.key)
