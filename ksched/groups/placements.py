@@ -64,8 +64,11 @@ def placements(
     kinds: Sequence[Kind],
     need: int,
     taken: Sequence[int] = (),
-) -> list[Placement] | Nowhere:
-    """Return what to try, in this order; ``taken`` are the rows of members that are placed."""
+) -> Iterator[Placement] | Nowhere:
+    """Return what to try, in this order; ``taken`` are the rows of members that are placed.
+
+    Looked for one by one: every host may be a domain, and the first usually does.
+    """
     required = [level.key for level in levels if level.is_required]
     preferred = [level.key for level in levels if not level.is_required]
     everywhere = np.arange(len(table), dtype=np.intp)
@@ -86,11 +89,11 @@ def placements(
         return Nowhere(
             f"{best} of {need} fit in one domain of {keys}, {_number(len(domains))}", best
         )
-    return [
+    return (
         placement
         for domain in sufficient
         for placement in _inside(table, preferred, domain.rows, kinds, need)
-    ]
+    )
 
 
 def rows_of_members(

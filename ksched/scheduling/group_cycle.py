@@ -8,7 +8,7 @@ are assumed without an await in between. Members past the need are scheduled one
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import islice
 from types import MappingProxyType
 
@@ -206,7 +206,7 @@ class GroupCycle:
 
     async def _placements(
         self, group: Group, order: Sequence[QueuedPodInfo], need: Need
-    ) -> Sequence[Placement | None] | Shortage:
+    ) -> Iterable[Placement | None] | Shortage:
         """The sets of nodes to try; ``None`` is all nodes."""
         terms = group.terms
         if terms is None or not terms.topology:

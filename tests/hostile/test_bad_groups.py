@@ -32,7 +32,7 @@ from ksched.scheduling.pod_status import DesiredStatus
 from ksched.testing import PodBuilder, cluster, make_node, make_pod
 from ksched.testing.virtual_time import VirtualClock
 from ksched.tuning import PODS_PER_SLICE
-from lab.gangs import configured
+from lab.gangs import configured, priority_class
 
 
 def lines_run(work: Callable[[], object]) -> int:
@@ -166,7 +166,12 @@ def test_members_that_all_want_other_terms_cost_what_there_are() -> None:
         books = Books()
         pods = [member(number, str(10_000 + number)) for number in range(members)]
         infos = [books.cache.pod_info(pod.obj()) for pod in pods]
-        return lines_run(lambda: [books.groups.pending(one, is_ours=True) for one in infos])
+
+        def come() -> None:
+            for one in infos:
+                books.groups.pending(one, is_ours=True)
+
+        return lines_run(come)
 
     assert work(800) < 6 * work(200)
 
@@ -296,3 +301,21 @@ async def test_a_group_with_a_topology_of_unknown_labels_is_placed() -> None:
             await c.create(member(number, "2").annotation({TOPOLOGY: keys}))
         await c.settle()
         assert c.bound("p0") == c.bound("p1") == "n1"
+
+
+async def test_nominated_pods_that_ask_for_everything_keep_no_group_from_its_decision() -> None:
+    """Whoever may write the status of pods can nominate them."""
+    async with cluster(1, config=configured("annotations")) as c:
+        await c.create(priority_class(-5))
+        cheap = {"spec": {"priorityClassName": "p-5"}}
+        await c.create(make_pod("running").req(cpu="3", memory="1Gi").node("n1").merge(cheap))
+        for number in range(2):
+            pod = make_pod(f"greedy{number}").req(memory=str(2**63 - 1))
+            await c.create(pod.merge({"spec": {"nodeSelector": {"no": "where"}}}))
+            nominated = {"status": {"nominatedNodeName": "n1"}}
+            await c.patch(f"greedy{number}", nominated, subresource="status")
+        await c.settle()
+        for number in range(2):
+            await c.create(member(number, "2").req(cpu="2", memory="1Gi"))
+        await c.settle()
+        assert "pod group is unschedulable" in c.message("p0")
