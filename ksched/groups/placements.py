@@ -166,14 +166,16 @@ def _fewest(domains: Sequence[Domain], need: int) -> list[Part]:
     """As few domains as possible: the largest ones, and the tightest for what then remains."""
     left = sorted(domains, key=lambda one: -one.fitting)
     parts: list[Part] = []
-    while need > 0 and left and left[0].fitting > 0:
-        enough = [one for one in left if one.fitting >= need]
-        chosen = min(enough, key=lambda one: one.slots) if enough else left[0]
-        count = min(chosen.fitting, need)
-        parts.append(Part(chosen.rows, count))
-        need -= count
-        left.remove(chosen)
-    return [] if need > 0 else parts
+    for position, largest in enumerate(left):
+        if largest.fitting >= need:
+            enough = [one for one in left[position:] if one.fitting >= need]
+            tightest = min(enough, key=lambda one: one.slots)
+            return [*parts, Part(tightest.rows, need)]
+        if largest.fitting <= 0:
+            break
+        parts.append(Part(largest.rows, largest.fitting))
+        need -= largest.fitting
+    return []
 
 
 def _number(domains: int) -> str:

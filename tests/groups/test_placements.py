@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from itertools import combinations
 from random import Random
+from types import FrameType
+from typing import Any
 
 import numpy as np
 import pytest
@@ -125,3 +128,28 @@ def test_nodes_without_the_label_do_not_exist() -> None:
     table = table_of([{}, {}])
     found = placements(table, [RACK], of_kinds(([5, 5], 3)), 3)
     assert found == Nowhere("no node has the label rack", 0)
+
+
+def test_the_fewest_of_many_domains_are_found_in_one_pass() -> None:
+    """Every host may be a domain, with room for one member."""
+
+    def work(number: int) -> int:
+        table = table_of([{"rack": str(row)} for row in range(number)])
+        kinds = of_kinds(([1] * number, number))
+        found, lines = placements(table, [NEAR], kinds, number), 0
+        assert not isinstance(found, Nowhere)
+
+        def trace(frame: FrameType, event: str, arg: Any) -> Any:
+            nonlocal lines
+            lines += event == "line"
+            return trace
+
+        sys.settrace(trace)
+        try:
+            first = next(found)
+        finally:
+            sys.settrace(None)
+        assert [part.number for part in first.parts] == [1] * number
+        return lines
+
+    assert work(400) < 6 * work(100)
