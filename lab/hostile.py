@@ -126,6 +126,26 @@ def spreads(prefix: str, node: str, pods: int = 100) -> list[Manifest]:
     ]
 
 
+def groups(prefix: str, node: str, pods: int = 100) -> list[Manifest]:
+    """Pods of which one half are groups by themselves, the others one that wants other minimums.
+
+    For schedulers that read the annotations of groups; a few have as many characters as they may.
+    """
+    made = []
+    for number in range(pods):
+        one = pod(f"{prefix}-group-{number}")
+        marks = {
+            "ksched.dev/group": f"{prefix}-{number if number % 2 else 'all'}",
+            "ksched.dev/group-min": str(pods + number),
+        }
+        if number < 3:
+            marks["ksched.dev/group-topology"] = ",".join(["zone:preferred"] * 15_000)
+            marks["ksched.dev/group-timeout"] = "1" * 30_000 + "x"
+        one["metadata"]["annotations"] = marks
+        made.append(one)
+    return made
+
+
 ATTACKS: Final[Mapping[str, Attack]] = MappingProxyType(
     {
         "absent keys": absent_keys,
@@ -135,5 +155,6 @@ ATTACKS: Final[Mapping[str, Attack]] = MappingProxyType(
         "shapes": shapes,
         "resource names": resource_names,
         "spreads": spreads,
+        "groups": groups,
     }
 )

@@ -20,8 +20,9 @@ NANOS = 10**9
 _NANOS_PER_MILLI = 10**6
 _MAX_NANOS = MAX_INT64 * NANOS
 
-# The number may be empty: kube-scheduler reads "m" and "-" as zero.
-_SYNTAX = re.compile(r"([+-]?)([0-9]*)(?:\.([0-9]*))?([eEinumkKMGTP]*[-+]?[0-9]*)", re.ASCII)
+# The number may be empty: kube-scheduler reads "m" and "-" as zero. Possessive, because the suffix
+# may begin with digits too: a long text that is no quantity would take quadratic time.
+_SYNTAX = re.compile(r"([+-]?)([0-9]*+)(?:\.([0-9]*+))?([eEinumkKMGTP]*+[-+]?[0-9]*+)", re.ASCII)
 _EXPONENT = re.compile(r"[eE]([+-]?[0-9]+)", re.ASCII)
 _DECIMAL = {"n": -9, "u": -6, "m": -3, "": 0, "k": 3, "M": 6, "G": 9, "T": 12, "P": 15, "E": 18}
 _BINARY = {"Ki": 10, "Mi": 20, "Gi": 30, "Ti": 40, "Pi": 50, "Ei": 60}
@@ -32,6 +33,9 @@ _LARGEST_EXPONENT = 10_000
 
 # Python refuses to read numbers of more than 4300 digits.
 _MOST_DIGITS = 4000
+
+_LONGEST_KEPT = 64
+"""Characters of a text that is remembered: in a custom resource it may have a million."""
 
 
 def parse_quantity(quantity: Quantity) -> int | Fraction:
@@ -60,7 +64,7 @@ def to_nanos(quantity: Quantity) -> int:
     Sum before rounding: two halves of a byte are one byte, not two.
     """
     if type(quantity) is str:
-        return _parse(quantity)
+        return _parse(quantity) if len(quantity) <= _LONGEST_KEPT else _read(quantity)
     if isinstance(quantity, bool):
         raise ValueError(f"{quantity!r} is not a quantity")
     if isinstance(quantity, int):
@@ -86,10 +90,15 @@ def clamp_to_int64(number: int) -> int:
 
 @lru_cache(maxsize=16384)
 def _parse(text: str) -> int:
+    return _read(text)
+
+
+def _read(text: str) -> int:
     text = text.strip()
     match = _SYNTAX.fullmatch(text)
     if not text or match is None:
-        raise ValueError(f"{text!r} is not a quantity: wanted a number with a unit, such as 100m")
+        problem = "is not a quantity: wanted a number with a unit, such as 100m"
+        raise ValueError(f"{text[:_LONGEST_KEPT]!r} {problem}")
     sign, whole, fraction, suffix = match.group(1), match.group(2), match.group(3) or "", match[4]
     digits, left_out = _leading_digits(whole + fraction)
     exponent = left_out + 9 - len(fraction)
@@ -113,12 +122,16 @@ def _exponent(text: str, suffix: str) -> int:
         return exponent
     match = _EXPONENT.fullmatch(suffix)
     if match is None:
-        raise ValueError(f"{text!r} is not a quantity: unknown unit {suffix!r}")
-    return max(-_LARGEST_EXPONENT, min(int(match[1]), _LARGEST_EXPONENT))
+        unit = suffix[:_LONGEST_KEPT]
+        raise ValueError(f"{text[:_LONGEST_KEPT]!r} is not a quantity: unknown unit {unit!r}")
+    if len(match[1]) > _MOST_DIGITS:
+        return -_LARGEST_EXPONENT if match[1][0] == "-" else _LARGEST_EXPONENT
+    return int(match[1])
 
 
 def _scale(digits: int, exponent: int) -> int:
     """Return ``digits * 10**exponent``, rounded up."""
+    exponent = max(-_LARGEST_EXPONENT, min(exponent, _LARGEST_EXPONENT))
     if exponent >= 0:
         return digits * int(10**exponent)
     return _divide_away_from_zero(digits, int(10**-exponent))

@@ -23,8 +23,10 @@ from ksched.cel.values import (
 
 _INT = re.compile(r"[+-]?[0-9]+", re.ASCII)
 _UINT = re.compile(r"[0-9]+", re.ASCII)
+# Without a choice of where digits end: a long text that is no number would take quadratic time,
+# and no other thread runs meanwhile.
 _DOUBLE = re.compile(
-    r"[+-]?(?:(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?|inf|infinity|nan)",
+    r"[+-]?(?:(?:[0-9]++(?:\.[0-9]*+)?|\.[0-9]++)(?:[eE][+-]?[0-9]++)?|inf|infinity|nan)",
     re.ASCII | re.IGNORECASE,
 )
 _TRUE = frozenset({"1", "t", "T", "TRUE", "true", "True"})

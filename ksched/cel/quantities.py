@@ -21,6 +21,9 @@ _SUFFIX = "unable to parse quantity's suffix"
 _DECIMAL = {"n": -9, "u": -6, "m": -3, "": 0, "k": 3, "M": 6, "G": 9, "T": 12, "P": 15, "E": 18}
 _BINARY = {"Ki": 10, "Mi": 20, "Gi": 30, "Ti": 40, "Pi": 50, "Ei": 60}
 _MOST_DIGITS = 18
+_LONGEST_EXPONENT = 20
+_LONGEST_KEPT = 64
+"""Characters of a text whose quantity is cached: a computed one may be very long."""
 
 
 class Quantity(OpaqueValue):
@@ -52,9 +55,12 @@ class Quantity(OpaqueValue):
         return units if -MAX_INT - 1 <= units <= MAX_INT else None
 
 
-@lru_cache(maxsize=4096)
 def parse_quantity(text: str) -> Quantity:
     """Parse a quantity; raises ``EvaluationError`` with apimachinery's message."""
+    return _cached(text) if len(text) <= _LONGEST_KEPT else _parse(text)
+
+
+def _parse(text: str) -> Quantity:
     if text != text.strip():
         raise EvaluationError(_FORMAT)
     try:
@@ -62,6 +68,9 @@ def parse_quantity(text: str) -> Quantity:
     except ValueError as error:
         raise EvaluationError(_SUFFIX if "unknown unit" in str(error) else _FORMAT) from None
     return Quantity(nanos, _scale(text))
+
+
+_cached = lru_cache(maxsize=4096)(_parse)
 
 
 def _scale(text: str) -> int | None:
@@ -80,6 +89,8 @@ def _scale(text: str) -> int | None:
         return 0 if not fraction and precision >= 0 else None
     exponent = _DECIMAL.get(rest)
     if exponent is None:
+        if len(rest) > _LONGEST_EXPONENT:
+            raise EvaluationError(_SUFFIX)
         exponent = int(rest[1:])
     scale = exponent - len(fraction)
     if _MOST_DIGITS - len(whole) - len(fraction) < 0 or scale < -9:

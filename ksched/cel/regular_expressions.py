@@ -17,9 +17,10 @@ from ksched.cel.regex_syntax import program
 from ksched.cel.values import Value, no_such_overload
 
 MOST_STEPS: Final = 500_000
-"""Limit of the steps of a match; far above any pattern on the 64 characters of an attribute."""
+"""Limit of the steps of one call; far above any pattern on the 64 characters of an attribute."""
 _PARTS: Final = 64
 _REMEMBERED = 256
+_LONGEST_REMEMBERED = 256
 _WORD = frozenset("0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZ_abcdefghijklmnopqrstuvwxyz")
 
 
@@ -51,6 +52,8 @@ class Regex:
         known = self._known.get(text)
         if known is None:
             known = self.search(text, 0) is not None
+            if len(text) > _LONGEST_REMEMBERED:
+                return known
             if len(self._known) >= _REMEMBERED:
                 self._known.clear()
             self._known[text] = known
@@ -109,9 +112,12 @@ class Regex:
     def find_all(self, text: str, most: int) -> list[str]:
         """Return non-overlapping matches, at most ``most``; all if that is negative."""
         matches: list[str] = []
-        position, last_end = 0, -1
+        position, last_end, steps = 0, -1, 0
         while position <= len(text) and (most < 0 or len(matches) < most):
             found = self.search(text, position)
+            steps += self.steps
+            if steps > MOST_STEPS:
+                raise CostExceeded
             if found is None:
                 break
             begin, end = found

@@ -68,7 +68,10 @@ def _last_index_of_offset(text: str, part: str, offset: int) -> int:
         raise _out_of_range(offset)
     if offset >= len(text):
         return -1
-    return text.rfind(part, 0, offset + len(part))
+    # Not ``rfind``, which takes quadratic time.
+    head = text[: offset + len(part)]
+    found = head[::-1].find(part[::-1])
+    return -1 if found < 0 else len(head) - len(part) - found
 
 
 def _replace(text: str, old: str, new: str, count: int = -1) -> str:

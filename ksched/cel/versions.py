@@ -16,6 +16,8 @@ SEMVER = types.struct("kubernetes.Semver")
 
 _NUMBERS = frozenset(digits)
 _IDENTIFIER = frozenset(digits + ascii_letters + "-")
+_LONGEST_CACHED = 64
+"""Characters of a text whose version is cached: a computed one may be very long."""
 Identifier = tuple[bool, int, str]
 """Whether it is alphanumeric, its number, its text: numbers sort first."""
 
@@ -83,9 +85,12 @@ def _check_build(text: str) -> None:
         raise EvaluationError(f'Invalid character(s) found in build meta data "{text}"')
 
 
-@lru_cache(maxsize=4096)
 def parse_semver(text: str) -> Semver:
     """Parse a version; raises ``EvaluationError`` with the message of blang/semver."""
+    return _cached(text) if len(text) <= _LONGEST_CACHED else _parse(text)
+
+
+def _parse(text: str) -> Semver:
     if not text:
         raise EvaluationError("Version string empty")
     parts = text.split(".", 2)
@@ -100,6 +105,9 @@ def parse_semver(text: str) -> Semver:
         for one in build.split("."):
             _check_build(one)
     return Semver(major, minor, number, identifiers)
+
+
+_cached = lru_cache(maxsize=4096)(_parse)
 
 
 def _normalized(text: str) -> str:

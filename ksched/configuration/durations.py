@@ -25,15 +25,17 @@ _NANOSECONDS: Final = {
 }
 _TERM: Final = re.compile(r"(\d+\.?\d*|\.\d+)(ns|us|µs|μs|ms|s|m|h)")
 _DURATION: Final = re.compile(rf"([+-]?)((?:{_TERM.pattern})+)")
+_LONGEST: Final = 200
+"""In characters. Annotations have durations too, and a longer text would take long to refuse."""
 
 
 def parse_duration(text: str) -> float:
     """Convert a Go duration to seconds; raises ``ValueError`` if invalid."""
     if text.lstrip("+-") == "0" and len(text) <= 2:
         return 0.0
-    match = _DURATION.fullmatch(text)
+    match = _DURATION.fullmatch(text) if len(text) <= _LONGEST else None
     if match is None:
-        raise ValueError(f"invalid duration {text!r}")
+        raise ValueError(f"invalid duration {text[:_LONGEST]!r}")
     nanoseconds = 0
     for number, unit in _TERM.findall(match[2]):
         whole, _, fraction = number.partition(".")

@@ -14,6 +14,8 @@ from ksched.cache.pod_info import PodInfo
 DEFAULT_TIMEOUT_SECONDS = 60.0
 JOBSET = "jobset.sigs.k8s.io/jobset-name"
 """Label of the pods of a JobSet."""
+LONGEST_NAME = 253
+"""Of an object. An annotation may hold a longer text, which would be in the pod's condition."""
 
 
 class GroupKey(NamedTuple):
@@ -184,6 +186,8 @@ class Group:
         self.has_several_runs = False
         """Whether members of several controllers existed at a time."""
         self._pod_terms: Counter[Terms] = Counter()
+        self._largest: Terms | None = None
+        """The largest of them; it has to be found again if it is none of them any more."""
         self._roles: dict[MemberState, Counter[str]] = {}
 
     @property
@@ -191,7 +195,15 @@ class Group:
         """The terms in effect. If the annotations of members differ, the largest minimum counts."""
         if self.object_terms is not None or not self._pod_terms:
             return self.object_terms
-        return max(self._pod_terms, key=lambda terms: (bool(terms.problem), terms.minimum))
+        if self._largest not in self._pod_terms:
+            self._largest = max(self._pod_terms, key=_size)
+        return self._largest
+
+    def add(self, member: Member) -> None:
+        self.members[member.pod.uid] = member
+        created = member.pod.pod.metadata.creation_timestamp
+        if created:
+            self.oldest = min(created, self.oldest or created)
 
     # -- counting -------------------------------------------------------------------------------
 
@@ -212,6 +224,8 @@ class Group:
             self._pod_terms[terms] += sign
             if not self._pod_terms[terms]:
                 del self._pod_terms[terms]
+            elif self._largest is None or _size(terms) > _size(self._largest):
+                self._largest = terms
 
     @property
     def placed(self) -> int:
@@ -312,7 +326,8 @@ class Group:
         """
         terms = self.terms
         if terms is None:
-            return f'waiting for pods\'s pod group "{self.key.name}" to appear in scheduling queue'
+            name = self.key.name[:LONGEST_NAME]
+            return f'waiting for pods\'s pod group "{name}" to appear in scheduling queue'
         if terms.problem:
             return terms.problem
         if self.is_satisfied:
@@ -325,8 +340,12 @@ class Group:
             return f"{WAITING_FOR_MEMBERS}: {terms.expected} are announced"
         for role, minimum in terms.min_by_role.items():
             if self.in_role(role, AVAILABLE, ASSUMED, BOUND) < minimum:
-                return f"{WAITING_FOR_MEMBERS}: {minimum} of role {role}"
+                return f"{WAITING_FOR_MEMBERS}: {minimum} of role {role[:LONGEST_NAME]}"
         return ""
+
+
+def _size(terms: Terms) -> tuple[bool, int]:
+    return bool(terms.problem), terms.minimum
 
 
 WAITING_FOR_MEMBERS = "waiting for minCount pods from a gang to appear in scheduling queue"

@@ -64,8 +64,11 @@ def placements(
     kinds: Sequence[Kind],
     need: int,
     taken: Sequence[int] = (),
-) -> list[Placement] | Nowhere:
-    """Return what to try, in this order; ``taken`` are the rows of members that are placed."""
+) -> Iterator[Placement] | Nowhere:
+    """Return what to try, in this order; ``taken`` are the rows of members that are placed.
+
+    Looked for one by one: every host may be a domain, and the first usually does.
+    """
     required = [level.key for level in levels if level.is_required]
     preferred = [level.key for level in levels if not level.is_required]
     everywhere = np.arange(len(table), dtype=np.intp)
@@ -86,11 +89,11 @@ def placements(
         return Nowhere(
             f"{best} of {need} fit in one domain of {keys}, {_number(len(domains))}", best
         )
-    return [
+    return (
         placement
         for domain in sufficient
         for placement in _inside(table, preferred, domain.rows, kinds, need)
-    ]
+    )
 
 
 def rows_of_members(
@@ -165,14 +168,16 @@ def _fewest(domains: Sequence[Domain], need: int) -> list[Part]:
     """As few domains as possible: the largest ones, and the tightest for what then remains."""
     left = sorted(domains, key=lambda one: -one.fitting)
     parts: list[Part] = []
-    while need > 0 and left and left[0].fitting > 0:
-        enough = [one for one in left if one.fitting >= need]
-        chosen = min(enough, key=lambda one: one.slots) if enough else left[0]
-        count = min(chosen.fitting, need)
-        parts.append(Part(chosen.rows, count))
-        need -= count
-        left.remove(chosen)
-    return [] if need > 0 else parts
+    for position, largest in enumerate(left):
+        if largest.fitting >= need:
+            enough = [one for one in left[position:] if one.fitting >= need]
+            tightest = min(enough, key=lambda one: one.slots)
+            return [*parts, Part(tightest.rows, need)]
+        if largest.fitting <= 0:
+            break
+        parts.append(Part(largest.rows, largest.fitting))
+        need -= largest.fitting
+    return []
 
 
 def _number(domains: int) -> str:

@@ -70,6 +70,8 @@ class Groups:
         """Whether any dialect is registered; without one a pod costs nothing here."""
         self.wake: Callable[[Iterable[PodInfo]], None] = lambda pods: None
         """Called with the members to activate when a group is no longer gated."""
+        self.regated: Callable[[Group], None] = lambda group: None
+        """Called with a group that is gated for another reason than before."""
         self.stalled: Callable[[Group], None] = lambda group: None
         """Called with a group that is gated again."""
         self.wall: Callable[[], float] = lambda: 0.0
@@ -274,10 +276,7 @@ class Groups:
             return None
         member = Member(pod, mark)
         group = self._group(mark.key)
-        group.members[pod.uid] = member
-        created = pod.pod.metadata.creation_timestamp
-        if created:
-            group.oldest = min(created, group.oldest or created)
+        group.add(member)
         group.is_ours = group.is_ours or pod.template.spec.scheduler_name in self.scheduler_names
         self._group_of[pod.uid] = group
         group.count(member, member.state, 1)
@@ -343,9 +342,11 @@ class Groups:
             if was_ready:
                 self.stalled(group)
             if group.counts[AVAILABLE]:
-                if was_ready or before not in ("", group.gate_reason):
+                if was_ready:
                     # PreEnqueue gates them, and their conditions will say why.
                     self._wake(group)
+                elif before not in ("", group.gate_reason):
+                    self.regated(group)
                 # Missing members may have succeeded before this process started.
                 self.ends_unknown(group.key.namespace)
         self.changed(group.key)

@@ -22,6 +22,8 @@ Bools = NDArray[np.bool_]
 
 KINDS_REMEMBERED = 1024
 PODS = "pods"
+MOST_ON_A_NODE = 1 << 40
+"""A node may allow as many pods as can be written; the sum of such numbers could not be."""
 
 
 class Slots(NamedTuple):
@@ -45,7 +47,7 @@ def count_slots(
 ) -> Slots:
     """Count how many pods with these requests fit on each of ``open_rows``."""
     nodes = len(table)
-    room = np.maximum(table.allowed_pods[:nodes] - table.pod_count[:nodes], 0)
+    room = np.clip(table.allowed_pods[:nodes] - table.pod_count[:nodes], 0, MOST_ON_A_NODE)
     by_row: Ints = np.where(open_rows, room, 0)
     scarcest, least = PODS, int(by_row.sum())
     for resource, amount in requests.items():
@@ -56,7 +58,6 @@ def count_slots(
             return Slots(np.zeros(nodes, np.int64), 0, resource, rejectors, open_rows)
         free = table.allocatable[position][:nodes] - table.requested[position][:nodes]
         fitting = np.where(open_rows, np.maximum(free, 0) // amount, 0)
-        # Limited by the free pod slots, so that the sum cannot overflow.
         alone = int(np.minimum(fitting, room).sum())
         if alone < least:
             scarcest, least = resource, alone
@@ -73,7 +74,7 @@ def lacking(table: NodeTable, wanted: Mapping[str, int]) -> tuple[str, int] | No
         free = 0
         if resource == PODS:
             room = table.allowed_pods[:nodes] - table.pod_count[:nodes]
-            free = int(np.maximum(room, 0)[is_open].sum())
+            free = sum(np.maximum(room, 0)[is_open].tolist())
         elif position >= 0:
             left = table.allocatable[position][:nodes] - table.requested[position][:nodes]
             free = sum(np.maximum(left, 0)[is_open].tolist())

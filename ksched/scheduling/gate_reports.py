@@ -8,15 +8,15 @@ comes before the last one would double the requests that a group needs. So a gro
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Hashable
-from typing import Final
+from typing import Final, NamedTuple
 
 from ksched.cache.pod_info import PodInfo
 from ksched.clock import Clock
+from ksched.framework.time_slices import TimeSlice
+from ksched.groups.group import Group, GroupKey
 from ksched.groups.registry import Groups
 from ksched.queue.pending_pods import PendingPods
 from ksched.scheduling.pod_status import DesiredStatus, PodStatusUpdater
-from ksched.tuning import PODS_PER_SLICE
 
 QUIET_SECONDS: Final = 2.0
 LONGEST_SECONDS: Final = 60.0
@@ -25,19 +25,15 @@ SCHEDULING_GATED: Final = "SchedulingGated"
 autoscaler would add nodes for it."""
 
 
-class _Gated:
-    """The pods of a group that were gated since its last report."""
+class _Due(NamedTuple):
+    """When a group is reported."""
 
-    __slots__ = ("due", "latest", "uids")
-
-    def __init__(self, now: float) -> None:
-        self.due = now + QUIET_SECONDS
-        self.latest = now + LONGEST_SECONDS
-        self.uids: dict[str, None] = {}
+    at: float
+    latest: float
 
 
 class GateReports:
-    """Groups with pods to report, the least recently changed first."""
+    """Groups with gated pods to report, the least recently changed first."""
 
     def __init__(
         self, status: PodStatusUpdater, groups: Groups, pending: PendingPods, clock: Clock
@@ -46,42 +42,59 @@ class GateReports:
         self._groups = groups
         self._pending = pending
         self._clock = clock
-        self._gated: dict[Hashable, _Gated] = {}
+        self._due: dict[GroupKey, _Due] = {}
         self._wake = asyncio.Event()
+        self._is_running = False
 
     def __len__(self) -> int:
-        return len(self._gated)
+        return len(self._due)
 
     def gated(self, pod: PodInfo) -> None:
         """A plugin has gated a pod."""
-        group, now = self._groups.of(pod.uid), self._clock.now()
-        key: Hashable = pod.uid if group is None else group.key
-        gated = self._gated.pop(key, None) or _Gated(now)
-        gated.due = min(now + QUIET_SECONDS, gated.latest)
-        gated.uids[pod.uid] = None
-        self._gated[key] = gated
+        group = self._groups.of(pod.uid)
+        if group is not None:
+            self.changed(group)
+
+    def changed(self, group: Group) -> None:
+        """The pods of a group are gated, or for another reason. Standby replicas report nothing."""
+        if not self._is_running:
+            return
+        now = self._clock.now()
+        due = self._due.pop(group.key, None)
+        latest = now + LONGEST_SECONDS if due is None else due.latest
+        self._due[group.key] = _Due(min(now + QUIET_SECONDS, latest), latest)
         self._wake.set()
 
     async def run(self) -> None:
         """Report groups until cancelled."""
+        self._is_running = True
+        try:
+            for group in self._groups:
+                if group.gate_reason:
+                    self.changed(group)
+            await self._work()
+        finally:
+            self._is_running = False
+            self._due.clear()
+
+    async def _work(self) -> None:
         while True:
-            if not self._gated:
+            if not self._due:
                 self._wake.clear()
                 await self._wake.wait()
-            due = min(gated.due for gated in self._gated.values())
-            delay = due - self._clock.now()
+            delay = min(due.at for due in self._due.values()) - self._clock.now()
             # Groups that change meanwhile are due later.
             await self._clock.sleep(max(delay, QUIET_SECONDS / 4))
-            now = self._clock.now()
-            for key in [key for key, gated in self._gated.items() if gated.due <= now]:
-                gated = self._gated.pop(key, None)
-                if gated is not None:
-                    await self._report(gated)
+            now, turn = self._clock.now(), TimeSlice(self._clock.now)
+            for key in [key for key, due in self._due.items() if due.at <= now]:
+                if self._due.pop(key, None) is not None:
+                    await self._report(key, turn)
 
-    async def _report(self, gated: _Gated) -> None:
-        for number, uid in enumerate(gated.uids, 1):
+    async def _report(self, key: GroupKey, turn: TimeSlice) -> None:
+        group = self._groups.get(key)
+        for member in [] if group is None else group.available():
+            uid = member.pod.uid
             pod, reason = self._pending.get(uid), self._groups.why_gated(uid)
             if pod is not None and reason:
                 self._status.set(pod, DesiredStatus(SCHEDULING_GATED, reason))
-            if number % PODS_PER_SLICE == 0:
-                await asyncio.sleep(0)
+            await turn.give_way_if_over()

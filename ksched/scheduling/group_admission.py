@@ -70,11 +70,14 @@ class GroupAdmission:
     def _free(self, resources: set[str]) -> Counter[str]:
         """What is free on all open nodes."""
         free: Counter[str] = Counter()
-        for name in self._cache.node_names() if resources else ():
+        # What no node offers is free nowhere.
+        axis = self._cache.snapshot.table.axis
+        known = {name for name in resources if name == PODS or axis.find(name) >= 0}
+        for name in self._cache.node_names() if known else ():
             info = self._cache.get_node(name)
             if info is None or info.node is None or info.node.spec.unschedulable:
                 continue
-            for resource in resources:
+            for resource in known:
                 if resource == PODS:
                     left = info.allowed_pods - len(info.pods)
                 else:

@@ -8,7 +8,8 @@ are assumed without an await in between. Members past the need are scheduled one
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import islice
 from types import MappingProxyType
 
@@ -206,7 +207,7 @@ class GroupCycle:
 
     async def _placements(
         self, group: Group, order: Sequence[QueuedPodInfo], need: Need
-    ) -> Sequence[Placement | None] | Shortage:
+    ) -> Iterable[Placement | None] | Shortage:
         """The sets of nodes to try; ``None`` is all nodes."""
         terms = group.terms
         if terms is None or not terms.topology:
@@ -280,13 +281,16 @@ class GroupCycle:
         self, trial: Trial, order: Sequence[QueuedPodInfo], need: Need, turn: TimeSlice
     ) -> None:
         """Place members until the need is met or can no longer be met."""
+        roles: Counter[str] = Counter()
         for number, queued in enumerate(order):
-            if len(trial) >= need.total and need.is_met_by(trial.placed):
+            if len(trial) >= need.total and need.has_roles(roles):
                 return
             rest = len(order) - number
             if len(trial) + rest < need.total:
                 return
+            before = len(trial)
             await place(self._cycle, trial, queued)
+            roles[need.role_of(queued.uid)] += len(trial) - before
             if turn.is_over:
                 await turn.give_way()
 

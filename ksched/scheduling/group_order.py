@@ -18,6 +18,8 @@ RANKS = (
     "apps.kubernetes.io/pod-index",
 )
 """Labels and annotations by which controllers number their pods, the most significant first."""
+LONGEST_NUMBER = 18
+"""In digits: an annotation may have thousands."""
 
 
 async def in_order(
@@ -63,7 +65,12 @@ def in_rank_order(members: Sequence[QueuedPodInfo]) -> list[QueuedPodInfo]:
 def _rank(queued: QueuedPodInfo) -> tuple[float, ...]:
     metadata = queued.pod.pod.metadata
     texts = (metadata.labels.get(key) or metadata.annotations.get(key) or "" for key in RANKS)
-    return tuple(int(text) if text.isascii() and text.isdigit() else float("inf") for text in texts)
+    return tuple(map(_number, texts))
+
+
+def _number(text: str) -> float:
+    is_number = text.isascii() and text.isdigit() and len(text) <= LONGEST_NUMBER
+    return int(text) if is_number else float("inf")
 
 
 def has_kinds(members: Sequence[QueuedPodInfo]) -> bool:

@@ -20,6 +20,7 @@ from ksched.client.rest import ApiClient
 from ksched.client.retry import STATUS_PATCH
 from ksched.clock import Clock
 from ksched.errors import ApiError, Conflict, NotFound, TooManyRequests, Unavailable
+from ksched.framework.time_slices import TimeSlice
 from ksched.groups.group import GroupKey
 from ksched.groups.registry import Groups
 from ksched.groups.report import Report
@@ -85,7 +86,9 @@ class GroupStatusUpdater:
             self._sent.clear()
 
     async def _work(self) -> None:
+        turn = TimeSlice(self._clock.now)
         while True:
+            await turn.give_way_if_over()
             key = next((key for key in self._due if key not in self._busy), None)
             if key is None:
                 self._wake.clear()

@@ -10,6 +10,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ksched.api.label_selectors import InvalidSelector, compile_selector
+from ksched.api.quantity import clamp_to_int64
 from ksched.cache.dry_run_table import POD_COUNT, REQUESTED, amounts_of
 from ksched.cache.node_table import Ints, NodeTable
 from ksched.cache.pod_info import PodInfo, PodTemplate
@@ -72,7 +73,9 @@ class Lines:
             if row is not None:
                 for known, amount in others.amounts.items():
                     if known in self._line_of:
-                        free[self._line_of[known], row] -= amount
+                        line = self._line_of[known]
+                        # Together they may ask for more than an int64 holds.
+                        free[line, row] = clamp_to_int64(int(free[line, row]) - amount)
 
     def free_at_best(self, evictable: Evictable) -> Ints:
         """The same without any pod of lower priority."""

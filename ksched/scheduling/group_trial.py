@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 from ksched.cache.cache import SchedulerCache
@@ -48,8 +48,11 @@ class Need:
             return False
         if not self.by_role:
             return True
-        roles = Counter(self.role_of(one.pod.uid) for one in placed)
-        return all(roles[role] >= need for role, need in self.by_role.items())
+        return self.has_roles(Counter(self.role_of(one.pod.uid) for one in placed))
+
+    def has_roles(self, roles: Mapping[str, int]) -> bool:
+        """Whether enough members of every role are placed, of whom there are so many."""
+        return all(roles.get(role, 0) >= need for role, need in self.by_role.items())
 
     def role_of(self, uid: str) -> str:
         return self._roles.get(uid, "")

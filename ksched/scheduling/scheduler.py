@@ -227,6 +227,7 @@ class Scheduler:
         self.finished_members = FinishedMembers(self.client, *shared)
         self._group_admission = GroupAdmission(self.cache, *shared)
         self.gate_reports = GateReports(self.pod_status, groups, self.pending, self.clock)
+        groups.regated = self.gate_reports.changed
         groups.changed, groups.ends_unknown = self.group_status.changed, self.finished_members.need
         return groups
 

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ksched.api import quantity
 from ksched.api.quantity import (
     MAX_INT64,
     milli_value,
@@ -18,6 +19,7 @@ from ksched.api.quantity import (
     units_from_nanos,
     value,
 )
+from ksched.clock import cpu_seconds
 
 SUFFIXES = {
     "n": Fraction(1, 10**9),
@@ -69,6 +71,8 @@ SUFFIXES = {
         ("9" * 5000, MAX_INT64),
         ("1" + "0" * 5000 + "e-5000", 1),
         ("1" + "0" * 4999 + "1e-5000", Fraction(10**9 + 1, 10**9)),
+        ("1" + "0" * 20_000 + "e-20000", 1),
+        ("1e" + "9" * 5000, MAX_INT64),
         ("-1e400", -MAX_INT64),
         ("9223372036854775807Ei", MAX_INT64),
         ("m", 0),
@@ -95,6 +99,32 @@ def test_nonsense_is_named(text: str) -> None:
     with pytest.raises(ValueError, match="is not a quantity") as caught:
         parse_quantity(text)
     assert repr(text.strip()) in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        pytest.param("1" * 1_000_000 + "e1.5", id="digits before no exponent"),
+        pytest.param("-" + "1" * 1_000_000 + "x", id="digits before no unit"),
+        pytest.param("0." + "1" * 1_000_000 + "e5e", id="a fraction"),
+        pytest.param("1" + "E" * 1_000_000, id="units"),
+    ],
+)
+def test_nonsense_of_a_megabyte_is_refused_at_once_with_a_short_message(text: str) -> None:
+    # What a custom resource admits, such as minResources of a PodGroup.
+    began = cpu_seconds()
+    with pytest.raises(ValueError, match="is not a quantity") as caught:
+        parse_quantity(text)
+    assert cpu_seconds() - began < 0.5
+    assert len(str(caught.value)) < 300
+
+
+@pytest.mark.parametrize("text", ["1" * 1_000_000, "0." + "1" * 1_000_000, "1e" + "9" * 1_000_000])
+def test_an_amount_of_a_megabyte_is_read_at_once_and_not_kept(text: str) -> None:
+    began, kept = cpu_seconds(), quantity._parse.cache_info().currsize
+    parse_quantity(text)
+    assert cpu_seconds() - began < 0.5
+    assert quantity._parse.cache_info().currsize == kept
 
 
 @pytest.mark.parametrize("number", [math.nan, math.inf, -math.inf, True])

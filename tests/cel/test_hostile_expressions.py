@@ -15,6 +15,7 @@ import pytest
 from ksched.cel import CompileError, EvaluationError
 from ksched.cel.cost_bounds import cost_bound
 from ksched.cel.recursion import room_for
+from ksched.clock import cpu_seconds
 from ksched.devices.device_selectors import COST_LIMIT, compile_device_selector, device_environment
 from lab.cel_expressions import DEVICES
 from lab.cel_twin import view
@@ -38,6 +39,11 @@ def bindings(first: str, step: str, inner: str, count: int) -> str:
         f"cel.bind({after}, {step.replace('@', before)}, " for before, after in pairwise(names)
     )
     return f"cel.bind(first, {first}, {opening}{inner.replace('@', names[-1])}{')' * (count + 1)}"
+
+
+def long_text(character: str, steps: int) -> str:
+    """An expression for a text of a thousand times ten to the power of ``steps`` characters."""
+    return f"'{character * 1000}'" + f".replace('{character}', '{character * 10}')" * steps
 
 
 @pytest.mark.parametrize(
@@ -97,6 +103,7 @@ def test_what_is_too_deep_is_refused(expression: str) -> None:
         pytest.param(
             "lists.range(10000).exists(x, lists.range(10000).exists(y, x / 0 == y))", id="errors"
         ),
+        pytest.param(f"{long_text('a', 2)}.findAll('a*b|a').size() > 1", id="all matches"),
     ],
 )
 def test_what_is_too_dear_is_stopped(expression: str) -> None:
@@ -104,6 +111,44 @@ def test_what_is_too_dear_is_stopped(expression: str) -> None:
     with pytest.raises(EvaluationError) as raised:
         selector.matches(DEVICE)
     assert str(raised.value) == STOPPED
+
+
+@pytest.mark.parametrize(
+    ("expression", "answer"),
+    [
+        pytest.param(f"double({long_text('1', 2)} + 'x')", "type conversion error", id="double"),
+        pytest.param(f"double({long_text('1', 2)} + '.1e5.5')", "type conversion", id="exponent"),
+        pytest.param(f"quantity({long_text('1', 2)} + 'e1.5')", "must match", id="quantity"),
+        pytest.param(f"quantity('1e' + {long_text('1', 2)})", "suffix", id="large exponent"),
+        pytest.param(
+            f"cel.bind(s, {long_text('a', 2)}, s.lastIndexOf('ab' + s.substring(0, 50000))) == -1",
+            "",
+            id="last index",
+        ),
+    ],
+)
+def test_a_function_on_a_long_text_takes_linear_time(expression: str, answer: str) -> None:
+    """Other threads do not run meanwhile, the event loop's neither."""
+    selector = compile_device_selector(
+        expression if not answer else f"{expression} == {expression.split('(')[0]}('1')"
+    )
+    began = cpu_seconds()
+    if answer:
+        with pytest.raises(EvaluationError, match=answer):
+            selector.matches(DEVICE)
+    else:
+        assert selector.matches(DEVICE)
+    assert cpu_seconds() - began < 0.1
+
+
+@pytest.mark.parametrize(
+    ("text", "part", "index"),
+    [("abcabc", "abc", 3), ("abcab", "abc", 0), ("ab", "abc", -1), ("aaa", "aa", 1), ("ab", "", 2)],
+)
+def test_the_last_index_is_found(text: str, part: str, index: int) -> None:
+    assert compile_device_selector(f"'{text}'.lastIndexOf('{part}') == {index}").matches(DEVICE)
+    last = text.rfind(part, 0, 1 + len(part)) if part else 1
+    assert compile_device_selector(f"'{text}'.lastIndexOf('{part}', 1) == {last}").matches(DEVICE)
 
 
 def test_values_that_hold_each_other_many_times_are_compared_once() -> None:

@@ -4,6 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ksched.clock import cpu_seconds
 from ksched.configuration.durations import format_duration, parse_duration
 
 
@@ -35,6 +36,15 @@ def test_a_go_duration_is_read_as_go_reads_it(text: str, seconds: float) -> None
 def test_what_is_no_duration_is_refused_by_name(text: str) -> None:
     with pytest.raises(ValueError, match="invalid duration"):
         parse_duration(text)
+
+
+@pytest.mark.parametrize("text", ["1" * 200_000 + "x", "1s" * 100_000 + "x", "1" * 200_000 + "s"])
+def test_a_text_as_long_as_an_annotation_is_refused_at_once(text: str) -> None:
+    began = cpu_seconds()
+    with pytest.raises(ValueError, match="invalid duration") as caught:
+        parse_duration(text)
+    assert cpu_seconds() - began < 0.5
+    assert len(str(caught.value)) < 300
 
 
 @pytest.mark.parametrize(

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Iterator
 from itertools import combinations
 from random import Random
+from types import FrameType
+from typing import Any
 
 import numpy as np
 import pytest
@@ -11,7 +15,7 @@ import pytest
 from ksched.cache.cache import SchedulerCache
 from ksched.cache.node_table import NodeTable
 from ksched.groups.group import TopologyLevel
-from ksched.groups.placements import Kind, Nowhere, placements, rows_of_members
+from ksched.groups.placements import Kind, Nowhere, Placement, placements, rows_of_members
 from ksched.testing import make_node
 
 RACK, ZONE = TopologyLevel("rack"), TopologyLevel("zone")
@@ -28,6 +32,11 @@ def table_of(labels: list[dict[str, str]]) -> NodeTable:
 
 def of_kinds(*kinds: tuple[list[int], int]) -> list[Kind]:
     return [Kind(np.array(slots, np.int64), count) for slots, count in kinds]
+
+
+def all_of(found: Iterator[Placement] | Nowhere) -> list[Placement]:
+    assert not isinstance(found, Nowhere)
+    return list(found)
 
 
 @pytest.mark.parametrize("seed", range(200))
@@ -65,8 +74,7 @@ def test_the_fewest_racks_are_preferred(seed: int) -> None:
     }
     if sum(room.values()) < need:
         return
-    found = placements(table, [NEAR], of_kinds((slots, need)), need)
-    assert not isinstance(found, Nowhere)
+    found = all_of(placements(table, [NEAR], of_kinds((slots, need)), need))
     fewest = next(
         size
         for size in range(1, len(room) + 1)
@@ -90,24 +98,21 @@ def test_two_required_levels_are_both_kept() -> None:
             {"zone": "y"},
         ]
     )
-    found = placements(table, [ZONE, RACK], of_kinds(([2, 2, 2, 9], 4)), 4)
-    assert not isinstance(found, Nowhere)
+    found = all_of(placements(table, [ZONE, RACK], of_kinds(([2, 2, 2, 9], 4)), 4))
     assert [one.parts[0].rows.tolist() for one in found] == [[1, 2]]
 
 
 def test_members_of_several_kinds_count_each_with_its_own_slots() -> None:
     table = table_of([{"rack": "a"}, {"rack": "b"}])
     kinds = of_kinds(([1, 4], 1), ([1, 3], 3))
-    found = placements(table, [RACK], kinds, 4)
-    assert not isinstance(found, Nowhere)
+    found = all_of(placements(table, [RACK], kinds, 4))
     assert [one.parts[0].rows.tolist() for one in found] == [[1]]
 
 
 def test_a_placed_member_determines_the_domain() -> None:
     table = table_of([{"rack": "a"}, {"rack": "b"}, {"rack": "b"}, {}])
     kinds = of_kinds(([5, 2, 2, 5], 3))
-    found = placements(table, [RACK], kinds, 3, taken=[1])
-    assert not isinstance(found, Nowhere)
+    found = all_of(placements(table, [RACK], kinds, 3, taken=[1]))
     assert [one.parts[0].rows.tolist() for one in found] == [[1, 2]]
     apart = placements(table, [RACK], kinds, 3, taken=[0, 1])
     assert apart == Nowhere("members are not in one domain of rack: a, b", 0)
@@ -123,3 +128,28 @@ def test_nodes_without_the_label_do_not_exist() -> None:
     table = table_of([{}, {}])
     found = placements(table, [RACK], of_kinds(([5, 5], 3)), 3)
     assert found == Nowhere("no node has the label rack", 0)
+
+
+def test_the_fewest_of_many_domains_are_found_in_one_pass() -> None:
+    """Every host may be a domain, with room for one member."""
+
+    def work(number: int) -> int:
+        table = table_of([{"rack": str(row)} for row in range(number)])
+        kinds = of_kinds(([1] * number, number))
+        found, lines = placements(table, [NEAR], kinds, number), 0
+        assert not isinstance(found, Nowhere)
+
+        def trace(frame: FrameType, event: str, arg: Any) -> Any:
+            nonlocal lines
+            lines += event == "line"
+            return trace
+
+        sys.settrace(trace)
+        try:
+            first = next(found)
+        finally:
+            sys.settrace(None)
+        assert [part.number for part in first.parts] == [1] * number
+        return lines
+
+    assert work(400) < 6 * work(100)

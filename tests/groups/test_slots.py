@@ -53,6 +53,16 @@ def test_the_scarcest_resource_is_named() -> None:
     assert slots(table((64, 64, 2))).scarcest == "pods"
 
 
+def test_nodes_that_allow_as_many_pods_as_can_be_written_have_slots() -> None:
+    cache = SchedulerCache(lambda: 0.0)
+    for number in range(3):
+        cache.add_node(make_node(f"n{number}").capacity(pods=str(2**63 - 1), cpu="4").obj())
+    nodes = cache.update_snapshot().table
+    assert slots(nodes).total > 2**40
+    assert slots(nodes, cpu=1000)[1:3] == (12, "cpu")
+    assert lacking(nodes, {"pods": 2**63}) is None
+
+
 def test_an_overcommitted_node_has_no_slots() -> None:
     cache = SchedulerCache(lambda: 0.0)
     cache.add_node(make_node("n").capacity(cpu="2", pods="1").obj())

@@ -8,7 +8,7 @@ key that ends with ``:preferred``, if possible.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import lru_cache
 
 from ksched.api.label_syntax import qualified_name_problems
@@ -29,6 +29,12 @@ NAME = "ksched.dev/group"
 MINIMUM = "ksched.dev/group-min"
 TIMEOUT = "ksched.dev/group-timeout"
 TOPOLOGY = "ksched.dev/group-topology"
+
+MOST_LEVELS = 8
+"""Labels of a topology: the sets of nodes are formed for each number of levels."""
+MOST_CHARACTERS = 4096
+"""Of one annotation. What is read from it is remembered."""
+TOO_LONG = Terms(problem=f"the pod's group annotations have more than {MOST_CHARACTERS} characters")
 
 _PREFERRED = ":preferred"
 _TERMS_KEPT = 4096
@@ -62,14 +68,23 @@ class Annotations:
         return None
 
 
-@lru_cache(_TERMS_KEPT)
 def read_terms(minimum: str | None, timeout: str | None, topology: str | None) -> Terms:
     """Return the terms in the annotations; the same object for equal texts."""
+    texts = (minimum, timeout, topology)
+    return _read(*texts) if are_short(texts) else TOO_LONG
+
+
+def are_short(texts: Iterable[str | None]) -> bool:
+    return all(text is None or len(text) <= MOST_CHARACTERS for text in texts)
+
+
+@lru_cache(_TERMS_KEPT)
+def _read(minimum: str | None, timeout: str | None, topology: str | None) -> Terms:
     try:
         return Terms(
             minimum=_minimum(minimum),
             timeout_seconds=_timeout(timeout),
-            topology=tuple(map(_level, topology.split(","))) if topology else (),
+            topology=_levels(topology) if topology else (),
         )
     except ValueError as problem:
         return Terms(problem=str(problem))
@@ -78,7 +93,7 @@ def read_terms(minimum: str | None, timeout: str | None, topology: str | None) -
 def _minimum(text: str | None) -> int:
     if text is None:
         raise ValueError(f"annotation {MINIMUM}: missing, wanted how many pods start together")
-    if not (text.isascii() and text.isdigit() and 1 <= int(text) < 2**31):
+    if not (text.isascii() and text.isdigit() and len(text) <= 10 and 1 <= int(text) < 2**31):
         raise ValueError(f"annotation {MINIMUM}: got {text[:50]!r}, wanted a number of at least 1")
     return int(text)
 
@@ -93,6 +108,14 @@ def _timeout(text: str | None) -> float:
     if seconds <= 0:
         raise ValueError(f"annotation {TIMEOUT}: got {text!r}, wanted more than 0s")
     return seconds
+
+
+def _levels(text: str) -> tuple[TopologyLevel, ...]:
+    keys = text.split(",")
+    if len(keys) > MOST_LEVELS:
+        wanted = f"{MOST_LEVELS} at most"
+        raise ValueError(f"annotation {TOPOLOGY}: got {len(keys)} keys, wanted {wanted}")
+    return tuple(map(_level, keys))
 
 
 def _level(text: str) -> TopologyLevel:

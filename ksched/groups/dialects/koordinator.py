@@ -19,6 +19,7 @@ from ksched.api.watched_kinds import WatchedKind
 from ksched.cache.listers import Listers
 from ksched.configuration.durations import parse_duration
 from ksched.groups.dialects import scheduler_plugins
+from ksched.groups.dialects.annotations import TOO_LONG, are_short
 from ksched.groups.group import Group, GroupKey, Mark, Terms
 from ksched.groups.registry import KOORDINATOR
 from ksched.groups.report import Report
@@ -97,9 +98,14 @@ class Koordinator:
         )
 
 
-@lru_cache(_TERMS_KEPT)
 def read_terms(minimum: str | None, total: str | None, timeout: str | None) -> Terms:
     """The terms in the annotations; equal texts give the same object."""
+    texts = (minimum, total, timeout)
+    return _read(*texts) if are_short(texts) else TOO_LONG
+
+
+@lru_cache(_TERMS_KEPT)
+def _read(minimum: str | None, total: str | None, timeout: str | None) -> Terms:
     try:
         return Terms(
             minimum=_number(MINIMUM, minimum),
@@ -111,7 +117,8 @@ def read_terms(minimum: str | None, total: str | None, timeout: str | None) -> T
 
 
 def _number(annotation: str, text: str | None) -> int:
-    if text is None or not (text.isascii() and text.isdigit() and 1 <= int(text) < 2**31):
+    is_number = text is not None and text.isascii() and text.isdigit() and len(text) <= 10
+    if text is None or not (is_number and 1 <= int(text) < 2**31):
         got = "nothing" if text is None else repr(text[:50])
         raise ValueError(f"annotation {annotation}: got {got}, wanted a number of at least 1")
     return int(text)

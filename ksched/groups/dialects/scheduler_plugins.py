@@ -23,6 +23,12 @@ GROUP = "scheduling.x-k8s.io"
 LABEL = "scheduling.x-k8s.io/pod-group"
 PLUGIN = "Coscheduling"
 
+MOST_RESOURCES = 128
+"""Names in ``minResources``; all nodes are looked at for each."""
+
+MOST_CHARACTERS = 1024
+"""Of a problem, which is in the conditions of all members."""
+
 PENDING, SCHEDULING, RUNNING = "Pending", "Scheduling", "Running"
 UNKNOWN, FINISHED, FAILED = "Unknown", "Finished", "Failed"
 _PLACED_PHASES = frozenset({"Scheduled", "Running", "Finished", "Failed"})
@@ -84,10 +90,7 @@ def terms_of(group: PodGroup, timeout_seconds: float) -> Terms:
     """The terms of a PodGroup; its timeout overrides the plugin's unless it is 0."""
     spec, status = group.spec, group.status
     minimum = max(spec.min_member, 1)
-    try:
-        resources, problem = amounts(spec.min_resources or {}), ""
-    except ValueError as error:
-        resources, problem = {}, f'pod group "{group.metadata.name}": minResources: {error}'
+    resources, problem = min_resources(group.metadata.name, spec.min_resources or {})
     return Terms(
         minimum=minimum,
         uid=group.metadata.uid,
@@ -100,6 +103,16 @@ def terms_of(group: PodGroup, timeout_seconds: float) -> Terms:
         created=group.metadata.creation_timestamp,
         problem=problem,
     )
+
+
+def min_resources(name: str, quantities: Quantities) -> tuple[dict[str, int], str]:
+    """The amounts of a group's ``minResources``, and what is invalid in them."""
+    try:
+        if len(quantities) > MOST_RESOURCES:
+            raise ValueError(f"got {len(quantities)} names, wanted {MOST_RESOURCES} at most")
+        return amounts(quantities), ""
+    except ValueError as error:
+        return {}, f'pod group "{name}": minResources: {error}'[:MOST_CHARACTERS]
 
 
 def report(resource: ApiResource, found: PodGroup, group: Group, wall: float) -> Report:

@@ -13,10 +13,10 @@ from typing import Any, Final
 from msgspec import field
 
 from ksched.api.objects import Int32, Object, ObjectMeta, Pod, PodCondition, Quantities
-from ksched.api.pod_resources import amounts
 from ksched.api.watched_kinds import WatchedKind
 from ksched.cache.listers import Listers
 from ksched.clock import rfc3339
+from ksched.groups.dialects.scheduler_plugins import min_resources
 from ksched.groups.group import DEFAULT_TIMEOUT_SECONDS, Group, GroupKey, Mark, Terms
 from ksched.groups.registry import VOLCANO
 from ksched.groups.report import Report
@@ -26,6 +26,9 @@ GROUP = "scheduling.volcano.sh"
 MARKS = ("scheduling.k8s.io/group-name", "scheduling.volcano.sh/group-name")
 ROLE = "volcano.sh/task-spec"
 PLUGIN = "Volcano"
+
+MOST_ROLES = 256
+"""Tasks in ``minTaskMember``; all are looked at after every change of a member."""
 
 PENDING, INQUEUE, RUNNING = "Pending", "Inqueue", "Running"
 UNKNOWN, COMPLETED = "Unknown", "Completed"
@@ -89,15 +92,16 @@ class Volcano:
 
 
 def terms_of(group: PodGroup) -> Terms:
-    spec, status = group.spec, group.status
-    try:
-        resources, problem = amounts(spec.min_resources or {}), ""
-    except ValueError as error:
-        resources, problem = {}, f'pod group "{group.metadata.name}": minResources: {error}'
+    name, spec, status = group.metadata.name, group.spec, group.status
+    resources, problem = min_resources(name, spec.min_resources or {})
+    roles = _minimums(spec)
+    if len(roles) > MOST_ROLES:
+        got = f"got {len(roles)} tasks, wanted {MOST_ROLES} at most"
+        roles, problem = {}, f'pod group "{name}": minTaskMember: {got}'
     return Terms(
         minimum=max(spec.min_member, 1),
         uid=group.metadata.uid,
-        min_by_role=_minimums(spec),
+        min_by_role=roles,
         min_resources=resources,
         timeout_seconds=DEFAULT_TIMEOUT_SECONDS,
         is_admitted_first=True,
@@ -115,7 +119,7 @@ def _minimums(spec: PodGroupSpec) -> dict[str, int]:
 
     Volcano writes the replicas of every task here, unless the job says otherwise.
     """
-    of_roles = spec.min_task_member
+    of_roles = {role: minimum for role, minimum in spec.min_task_member.items() if minimum > 0}
     return of_roles if sum(of_roles.values()) <= spec.min_member else {}
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from ksched.api.devices import ResourceClaim
 from ksched.api.objects import Pod, PodResourceClaim
 from ksched.devices.claim_store import ClaimStore
@@ -18,9 +20,9 @@ def claims_of(pod: Pod, store: ClaimStore) -> list[ResourceClaim]:
     kube-scheduler: foreachPodResourceClaim.
     """
     found = []
-    namespace = pod.metadata.namespace
+    namespace, made = pod.metadata.namespace, _made_for(pod)
     for entry in pod.spec.resource_claims:
-        name = _claim_name(pod, entry)
+        name = _claim_name(pod, entry, made)
         if name is None:
             continue
         claim = store.get(name, namespace)
@@ -37,10 +39,10 @@ def claims_of(pod: Pod, store: ClaimStore) -> list[ResourceClaim]:
 
 def claim_keys(pod: PodInfo) -> list[str]:
     """The keys of a pod's claims whose names are known."""
-    found = []
+    found, made = [], _made_for(pod.pod)
     for entry in pod.spec.resource_claims:
         try:
-            name = _claim_name(pod.pod, entry)
+            name = _claim_name(pod.pod, entry, made)
         except Unresolved:
             continue
         if name is not None:
@@ -48,16 +50,22 @@ def claim_keys(pod: PodInfo) -> list[str]:
     return found
 
 
-def _claim_name(pod: Pod, entry: PodResourceClaim) -> str | None:
+def _made_for(pod: Pod) -> Mapping[str, str | None]:
+    """The names of the claims that were made for a pod, by name in its spec; there may be many."""
+    statuses = pod.status.resource_claim_statuses
+    # Of several with one name the first counts.
+    return {one.name: one.resource_claim_name for one in reversed(statuses)}
+
+
+def _claim_name(pod: Pod, entry: PodResourceClaim, made: Mapping[str, str | None]) -> str | None:
     """The name of a claim, ``None`` if none is needed. kube-scheduler: resourceclaim.Name."""
     if entry.resource_claim_name is not None:
         return entry.resource_claim_name
     if entry.resource_claim_template_name is None:
         text = "none of the supported fields are set"
         raise Unresolved(f'pod "{pod.metadata.key}", spec.resourceClaim "{entry.name}": {text}')
-    for status in pod.status.resource_claim_statuses:
-        if status.name == entry.name:
-            return status.resource_claim_name
+    if entry.name in made:
+        return made[entry.name]
     raise Unresolved(f'pod "{pod.metadata.key}": ResourceClaim not created yet')
 
 
