@@ -113,7 +113,7 @@ async def until(c: Cluster, done: Callable[[], object]) -> None:
 @pytest.fixture(autouse=True)
 def small_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     """What counts as huge, so that no test moves tens of megabytes."""
-    monkeypatch.setattr("ksched.client.connection.MAX_ANSWER", 1 << 20)
+    monkeypatch.setattr("ksched.client.http_transport.MAX_ANSWER", 1 << 20)
 
 
 @pytest.mark.parametrize(("fault", "text"), FAULTS)
