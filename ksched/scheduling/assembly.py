@@ -207,15 +207,20 @@ def plugins_with_handles(profiles: Mapping[str, Profile]) -> Iterator[tuple[Any,
             yield plugin, profile.handle
 
 
-async def read_pod(client: ApiClient, status: PodStatusUpdater, pod: PodInfo, since: float) -> Pod:
-    """Return a pod as the API server has it ``since`` then; raises ``ApiError``, ``InvalidObject``.
+async def read_pod(client: ApiClient, pod: PodInfo) -> Pod:
+    """Read a pod from the API server; raises ``ApiError`` or ``InvalidObject``."""
+    return decode_pod(Raw(await client.get(PODS, pod.namespace, pod.name)))
+
+
+async def read_preemptor(
+    client: ApiClient, status: PodStatusUpdater, pod: PodInfo, since: float
+) -> Pod:
+    """Return a pod as the API server has it ``since`` then, like ``read_pod``.
 
     It is read unless its status is just being written: the answer to that has the whole pod.
     """
     stored = await status.answer(pod.uid, since)
-    if stored is None:
-        stored = await client.get(PODS, pod.namespace, pod.name)
-    return decode_pod(Raw(stored))
+    return await read_pod(client, pod) if stored is None else decode_pod(Raw(stored))
 
 
 class QueueTables(NamedTuple):

@@ -58,6 +58,7 @@ from ksched.scheduling.assembly import (
     profile_builder,
     queue_tables,
     read_pod,
+    read_preemptor,
     server_is_busy,
     watch_listers,
 )
@@ -176,7 +177,7 @@ class Scheduler:
         pre_binding: PreBindingPods,
         activations: Activations,
     ) -> PreemptionExecutor:
-        read = partial(read_pod, self.client, self.pod_status)
+        read = partial(read_preemptor, self.client, self.pod_status)
         preemptors = Preemptors(pending=self.pending, read_pod=read)
         return PreemptionExecutor(
             client=self.client,

@@ -481,11 +481,7 @@ def _are_same(
     uncached: list[FilterEntry], before: tuple[object, ...], after: tuple[object, ...]
 ) -> bool:
     """Whether two pairs of template and epochs are equal."""
-    if len(before) != len(after):
-        return False
-    if not after:
-        return True
-    if before[0] is not after[0]:
+    if len(before) != len(after) or (after and before[0] is not after[0]):
         return False
     pairs = zip(uncached, before[1:], after[1:], strict=True)
     return not any(entry.epoch and entry.epoch.differ(one, other) for entry, one, other in pairs)
