@@ -270,7 +270,7 @@ class PodStatusUpdater:
                     stored = await self._send(pod, desired)
             finally:
                 patch.answered(stored)
-                if self._patches[uid] is patch:
+                if self._patches.get(uid) is patch:
                     del self._patches[uid]
                 # A worker that waits for the next pod must not keep this one in memory.
                 del pod, desired, patch, stored

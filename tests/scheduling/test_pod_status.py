@@ -370,6 +370,24 @@ async def test_what_is_forgotten_is_not_sent() -> None:
     assert client.sent == []
 
 
+async def test_a_pod_that_is_gone_while_a_patch_is_sent_and_another_waits() -> None:
+    client = FakeClient()
+    async with updater(client) as status:
+        pod = info(make_pod("web"))
+        status.set(pod, REFUSED)
+        await asyncio.sleep(0.5)
+        status.set(pod, NOMINATED)
+        waiting = asyncio.ensure_future(status.answer(pod.uid, 0.0))
+        await asyncio.sleep(0)
+        status.forget(pod.uid)
+        assert await waiting is None
+        await asyncio.sleep(5)
+        status.set(info(make_pod("other")), REFUSED)
+        await asyncio.sleep(5)
+    assert [name for _, name, _ in client.sent] == ["web", "other"]
+    assert len(status) == 0
+
+
 def test_a_status_about_one_thing_leaves_the_other_alone() -> None:
     nominated = DesiredStatus(nominated_node_name="n1")
     assert REFUSED.after(None) == REFUSED
