@@ -62,8 +62,9 @@ class Scouts:
                 return
             is_ready = self._places.get(queued.uid) in (ACTIVE, BACKOFF)
             if is_ready and not self.is_nominated(queued):
-                if group.scout is not None:
-                    self.ready.pop(group.scout.uid, None)
+                before = group.scout
+                if before is not None and self.ready.get(before.uid) is group:
+                    del self.ready[before.uid]
                 group.scout = queued
                 self.ready[queued.uid] = group
                 return

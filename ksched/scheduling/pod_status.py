@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
+from itertools import chain
 from typing import NamedTuple, Protocol
 
 import msgspec
@@ -110,6 +111,8 @@ class PodStatusUpdater:
         self._unexpected_errors = unexpected_errors
         self._gives_way = gives_way
         self._desired: dict[str, tuple[PodInfo, DesiredStatus]] = {}
+        self._awaited: dict[str, None] = {}
+        """Those of ``_desired`` whose answer is waited for: they are sent before the others."""
         self._postponed: dict[str, _Postponed] = {}
         """Not yet in ``_desired``, in the order of their time."""
         self._held: dict[str, _Held] = {}
@@ -211,6 +214,7 @@ class PodStatusUpdater:
         if uid in self._held:
             self._release(uid)
         if self._desired.pop(uid, None) is not None:
+            self._awaited.pop(uid, None)
             self._patches.pop(uid).answered(None)
         self._postponed.pop(uid, None)
         self._sent.pop(uid, None)
@@ -229,6 +233,8 @@ class PodStatusUpdater:
             return None
         if patch.reader is None:
             patch.reader = asyncio.get_running_loop().create_future()
+            if uid in self._desired:
+                self._awaited[uid] = None
         return await asyncio.shield(patch.reader)
 
     def __len__(self) -> int:
@@ -256,12 +262,14 @@ class PodStatusUpdater:
 
     async def _work(self) -> None:
         while True:
-            uid = next((uid for uid in self._desired if uid not in self._busy), None)
+            queued = chain(self._awaited, self._desired)
+            uid = next((uid for uid in queued if uid not in self._busy), None)
             if uid is None:
                 self._wake.clear()
                 await self._wake.wait()
                 continue
             pod, desired = self._desired.pop(uid)
+            self._awaited.pop(uid, None)
             patch, stored = self._patches[uid], None
             # One patch per pod at a time: of two in flight, the older might arrive last.
             self._busy.add(uid)

@@ -238,6 +238,34 @@ def test_a_scout_that_backs_off_gives_way_to_a_pod_that_can_be_tried_sooner() ->
     assert room.placed == ["p1"]
 
 
+def test_a_scout_that_was_one_of_another_group_stays_the_scout() -> None:
+    room = Room(backoff_seconds=8)
+    for name, size in (("small-0", 1), ("small-1", 1), ("late", 2)):
+        room.add(name, size)
+    room.drain()
+    room.time += 9
+    for _ in range(2):
+        room.grow(0)
+        room.drain_early()
+    room.add("changing", 2)
+    room.drain()
+    room.time += 9
+    room.grow(0)
+    # The scout of the large joins the small; of the large one has been tried since.
+    smaller = make_pod("changing").priority(1).obj()
+    room.queue.pod_modified(room.templates.pod_info(smaller))
+    for name, size in (("large", 2), ("small-2", 1)):
+        room.add(name, size)
+        room.drain()
+    room.delete("small-1")
+    room.delete("small-0")
+    room.time += 10
+    room.grow(6)
+    room.drain()
+    assert room.names(Place.UNSCHEDULABLE) == []
+    assert room.free == 0
+
+
 @pytest.mark.parametrize("count", [10, 50])
 def test_of_pods_that_back_off_one_fails_for_each_event(count: int) -> None:
     room = waiting(count, backoff_seconds=60)

@@ -472,6 +472,18 @@ async def test_who_waits_for_a_patch_gets_the_pod_as_it_is_then() -> None:
     assert messages == [REFUSED.message, REFUSED.message, "later"]
 
 
+async def test_a_patch_that_is_waited_for_is_sent_before_others() -> None:
+    client = FakeClient()
+    async with updater(client) as status:
+        pods = [info(make_pod(f"p{number}")) for number in range(10 * WORKERS)]
+        for pod in pods:
+            status.set(pod, REFUSED)
+        await asyncio.sleep(0.5)
+        async with asyncio.timeout(2):
+            assert await status.answer(pods[-1].uid, 0) is not None
+    assert client.sent[WORKERS][1] == pods[-1].name
+
+
 async def test_who_waits_for_a_patch_that_fails_or_is_not_sent_gets_nothing() -> None:
     client = FakeClient()
     client.answer = Unavailable(503, "", "try later")
