@@ -102,6 +102,9 @@ class Connection(asyncio.Protocol):
             self._transport.write(request)
         return waiter
 
+    def owes(self, answer: asyncio.Future[Response]) -> bool:
+        return self._waiter is answer
+
     def drop(self, cause: str, *, late: bool = False) -> None:
         """Close at once; the pending future or stream gets ``Dropped``.
 
@@ -141,7 +144,6 @@ class Connection(asyncio.Protocol):
         # uvloop's transports have the interface without the base class.
         self._transport = cast(asyncio.Transport, transport)
         _detect_dead_peer(self._transport.get_extra_info("socket"))
-        self._pool.register(self)
 
     def data_received(self, data: bytes) -> None:
         if self._parser is None or (self._waiter is None and self._stream is None):
@@ -155,8 +157,11 @@ class Connection(asyncio.Protocol):
         try:
             self._parser.feed_data(data)
         except (httptools.HttpParserError, httptools.HttpParserUpgrade) as error:
-            self.drop(f"not an HTTP answer: {error.__context__ or error}")
-            return
+            if not self._complete:
+                self.drop(f"not an HTTP answer: {error.__context__ or error}")
+                return
+            # What follows an answer belongs to no request, nor does the connection any more.
+            self._reusable = False
         if problem := self._excess():
             self.drop(problem)
         elif self._complete:
@@ -175,7 +180,7 @@ class Connection(asyncio.Protocol):
     def connection_lost(self, error: Exception | None) -> None:
         self._pool.forget(self)
         lengthless = "content-length" not in self._headers and (
-            "chunked" not in self._headers.get("transfer-encoding", "")
+            "chunked" not in self._headers.get("transfer-encoding", "").lower()
         )
         if self._has_head and not self._complete and lengthless and error is None:
             self._finish()
@@ -187,8 +192,8 @@ class Connection(asyncio.Protocol):
     # -- httptools ------------------------------------------------------------------------------
 
     def on_message_begin(self) -> None:
-        # A second response to one request: it cannot be attributed.
-        self._reusable = False
+        if self._complete:
+            raise ValueError("two answers to one request")
 
     def on_header(self, name: bytes, value: bytes) -> None:
         self._headers[name.decode("latin-1").lower()] = value.decode("latin-1")
@@ -216,6 +221,8 @@ class Connection(asyncio.Protocol):
         self._carried += len(body)
         if self._unpacker is None:
             self._body += body
+        elif self._unpacker.eof:
+            raise ValueError("data after the compressed answer")
         else:
             most = self._limit + 1 - len(self._body)
             if most > 0:
@@ -312,13 +319,18 @@ class ConnectionPool:
                 self.give_back(connection)
                 raise Unavailable(0, NOT_SENT, "timed out before it was sent")
             self.observe(deadline)
+            answer = connection.send(request, deadline, limit, stream)
             try:
-                return await connection.send(request, deadline, limit, stream)
+                return await answer
             except Dropped as dropped:
                 if not (reused and repeatable and dropped.untouched):
                     raise Unavailable(0, "AnswerLost", str(dropped)) from None
             except asyncio.CancelledError:
-                connection.drop("cancelled")
+                # A connection that has answered may serve another request already.
+                if connection.owes(answer):
+                    connection.drop("cancelled")
+                elif stream is not None:
+                    stream.close()
                 raise
             connection, reused = await self._connect(ssl_context, deadline), False
 
@@ -348,10 +360,6 @@ class ConnectionPool:
             self._set_timer(earliest)
 
     # -- called by connections ------------------------------------------------------------------
-
-    def register(self, connection: Connection) -> None:
-        """Count a new connection."""
-        self._open.add(connection)
 
     def observe(self, deadline: float) -> None:
         """End what is not over by then."""
@@ -440,21 +448,33 @@ class ConnectionPool:
         self._opening += 1
         try:
             async with asyncio.timeout_at(min(deadline, self.loop.time() + _CONNECT_SECONDS)):
-                return await self._route.open(
+                connection = await self._route.open(
                     self.loop, lambda: Connection(self, ssl_context), ssl_context
                 )
         except TimeoutError:
             raise self._unreachable("timed out while connecting") from None
         except (OSError, ssl.SSLError) as error:
-            raise self._unreachable(str(error)) from error
+            raise self._unreachable(str(error) or repr(error)) from error
+        except asyncio.CancelledError:
+            self._wake(None)
+            raise
         finally:
             self._opening -= 1
+        self._register(connection)
+        return connection
+
+    def _register(self, connection: Connection) -> None:
+        """Count an open connection; uvloop never tells the end of one still being opened."""
+        if self._closed:
+            connection.drop("transport closed")
+        if not connection.is_open:
+            raise self._unreachable("closed at once")
+        self._open.add(connection)
 
     def _unreachable(self, cause: str) -> Unavailable:
         # The reserved slot is free again: the next waiter may try.
         self._wake(None)
-        address = f"{self._route.host}:{self._route.port}"
-        return Unavailable(0, NOT_SENT, f"cannot reach {address}: {cause}")
+        return Unavailable(0, NOT_SENT, f"cannot reach {self._route.name}: {cause}")
 
 
 def _is_whole(unpacker: zlib._Decompress) -> bool:

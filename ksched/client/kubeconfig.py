@@ -27,7 +27,7 @@ from ksched.client.authentication import (
 )
 from ksched.client.exec_credentials import ExecCredentials, ExecSpec
 from ksched.client.http_transport import ClientConfig
-from ksched.client.proxy import proxy_from_environment
+from ksched.client.proxy import checked_proxy, proxy_from_environment
 from ksched.client.tls import TlsSettings, build_context
 from ksched.clock import Clock
 from ksched.errors import ConfigError, Unavailable
@@ -68,7 +68,7 @@ def load_client_config(
     if master:
         config = replace(config, server=_server_url(master, "--master"))
     if not config.proxy:
-        config = replace(config, proxy=proxy_from_environment(config.server, environ))
+        config = replace(config, proxy=_proxy_from(environ, config.server))
     _check_tls(config)
     return config
 
@@ -342,9 +342,17 @@ def _impersonation(user: _Section) -> tuple[tuple[str, str], ...]:
 
 def _proxy(cluster: _Section) -> str:
     proxy = cluster.text("proxy-url")
-    if proxy and urlsplit(proxy).scheme not in ("http", "https"):
-        raise cluster.error("proxy-url", f"got {redact_text(proxy)!r}, wanted an http or https URL")
-    return proxy
+    try:
+        return checked_proxy(proxy) if proxy else ""
+    except ValueError as problem:
+        raise cluster.error("proxy-url", str(problem)) from None
+
+
+def _proxy_from(environ: Mapping[str, str], server: str) -> str:
+    try:
+        return proxy_from_environment(server, environ)
+    except ValueError as problem:
+        raise ConfigError([str(problem)]) from None
 
 
 def _server_url(server: str, where: str) -> str:

@@ -6,12 +6,15 @@ import ipaddress
 from collections.abc import Mapping
 from urllib.parse import urlsplit
 
+from ksched.redaction import redact_text
+
 
 def proxy_from_environment(server: str, environ: Mapping[str, str]) -> str:
     """Return the proxy set by HTTPS_PROXY, HTTP_PROXY and NO_PROXY, or an empty string.
 
     As Go reads them: either case, no proxy for this machine, NO_PROXY holds names (which match
-    their subdomains), addresses, address ranges and ``*``, each with an optional port.
+    their subdomains), addresses, address ranges and ``*``, each with an optional port. Raises
+    ``ValueError`` if it is none that can be used.
     """
     url = urlsplit(server)
     name = "HTTPS_PROXY" if url.scheme == "https" else "HTTP_PROXY"
@@ -23,7 +26,22 @@ def proxy_from_environment(server: str, environ: Mapping[str, str]) -> str:
     exceptions = environ.get("NO_PROXY") or environ.get("no_proxy", "")
     if any(_matches(entry.strip().lower(), host, port) for entry in exceptions.split(",")):
         return ""
-    return proxy if "://" in proxy else f"http://{proxy}"
+    try:
+        return checked_proxy(proxy if "://" in proxy else f"http://{proxy}")
+    except ValueError as problem:
+        raise ValueError(f"{name}: {problem}") from None
+
+
+def checked_proxy(proxy: str) -> str:
+    """Return the URL of a proxy, or raise ``ValueError``: at start, not with every request."""
+    try:
+        url = urlsplit(proxy)
+        is_valid = url.scheme in ("http", "https") and bool(url.hostname) and url.port != 0
+    except ValueError:
+        is_valid = False
+    if not is_valid:
+        raise ValueError(f"got {redact_text(proxy)!r}, wanted an http or https URL")
+    return proxy
 
 
 def _matches(entry: str, host: str, port: int) -> bool:

@@ -27,6 +27,9 @@ class Route:
         self._server_name = server_name or self.host
         self._proxy = urlsplit(proxy) if proxy else None
         self._authorization = _basic(self._proxy) if self._proxy else ""
+        self.name = _named(self.host, self.port)
+        if self._proxy:
+            self.name += f" through the proxy {_named(*_address(self._proxy))}"
         is_relayed = self._proxy is not None and url.scheme == "http"
         self.origin = f"http://{url.netloc}" if is_relayed else ""
         self.headers = self._authorization if is_relayed else ""
@@ -65,8 +68,7 @@ class Route:
         return connection
 
     def _tunnel(self) -> _Tunnel:
-        host = f"[{self.host}]" if ":" in self.host else self.host
-        address = f"{host}:{self.port}"
+        address = _named(self.host, self.port)
         head = f"CONNECT {address} HTTP/1.1\r\nHost: {address}\r\n{self._authorization}\r\n"
         return _Tunnel(head.encode())
 
@@ -97,10 +99,16 @@ class _Tunnel(asyncio.Protocol):
     def connection_lost(self, error: Exception | None) -> None:
         if not self.opened.done():
             self.opened.set_exception(OSError(f"the proxy closed the connection: {error or ''}"))
+            # asyncio would log an error that nobody waits for: the opening may be cancelled.
+            self.opened.exception()
 
 
 def _address(url: SplitResult) -> tuple[str, int]:
     return url.hostname or "", url.port or (443 if url.scheme == "https" else 80)
+
+
+def _named(host: str, port: int) -> str:
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
 def _basic(url: SplitResult) -> str:

@@ -370,6 +370,9 @@ def test_nothing_to_go_by_is_an_error_that_says_what_to_do(load):
             kubeconfig({"proxy-url": "socks5://h"}), "proxy-url: got 'socks5://h'", id="socks"
         ),
         pytest.param(
+            kubeconfig({"proxy-url": "http://h:8o"}), "proxy-url: got 'http://h:8o'", id="no port"
+        ),
+        pytest.param(
             kubeconfig(users="me"), "users: wanted a list of mappings", id="users is no list"
         ),
         pytest.param(
@@ -405,6 +408,15 @@ def test_misplaced_secret_is_not_quoted(write, load, cluster, user):
     with pytest.raises(ConfigError) as caught:
         load(write(kubeconfig(cluster=cluster, user=user)))
     assert "hunter2" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "proxy", ["socks5://me:hunter2@h:1", "http://me:hunter2@h:8o", "me:hun/ter2@h:1", "http://[::1"]
+)
+def test_proxy_of_the_environment_that_cannot_be_used_is_a_mistake(write, load, proxy):
+    with pytest.raises(ConfigError, match="HTTPS_PROXY: got") as caught:
+        load(write(kubeconfig()), environ={"HTTPS_PROXY": proxy})
+    assert "hun" not in str(caught.value)
 
 
 def test_missing_file_is_named(load, tmp_path):

@@ -152,7 +152,8 @@ async def test_proxy_that_does_not_connect_is_unavailable(refusal, problem):
                 with pytest.raises(Unavailable, match=problem) as caught:
                     await transport.request(method, "/x", b"", timeout=20)
                 assert caught.value.reason == NOT_SENT
-                assert "cluster.invalid:6443" in caught.value.message
+                way = f"cluster.invalid:6443 through the proxy 127.0.0.1:{proxy.port}: "
+                assert way in caught.value.message
                 assert "hunter2" not in caught.value.message
 
 
