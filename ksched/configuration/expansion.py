@@ -67,18 +67,11 @@ def ignore_extender_resources(configuration: SchedulerConfiguration) -> Schedule
     )
     if not ignored:
         return configuration
-    profiles = []
-    for profile in configuration.profiles:
-        configs = tuple(
-            config.model_copy(
-                update={"args": config.args.model_copy(update={"ignored_resources": ignored})}
-            )
-            if isinstance(config.args, NodeResourcesFitArgs)
-            else config
-            for config in profile.plugin_config
-        )
-        profiles.append(profile.model_copy(update={"plugin_config": configs}))
-    return configuration.model_copy(update={"profiles": tuple(profiles)})
+    profiles = tuple(
+        profile.with_args(NodeResourcesFitArgs, {"ignored_resources": ignored})
+        for profile in configuration.profiles
+    )
+    return configuration.model_copy(update={"profiles": profiles})
 
 
 def expand_profile(

@@ -31,7 +31,8 @@ def enable_gated_plugins(
             raise ConfigError([f"--feature-gates: {text}"])
         profiles = tuple(map(_with_gang_scheduling, profiles))
     if gates.get(DEVICE_TAINT_RULES):
-        profiles = tuple(map(_with_taint_rules, profiles))
+        changes = {"device_taint_rules": True}
+        profiles = tuple(profile.with_args(DynamicResourcesArgs, changes) for profile in profiles)
     return configuration.model_copy(update={"profiles": profiles})
 
 
@@ -44,15 +45,3 @@ def _with_gang_scheduling(profile: Profile) -> Profile:
     changed = PluginSet(enabled=enabled, disabled=multi_point.disabled)
     plugins = profile.plugins.model_copy(update={"multi_point": changed})
     return profile.model_copy(update={"plugins": plugins})
-
-
-def _with_taint_rules(profile: Profile) -> Profile:
-    configs = tuple(
-        config.model_copy(
-            update={"args": config.args.model_copy(update={"device_taint_rules": True})}
-        )
-        if isinstance(config.args, DynamicResourcesArgs)
-        else config
-        for config in profile.plugin_config
-    )
-    return profile.model_copy(update={"plugin_config": configs})

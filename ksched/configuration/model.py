@@ -7,7 +7,7 @@ the models only guarantee the shape, so that all mistakes can be reported togeth
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Any
+from typing import Annotated, Any, Self
 
 from pydantic import Field, PlainSerializer, PlainValidator, ValidationInfo, field_validator
 from pydantic_core import PydanticCustomError
@@ -145,6 +145,16 @@ class Profile(StrictModel):
             *configs,
             *(PluginConfig(name=name, args=args) for name, args in defaults.items()),
         )
+
+    def with_args(self, kind: type[PluginArgs], changes: Mapping[str, Any]) -> Self:
+        """The profile with fields changed in the arguments of this kind, where it has any."""
+        configs = tuple(
+            config.model_copy(update={"args": config.args.model_copy(update=changes)})
+            if isinstance(config.args, kind)
+            else config
+            for config in self.plugin_config
+        )
+        return self.model_copy(update={"plugin_config": configs})
 
 
 class SchedulerConfiguration(StrictModel):
