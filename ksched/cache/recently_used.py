@@ -23,20 +23,24 @@ def room_for(budget_bytes: int, bytes_each: int) -> int:
 class RecentlyUsed(Generic[K, V]):
     """An LRU cache that also drops entries that are no longer used.
 
-    ``sweep`` is called periodically and drops entries not used since its last call.
+    ``sweep`` is called periodically and drops entries not used since its last call. While less than
+    half of the room is taken, the order of use is not kept: it costs more than the look-up. So
+    those not used since then are evicted in the order of ``put``, and before all others.
     """
 
-    __slots__ = ("_cached", "_idle")
+    __slots__ = ("_cached", "_idle", "_is_half_full")
 
     def __init__(self) -> None:
         self._cached: OrderedDict[K, V] = OrderedDict()
+        self._is_half_full = False
         self._idle: set[K] = set()
         """Keys not used since the last sweep."""
 
     def get(self, key: K) -> V | None:
         value = self._cached.get(key)
         if value is not None:
-            self._cached.move_to_end(key)
+            if self._is_half_full:
+                self._cached.move_to_end(key)
             if self._idle:
                 self._idle.discard(key)
         return value
@@ -45,6 +49,7 @@ class RecentlyUsed(Generic[K, V]):
         """Store a value, evicting the least recently used down to ``room`` entries."""
         self._cached[key] = value
         self._idle.discard(key)
+        self._is_half_full = 2 * len(self._cached) >= room
         while len(self._cached) > room:
             oldest, _ = self._cached.popitem(last=False)
             self._idle.discard(oldest)
@@ -65,6 +70,7 @@ class RecentlyUsed(Generic[K, V]):
     def copy(self) -> RecentlyUsed[K, V]:
         copied: RecentlyUsed[K, V] = RecentlyUsed()
         copied._cached = self._cached.copy()
+        copied._is_half_full = self._is_half_full
         return copied
 
     def items(self) -> ItemsView[K, V]:

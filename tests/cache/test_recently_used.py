@@ -44,3 +44,29 @@ def test_a_copy_goes_its_own_way() -> None:
     copied.pop("a")
     assert dict(cached.items()) == {"a": 1}
     assert dict(copied.items()) == {"b": 2}
+
+
+def test_what_was_used_since_the_cache_was_half_full_outlives_what_was_not() -> None:
+    cached: RecentlyUsed[str, int] = RecentlyUsed()
+    for key in "abcd":
+        cached.put(key, 1, 8)
+    for key in "ab":
+        cached.get(key)
+    for key in "efgh":
+        cached.put(key, 1, 8)
+    for key in "ij":
+        cached.put(key, 1, 8)
+    assert {*dict(cached.items())} == {*"abefghij"}
+    cached.get("a")
+    cached.put("k", 1, 8)
+    assert {*dict(cached.items())} == {*"aefghijk"}
+
+
+def test_a_copy_keeps_the_order_of_use() -> None:
+    cached: RecentlyUsed[str, int] = RecentlyUsed()
+    cached.put("a", 1, 2)
+    cached.put("b", 2, 2)
+    copied = cached.copy()
+    copied.get("a")
+    copied.put("c", 3, 2)
+    assert dict(copied.items()) == {"a": 1, "c": 3}

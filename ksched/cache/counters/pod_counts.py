@@ -195,9 +195,15 @@ class PodCounts:
     def added_by(self, changes: Iterable[PodChange]) -> list[tuple[int, int]]:
         """Return the rows whose counts these changes of the ledger alter, and by how much."""
         added = []
+        known = self._weights.get
         for row, template, running, terminating in changes:
             more = running + terminating if self._include_terminating else running
-            if more and (weight := self.weight_of(template)):
+            if not more:
+                continue
+            weight = known(template.number)
+            if weight is None:
+                weight = self.weight_of(template)
+            if weight:
                 added.append((row, weight * more))
         return added
 

@@ -67,6 +67,7 @@ class Pipeline:
         self._uncached = sorted(uncached, key=lambda entry: not entry.is_columnar)
         self._uncached_names = frozenset(entry.name for entry in uncached)
         self._uncached_score_entries = [entry for entry in framework.scores if not entry.is_cached]
+        self._uncached_score_names = frozenset(entry.name for entry in self._uncached_score_entries)
 
     def fact_keys(self) -> list[object]:
         """Under which keys templates keep facts for this pipeline (``PodTemplate.facts``)."""
@@ -101,15 +102,13 @@ class Pipeline:
             if is_large:
                 await asyncio.sleep(0)
             result = hook.call(state, pod, self.snapshot)
-            if hook.is_async:
-                result = await hook.finish(result)
             if result is SUCCESS:
                 continue
             if result is SKIP:
                 state.skip_filter.add(hook.plugin)
                 continue
             if isinstance(result, CoroutineType):
-                # Usually synchronous, but this time the work exceeded a time slice.
+                # Of an async method, or of one whose work exceeded a time slice this time.
                 result = await hook.finish(result)
             if result is PASS_TEMPLATE or result is SKIP_TEMPLATE:
                 active_plugins.pre_filter.remove(hook)
@@ -418,9 +417,12 @@ class Pipeline:
 
     def _uncached_scores(self, state: CycleState, fit: Feasibility) -> list[ScoreEntry]:
         """Scores without cached results; all of them if only a few rows were evaluated."""
-        entries = self.framework.scores if fit.columns is None else self._uncached_score_entries
         skipped = state.skip_score
-        return [entry for entry in entries if entry.name not in skipped]
+        if fit.columns is None:
+            return [entry for entry in self.framework.scores if entry.name not in skipped]
+        if self._uncached_score_names <= skipped:
+            return []
+        return [entry for entry in self._uncached_score_entries if entry.name not in skipped]
 
     async def _run_pre_score(self, state: CycleState, pod: PodInfo, nodes: NodeRows) -> None:
         """kube-scheduler: RunPreScorePlugins."""
