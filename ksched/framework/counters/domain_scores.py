@@ -41,15 +41,14 @@ def rate_domains(
     if len(by_domain) > FEW_DOMAINS_RATED:
         return by_domain.take(ids)
     present = topology.present(ids)
-    raw = by_domain.tolist()
+    raw = by_domain.tolist()[: present[-1] + 1]
     scores = {raw[domain] for domain in present}
     lowest, highest = min(scores), max(scores)
     # Most domains have the score of another one.
     final = {score: normalize(score, lowest, highest) for score in scores}
-    values = [0] * (present[-1] + 1)
-    for domain in present:
-        values[domain] = final[raw[domain]]
-    return ClassScores(values, ids)
+    # Domains without a node get a score that occurs: where all are equal, nothing is added up.
+    default = final[lowest]
+    return ClassScores([final.get(score, default) for score in raw], ids)
 
 
 def normalize_scores(scores: Ints, normalize: Normalize) -> Ints:

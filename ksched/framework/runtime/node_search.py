@@ -7,7 +7,7 @@ from msgspec import Struct
 from ksched.framework.diagnosis import Diagnosis
 from ksched.framework.runtime.answer_cache import CachedColumns
 from ksched.framework.runtime.codes import CodeBook, Codes
-from ksched.framework.runtime.filter_columns import Rows
+from ksched.framework.runtime.filter_columns import NO_ROWS, Rows
 from ksched.framework.status import SUCCESS, Status
 from ksched.queue.nominator import Nominations
 
@@ -47,3 +47,8 @@ class Feasibility(Struct, frozen=True):
     is_cached: bool = False
     diagnosis: Diagnosis | None = None
     """Why there are no rows, if there are none."""
+
+
+def nowhere(codes: Codes, book: CodeBook, diagnosis: Diagnosis) -> Feasibility:
+    """No node is feasible."""
+    return Feasibility(NO_ROWS, len(codes), codes, book, diagnosis=diagnosis)

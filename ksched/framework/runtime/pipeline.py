@@ -27,7 +27,7 @@ from ksched.framework.runtime.dry_run_filters import DryRunFilters, disallowed
 from ksched.framework.runtime.filter_columns import NO_ROWS, FilterEntry, Rows, Work
 from ksched.framework.runtime.framework import Framework
 from ksched.framework.runtime.guard import Hook, PluginFailure
-from ksched.framework.runtime.node_search import EVERYWHERE, Feasibility, Search
+from ksched.framework.runtime.node_search import EVERYWHERE, Feasibility, Search, nowhere
 from ksched.framework.runtime.nominated_rows import NominatedRows
 from ksched.framework.runtime.profile_metrics import ProfileMetrics
 from ksched.framework.runtime.score_columns import MAX_RAW_SCORE, ScoreEntry, Scores
@@ -158,7 +158,7 @@ class Pipeline:
         epochs = self._epochs(uncached, state, pod, search)
         known = None if epochs is None else filters.rejection
         if epochs is not None and known and _are_same(uncached, filters.rejection_epochs, epochs):
-            return _nowhere(filters.codes, filters.book, known)
+            return nowhere(filters.codes, filters.book, known)
         if search.limit is not None:
             fit = await self._fit_some(columns, uncached, state, pod, search, search.limit)
         elif uncached or search.nominated:
@@ -173,7 +173,7 @@ class Pipeline:
         diagnosis = diagnose(NodeStatuses(self.snapshot.table, fit.codes, fit.book.statuses))
         if epochs is not None:
             filters.rejection, filters.rejection_epochs = diagnosis, epochs
-        return _nowhere(fit.codes, fit.book, diagnosis)
+        return nowhere(fit.codes, fit.book, diagnosis)
 
     def fit_by_cache(
         self, state: CycleState, pod: PodInfo, row: int, nominated: Nominations | None
@@ -307,7 +307,7 @@ class Pipeline:
         rows = only[codes[only] == 0]
         if not len(rows):
             statuses = NodeStatuses(self.snapshot.table, codes, book.statuses)
-            return _nowhere(codes, book, diagnose(statuses))
+            return nowhere(codes, book, diagnose(statuses))
         return Feasibility(rows, len(only), codes, book)
 
     async def _reject(
@@ -384,9 +384,11 @@ class Pipeline:
         for entry in self._uncached_scores(state, fit):
             if entry.is_columnar:
                 self.work.rows_scored += len(nodes)
-                rated = rated + entry.rate(state, pod, nodes)
+                more = entry.rate(state, pod, nodes)
             else:
-                rated = rated + await self._score_one_by_one(entry, state, pod, nodes)
+                more = await self._score_one_by_one(entry, state, pod, nodes)
+            # A sum with 0 would be one more pass over all nodes.
+            rated = more if isinstance(rated, int) and not rated else rated + more
         if cached is None:
             return fit.rows, np.zeros(len(nodes), np.int64) + rated
         if not fit.is_cached:
@@ -418,11 +420,10 @@ class Pipeline:
     def _uncached_scores(self, state: CycleState, fit: Feasibility) -> list[ScoreEntry]:
         """Scores without cached results; all of them if only a few rows were evaluated."""
         skipped = state.skip_score
-        if fit.columns is None:
-            return [entry for entry in self.framework.scores if entry.name not in skipped]
-        if self._uncached_score_names <= skipped:
+        if fit.columns is not None and self._uncached_score_names <= skipped:
             return []
-        return [entry for entry in self._uncached_score_entries if entry.name not in skipped]
+        entries = self.framework.scores if fit.columns is None else self._uncached_score_entries
+        return [entry for entry in entries if entry.name not in skipped]
 
     async def _run_pre_score(self, state: CycleState, pod: PodInfo, nodes: NodeRows) -> None:
         """kube-scheduler: RunPreScorePlugins."""
@@ -487,10 +488,6 @@ def _are_same(
         return False
     pairs = zip(uncached, before[1:], after[1:], strict=True)
     return not any(entry.epoch and entry.epoch.differ(one, other) for entry, one, other in pairs)
-
-
-def _nowhere(codes: Codes, book: CodeBook, diagnosis: Diagnosis) -> Feasibility:
-    return Feasibility(NO_ROWS, len(codes), codes, book, diagnosis=diagnosis)
 
 
 def _conflict(narrowing: list[str]) -> Status:
