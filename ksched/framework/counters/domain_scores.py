@@ -44,11 +44,12 @@ def rate_domains(
     raw = by_domain.tolist()[: present[-1] + 1]
     scores = {raw[domain] for domain in present}
     lowest, highest = min(scores), max(scores)
+    if lowest == highest:
+        # Also domains without a node: then nothing is added up node by node.
+        return ClassScores([normalize(lowest, lowest, highest)] * len(raw), ids)
     # Most domains have the score of another one.
     final = {score: normalize(score, lowest, highest) for score in scores}
-    # Domains without a node get a score that occurs: where all are equal, nothing is added up.
-    default = final[lowest]
-    return ClassScores([final.get(score, default) for score in raw], ids)
+    return ClassScores([final.get(score, 0) for score in raw], ids)
 
 
 def normalize_scores(scores: Ints, normalize: Normalize) -> Ints:
