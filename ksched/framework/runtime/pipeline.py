@@ -107,8 +107,8 @@ class Pipeline:
             if result is SKIP:
                 state.skip_filter.add(hook.plugin)
                 continue
-            if isinstance(result, CoroutineType):
-                # Of an async method, or of one whose work exceeded a time slice this time.
+            if hook.is_async or isinstance(result, CoroutineType):
+                # Usually synchronous, the work of an in-tree plugin may exceed a time slice.
                 result = await hook.finish(result)
             if result is PASS_TEMPLATE or result is SKIP_TEMPLATE:
                 active_plugins.pre_filter.remove(hook)
