@@ -15,7 +15,9 @@ control group: this program binds it at once when a watch reports it, to the sam
 scheduler can be faster; what these pods lose by the attack, no scheduler can avoid.
 
 With ``--memory`` resident memory is printed before each attack, during it, and one minute after its
-pods are deleted; at the end the same for all attacks at once.
+pods are deleted; at the end the same for all attacks at once. ``--at-once 2`` is that alone, twice:
+
+    python -m lab.beside --nodes 5000 --memory --at-once 2
 """
 
 from __future__ import annotations
@@ -337,7 +339,10 @@ def latencies(meter: Meter, options: argparse.Namespace) -> None:
 
 
 def memory(meter: Meter, pid: int, options: argparse.Namespace) -> None:
-    """Each attack by itself, one after the other in the same process, then all at once."""
+    """Each attack by itself, one after the other in the same process, then all at once.
+
+    With ``--at-once`` only the latter, so often.
+    """
 
     def resident_mb() -> float:
         return usage(pid).rss_bytes / 2**20
@@ -362,9 +367,10 @@ def memory(meter: Meter, pid: int, options: argparse.Namespace) -> None:
     time.sleep(SETTLE_SECONDS)
     start = resident_mb()
     print("resident MB before, during, and a minute after | after / before, after / at the start")
-    for attack in options.attacks:
+    for attack in () if options.at_once else options.attacks:
         remaining(attack, [attack])
-    remaining("all at once", options.attacks)
+    for _ in range(max(options.at_once, 1)):
+        remaining("all at once", options.attacks)
 
 
 def _admitted(plane: ControlPlane, manifest: bytes) -> bool:
@@ -388,6 +394,13 @@ def main(arguments: Sequence[str]) -> int:
     )
     parser.add_argument("--program", type=Path, help="another ksched to run")
     parser.add_argument("--memory", action="store_true", help="memory, not latency")
+    parser.add_argument(
+        "--at-once",
+        type=int,
+        default=0,
+        metavar="TIMES",
+        help="with --memory: no attack by itself, and so many times all at once",
+    )
     parser.add_argument("attacks", nargs="*", default=(*MOST, *ATTACKS))
     options = parser.parse_args(arguments)
     (port,) = free_ports(1)
