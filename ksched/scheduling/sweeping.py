@@ -8,6 +8,7 @@ from collections.abc import Callable, Collection
 
 from ksched.cache.cache import SchedulerCache
 from ksched.clock import Clock
+from ksched.framework.memoizing import forget_memoized
 from ksched.framework.runtime.profiles import Profile
 from ksched.scheduling.scheduling_cycle import SNAPSHOT_SLICE, SchedulingCycle
 
@@ -62,6 +63,7 @@ class Sweeper:
         self._cache.update_snapshot().table.sweep()
         for profile in self._profiles:
             profile.pipeline.sweep()
+        forget_memoized()
         self._trim()
 
 
