@@ -10,7 +10,6 @@ import asyncio
 import logging
 import random
 from collections.abc import Mapping
-from inspect import isawaitable
 from typing import Protocol
 
 import numpy as np
@@ -451,9 +450,7 @@ async def _run_post_filter_plugin(
     kube-scheduler: runPostFilterPlugin.
     """
     try:
-        result = hook.call(state, pod, diagnosis)
-        if not isinstance(result, PostFilterResult) and isawaitable(result):
-            result = await hook.finish(result)
+        result = await hook.acall(state, pod, diagnosis)
         if not isinstance(result, PostFilterResult):
             raise hook.contract_violation(result, "a PostFilterResult")
         nominated = result.nominated_node_name
