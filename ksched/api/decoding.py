@@ -34,6 +34,9 @@ DELETED = "DELETED"
 BOOKMARK = "BOOKMARK"
 ERROR = "ERROR"
 
+WRITTEN_CLAIMS = 64
+"""Limit of the answers to writes that wait for the watch; the event may also be first."""
+
 
 class PartialObjectMetadata(Object, frozen=True):
     """Any object, reduced to its metadata: the content of a bookmark."""
@@ -136,6 +139,20 @@ def _decode_unstructured(data: bytes | Raw) -> Unstructured:
 
 
 def _decode_claim(data: bytes | Raw) -> ResourceClaim:
+    written = _written_claims.pop(bytes(data), None)
+    return _decode_unknown_claim(data) if written is None else written
+
+
+def decode_written_claim(data: bytes) -> ResourceClaim:
+    """Decode the answer to a write; the watch's event of it, with the same text, is that object."""
+    claim = _decode_unknown_claim(data)
+    while len(_written_claims) >= WRITTEN_CLAIMS:
+        del _written_claims[next(iter(_written_claims))]
+    _written_claims[data.rstrip()] = claim
+    return claim
+
+
+def _decode_unknown_claim(data: bytes | Raw) -> ResourceClaim:
     fields = _trimmed(data)
     whole = _owned(fields)
     return whole_claim(_decode_parsed_claim(whole), whole, fields.get("spec", Raw(b"{}")))
@@ -181,6 +198,9 @@ decode_watch_event = decoder(WatchEvent)
 _decode_page = decoder(_Page)
 _decode_parsed_claim = decoder(ResourceClaim)
 _decode_parsed_class = decoder(DeviceClass)
+
+_written_claims: dict[bytes, ResourceClaim] = {}
+"""By their texts, those that no watch has delivered, as far as is known; oldest first."""
 
 _WITH_RAW_PARTS: dict[type, Callable[[bytes | Raw], Any]] = {
     ResourceClaim: _decode_claim,

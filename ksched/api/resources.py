@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import re
+from dataclasses import dataclass, field
 from urllib.parse import quote
 
 
@@ -15,15 +16,16 @@ class ApiResource:
     plural: str
     kind: str
     namespaced: bool = True
+    root: str = field(init=False, repr=False, compare=False)
+    """The path of the group and version."""
+
+    def __post_init__(self) -> None:
+        root = f"/apis/{self.group}/{self.version}" if self.group else f"/api/{self.version}"
+        object.__setattr__(self, "root", root)
 
     @property
     def api_version(self) -> str:
         return f"{self.group}/{self.version}" if self.group else self.version
-
-    @property
-    def root(self) -> str:
-        """The path of the group and version."""
-        return f"/apis/{self.group}/{self.version}" if self.group else f"/api/{self.version}"
 
     def path(self, namespace: str = "", name: str = "", subresource: str = "") -> str:
         """Return the path of one object, or of the collection if ``name`` is empty.
@@ -44,10 +46,12 @@ class ApiResource:
         return f"{self.plural}.{self.group}" if self.group else self.plural
 
 
+_is_plain = re.compile(r"[A-Za-z0-9.-]*").fullmatch
+
+
 def _segment(name: str) -> str:
-    """Escape a name; nearly all consist of letters, digits, dashes and dots, which is soon seen."""
-    is_plain = name.isascii() and name.replace("-", "").replace(".", "").isalnum()
-    return name if is_plain else quote(name, safe="")
+    """Escape a name; nearly all are plain."""
+    return name if _is_plain(name) else quote(name, safe="")
 
 
 def is_path_of_object(path: str) -> bool:

@@ -19,6 +19,7 @@ from typing import cast
 
 import httptools
 
+from ksched.client.headers import Headers, content_encoding
 from ksched.client.route import Route
 from ksched.client.stream_body import StreamBody
 from ksched.client.tls import keep_session
@@ -71,7 +72,7 @@ class Connection(asyncio.Protocol):
         self._clear()
 
     def _clear(self) -> None:
-        self._headers: dict[str, str] = {}
+        self._headers: list[tuple[bytes, bytes]] = []
         self._body = bytearray()
         self._unpacker: zlib._Decompress | None = None
         self._received = self._carried = 0
@@ -179,8 +180,9 @@ class Connection(asyncio.Protocol):
 
     def connection_lost(self, error: Exception | None) -> None:
         self._pool.forget(self)
-        lengthless = "content-length" not in self._headers and (
-            "chunked" not in self._headers.get("transfer-encoding", "").lower()
+        headers = Headers(self._headers)
+        lengthless = "content-length" not in headers and (
+            "chunked" not in headers.get("transfer-encoding", "").lower()
         )
         if self._has_head and not self._complete and lengthless and error is None:
             self._finish()
@@ -196,7 +198,7 @@ class Connection(asyncio.Protocol):
             raise ValueError("two answers to one request")
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        self._headers[name.decode("latin-1").lower()] = value.decode("latin-1")
+        self._headers.append((name, value))
 
     def on_headers_complete(self) -> None:
         assert self._parser is not None
@@ -204,13 +206,13 @@ class Connection(asyncio.Protocol):
         status = self._parser.get_status_code()
         if status < 200:
             return
-        encoding = self._headers.get("content-encoding", "identity").lower()
+        encoding = content_encoding(self._headers)
         if encoding == "gzip" and self._stream is None:
             self._unpacker = zlib.decompressobj(_GZIP)
         elif encoding not in ("", "identity"):
             raise ValueError(f"content encoding {encoding[:40]!r}")
         if self._stream is not None:
-            self._answer(Response(status, self._headers, b""))
+            self._answer(Response(status, Headers(self._headers), b""))
 
     def on_body(self, body: bytes) -> None:
         if self._stream is not None:
@@ -253,7 +255,8 @@ class Connection(asyncio.Protocol):
         stream, self._stream = self._stream, None
         if stream is not None:
             stream.end()
-        self._answer(Response(self._parser.get_status_code(), self._headers, bytes(self._body)))
+        headers = Headers(self._headers)
+        self._answer(Response(self._parser.get_status_code(), headers, bytes(self._body)))
         self._body = bytearray()
         if self._is_new and self._transport is not None:
             self._is_new = False

@@ -91,6 +91,8 @@ class NodeViews:
         self._by_pool: dict[PoolKey, set[int]] = {}
         self.epoch = 0
         """Changes when all keys are numbered again."""
+        self.generation = 0
+        """Grows when a node has another view, or a view another key."""
         self.keys: list[Hashable] = []
         """By number; equal for views in which the same requests have the same result."""
         self._key_numbers: dict[Hashable, int] = {}
@@ -132,6 +134,7 @@ class NodeViews:
                 info = self.table.infos[row]
                 view = yield from self._devices.slices.viewing(info.name, info.labels)
                 self._ids[row] = self._number(view)
+                self.generation += 1
                 yield
             self._todo.discard(row)
 
@@ -162,6 +165,7 @@ class NodeViews:
 
     def _forget_keys(self) -> None:
         self.epoch += 1
+        self.generation += 1
         self.keys.clear()
         self._key_numbers.clear()
         self._outdated = set(range(len(self.views)))
@@ -185,6 +189,7 @@ class NodeViews:
             known = self._key_numbers[key] = len(self.keys)
             self.keys.append(key)
         self._keys_of_views[number] = known
+        self.generation += 1
 
     def view(self, info: NodeInfo) -> NodeView:
         """Return the view of a node as it is now, also of another table."""

@@ -25,6 +25,9 @@ class Code(Enum):
     PENDING = "Pending"
     """Rejected; a registered event of the plugin makes the pod skip its backoff."""
 
+    # Enum's is a function in Python, and codes are looked up several times in every attempt.
+    __hash__ = object.__hash__
+
 
 _REJECTED = frozenset(
     (Code.UNSCHEDULABLE, Code.UNSCHEDULABLE_AND_UNRESOLVABLE, Code.PENDING),

@@ -9,6 +9,7 @@ import msgspec
 import pytest
 
 from ksched.api.decoding import (
+    WRITTEN_CLAIMS,
     decode_items,
     decode_list,
     decode_metadata,
@@ -16,12 +17,17 @@ from ksched.api.decoding import (
     decode_pod,
     decode_status,
     decode_watch_event,
+    decode_written_claim,
     decoder,
+    decoder_of,
 )
+from ksched.api.devices import ResourceClaim
 from ksched.api.objects import PodDisruptionBudget
+from ksched.api.watched_kinds import watched_kind
 from ksched.api.whole_objects import decode_whole_pod
 from ksched.errors import InvalidObject
 from ksched.testing import make_node, make_pod
+from ksched.testing.device_builders import make_resource_claim
 
 
 def encoded(value: Any) -> bytes:
@@ -210,3 +216,20 @@ def test_what_is_nested_too_deep_elsewhere_is_left_out() -> None:
     data = b'{"metadata":{"name":"n"},"spec":' + b'{"x":' * 50_000 + b"1" + b"}" * 50_000 + b"}"
     with pytest.raises(InvalidObject, match="recursion"):
         decode_pod(data)
+
+
+def test_the_event_of_a_written_claim_is_what_the_answer_to_the_write_was() -> None:
+    decode_claim = decoder_of(watched_kind(ResourceClaim))
+    texts = [
+        encoded(make_resource_claim(f"gpu-{number}").request().to_dict())
+        for number in range(WRITTEN_CLAIMS + 1)
+    ]
+    written = [decode_written_claim(text + b"\n") for text in texts]
+    assert [one.metadata.name for one in written[:2]] == ["gpu-0", "gpu-1"]
+
+    assert decode_claim(msgspec.Raw(texts[1])) is written[1]
+    again = decode_claim(msgspec.Raw(texts[1]))
+    assert again is not written[1], "one event for each write"
+    assert (again, again.whole) == (written[1], written[1].whole)
+    assert decode_claim(texts[0]) is not written[0], "only so many are waited for"
+    assert decode_claim(texts[-1]) is written[-1]

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Coroutine, Iterator, Mapping, Sequence
 from functools import cached_property, lru_cache
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -104,29 +104,29 @@ class DefaultPreemption:
         is_waiting = self._handle.is_preempting(pod.uid)
         return QueueingHint.SKIP if is_waiting else QueueingHint.QUEUE
 
-    async def post_filter(
+    def post_filter(
         self, state: CycleState, pod: PodInfo, diagnosis: Diagnosis
-    ) -> PostFilterResult:
-        self._handle.metrics.preemption_attempts.increment()
-        result = await self._preempt(state, pod, diagnosis)
-        status = result.status
-        if not status.reasons:
-            return result
-        prefixed = Status(status.code, (f"preemption: {status.message}",))
-        return PostFilterResult(prefixed, result.nominated_node_name)
-
-    async def _preempt(
-        self, state: CycleState, pod: PodInfo, diagnosis: Diagnosis
-    ) -> PostFilterResult:
+    ) -> PostFilterResult | Coroutine[Any, Any, PostFilterResult]:
         """kube-scheduler: Evaluator.Preempt."""
+        self._handle.metrics.preemption_attempts.increment()
         statuses = diagnosis.node_statuses
         assert statuses is not None, "a pod rejected by its chosen node does not come here"
         objection = self._find_objection(pod, statuses)
         if objection is not None:
-            return PostFilterResult(objection)
+            return _prefixed(PostFilterResult(objection))
         rows = self._potential_rows(statuses)
         if not len(rows):
             return _nowhere(diagnosis.num_all_nodes)
+        return self._preempt(state, pod, diagnosis, rows)
+
+    async def _preempt(
+        self, state: CycleState, pod: PodInfo, diagnosis: Diagnosis, rows: Rows
+    ) -> PostFilterResult:
+        return _prefixed(await self._find_victims(state, pod, diagnosis, rows))
+
+    async def _find_victims(
+        self, state: CycleState, pod: PodInfo, diagnosis: Diagnosis, rows: Rows
+    ) -> PostFilterResult:
         evictable = self.evictable.below(pod.priority, self._handle.snapshot.table)
         dry_run = DryRun(self._handle, state, pod, self.budgets, evictable)
         findings = await dry_run.run(rows, self._num_candidates(len(rows)))
@@ -253,10 +253,18 @@ def aggregate(problems: Sequence[str]) -> str:
     return distinct[0] if len(distinct) == 1 else f"[{', '.join(distinct)}]"
 
 
+def _prefixed(result: PostFilterResult) -> PostFilterResult:
+    status = result.status
+    if not status.reasons:
+        return result
+    prefixed = Status(status.code, (f"preemption: {status.message}",))
+    return PostFilterResult(prefixed, result.nominated_node_name)
+
+
 @lru_cache(maxsize=16)
 def _nowhere(num_all_nodes: int) -> PostFilterResult:
     """The result where evicting pods helps on no node."""
-    return _without_candidates(Counter(), num_all_nodes)
+    return _prefixed(_without_candidates(Counter(), num_all_nodes))
 
 
 def _without_candidates(found: Counter[Status], num_all_nodes: int) -> PostFilterResult:

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from ksched.api.devices import AllocationResult, ResourceClaim
 from ksched.api.node_selectors import NodeTerms, compile_node_selector
 from ksched.framework.plugins.dynamic_resources.extended_resources import ExtendedRequests
+from ksched.framework.plugins.dynamic_resources.verdicts_by_view import VerdictsByView
+
+NOT_SEARCHED = -1
 
 
 class SpecialClaim:
@@ -25,6 +29,15 @@ class SpecialClaim:
         """Its requests on the selected node."""
 
 
+class Wanted(NamedTuple):
+    """Claims without devices, with what is known about nodes."""
+
+    requests: ExtendedRequests | None
+    """For extended resources, on some of the nodes."""
+    verdicts: VerdictsByView
+    keys: tuple[str, ...]
+
+
 class Attempt:
     """The data that extension points of one attempt share."""
 
@@ -32,10 +45,12 @@ class Attempt:
         "allocations",
         "claims",
         "has_alternatives",
+        "searched",
         "selectors",
         "special",
         "unallocated",
         "unavailable",
+        "wanted",
     )
 
     def __init__(self) -> None:
@@ -49,6 +64,10 @@ class Attempt:
         """By position of an allocated claim, the nodes that can use its devices."""
         self.unavailable: set[int] = set()
         """Positions of claims because of which a node was rejected."""
+        self.wanted: Wanted | None = None
+        """What was looked up last for the claims without devices."""
+        self.searched = NOT_SEARCHED
+        """The generation of the views for which PreFilter has found all results of searches."""
         self.allocations: dict[int, AllocationResult] = {}
         """By position, the allocation chosen at Reserve."""
 

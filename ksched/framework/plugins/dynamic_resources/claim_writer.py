@@ -14,7 +14,7 @@ import msgspec
 from msgspec import Raw
 from msgspec.structs import replace
 
-from ksched.api.decoding import decoder_of
+from ksched.api.decoding import decode_written_claim, decoder_of
 from ksched.api.devices import (
     EXTENDED_RESOURCE_CLAIM,
     FINALIZER,
@@ -239,7 +239,7 @@ class ClaimWriter:
         except ApiError as problem:
             is_conflict = isinstance(problem, Conflict)
             raise NotWritten(f"{what}: {problem.said}", is_conflict=is_conflict) from problem
-        return _decode_claim(stored)
+        return decode_written_claim(stored)
 
 
 def _allocation(stored: Raw | None, chosen: AllocationResult | None, now: str | None) -> Raw:

@@ -19,7 +19,7 @@ from ksched.devices.selector_cache import SelectorCache
 from ksched.errors import TookTooLong
 from ksched.framework import Handle, NodeInfo, NodeRows, PodTemplate, Snapshot
 from ksched.framework.freshness import RecentlyUsed
-from ksched.framework.plugins.dynamic_resources.attempt import Attempt
+from ksched.framework.plugins.dynamic_resources.attempt import NOT_SEARCHED, Attempt, Wanted
 from ksched.framework.plugins.dynamic_resources.binding_conditions import (
     BindingFailed,
     is_ready,
@@ -114,15 +114,21 @@ class DeviceFinder:
             self._views = NodeViews(self.devices, snapshot.table)
         yield from self._views.catching_up()
         questions: list[Question] = []
+        searched: set[int] = set()
         nodes = NodeRows(snapshot.table, None)
         found = Found(np.zeros(len(nodes), np.int16), np.zeros(len(nodes), np.int64))
         for requests, wanted in self._parts(attempt, template, nodes, found):
             verdicts, keys = self._verdicts(attempt, requests)
             ids, name_of = self._views.ids(nodes.index)[wanted], self._names(nodes, wanted)
             verdicts.begin()
-            questions += yield from _learning(verdicts, ids, name_of, keys)
+            asked, is_complete = yield from _learning(verdicts, ids, name_of, keys)
+            searched.add(self._views.generation if is_complete else NOT_SEARCHED)
+            questions += asked
             if len(questions) >= MOST_QUESTIONS:
                 break
+        if len(searched) == 1:
+            # Otherwise devices changed between the parts.
+            attempt.searched = searched.pop()
         return questions
 
     def plan(self, spec: ResourceClaimSpec) -> ClaimPlan:
@@ -206,7 +212,11 @@ class DeviceFinder:
         assert self._views is not None
         if nodes.table is self._views.table:
             ids = self._views.ids(nodes.index)[wanted]
-            codes, scores = verdicts.judge(ids, self._names(nodes, wanted), keys)
+            self._views.catch_up_use()
+            if attempt.searched == self._views.generation:
+                codes, scores = verdicts.known(ids)
+            else:
+                codes, scores = verdicts.judge(ids, self._names(nodes, wanted), keys)
         else:
             effort = Effort(MOMENT_SECONDS)
             answers = []
@@ -232,6 +242,9 @@ class DeviceFinder:
     def _verdicts(
         self, attempt: Attempt, requests: ExtendedRequests | None
     ) -> tuple[VerdictsByView, tuple[str, ...]]:
+        wanted = attempt.wanted
+        if wanted is not None and wanted.requests is requests:
+            return wanted.verdicts, wanted.keys
         assert self._views is not None
         specs, keys = [], []
         for position in attempt.unallocated:
@@ -240,7 +253,9 @@ class DeviceFinder:
             specs.append(requests.spec if is_special and requests is not None else claim.spec)
             keys.append(claim.metadata.key)
         plans = tuple(self.plan(spec) for spec in specs)
-        return self._known.of(plans, self.devices, self._views), tuple(keys)
+        wanted = Wanted(requests, self._known.of(plans, self.devices, self._views), tuple(keys))
+        attempt.wanted = wanted
+        return wanted.verdicts, wanted.keys
 
     def _allocated_score(self, attempt: Attempt) -> int:
         score = 0
@@ -320,10 +335,11 @@ def _learning(
     ids: NDArray[np.int32],
     name_of: Callable[[int], str],
     keys: tuple[str, ...],
-) -> Steps[Collection[Question]]:
+) -> Steps[tuple[Collection[Question], bool]]:
     """Search on the nodes without a cached result; long searches become questions.
 
     Devices may be allocated during a pause, so what is unknown is looked up again in the end.
+    Returns whether nothing is unknown, besides the questions.
     """
     asked: dict[Hashable, Question] = {}
     for _ in range(PASSES_OVER_NODES):
@@ -341,11 +357,11 @@ def _learning(
                 yield
                 verdicts.ask(number, name, keys, asked)
                 if len(asked) >= MOST_QUESTIONS:
-                    return asked.values()
+                    return asked.values(), False
             yield
         if asked or not unknown:
             break
-    return asked.values()
+    return asked.values(), not unknown
 
 
 def _random_uid(getrandbits: Callable[[int], int]) -> str:

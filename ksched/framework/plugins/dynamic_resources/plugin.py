@@ -68,6 +68,7 @@ _STATUSES = (
     unresolvable("cannot schedule extended resource claim"),
     unresolvable("cannot fit resource"),
 )
+_NOTHING_TO_DEALLOCATE = PostFilterResult(unschedulable("no new claims to deallocate"))
 _WRITING_SECONDS = 150.0
 """Time for writing claims, before and after the wait for binding conditions."""
 
@@ -230,15 +231,18 @@ class DynamicResources:
             attempt.special is not None and attempt.special.is_stored,
         )
 
-    async def post_filter(
+    def post_filter(
         self, state: CycleState, pod: PodInfo, diagnosis: Diagnosis
-    ) -> PostFilterResult:
+    ) -> PostFilterResult | Coroutine[Any, Any, PostFilterResult]:
         if self.name in state.not_asked:
             # Another plugin rejected the pod before this one prepared anything.
             return PostFilterResult(error("not found"))
         attempt = state.get(self.name, Attempt)
         if attempt is None or not attempt.claims:
-            return PostFilterResult(unschedulable("no new claims to deallocate"))
+            return _NOTHING_TO_DEALLOCATE
+        return self._deallocate(attempt, pod)
+
+    async def _deallocate(self, attempt: Attempt, pod: PodInfo) -> PostFilterResult:
         special = attempt.special
         try:
             for position in sorted(attempt.unavailable):
@@ -259,16 +263,15 @@ class DynamicResources:
     # -- score ----------------------------------------------------------------------------------
 
     def pre_score(self, state: CycleState, pod: PodInfo, nodes: NodeRows) -> Status:
-        """Not in kube-scheduler, where a pod without claims gets 0 everywhere."""
+        """Not in kube-scheduler, where a pod without alternatives gets 0 everywhere."""
         if self.name not in state.skip_filter:
-            return SUCCESS
+            attempt = state.read(self.name, Attempt)
+            return SUCCESS if attempt.unallocated and attempt.has_alternatives else SKIP
         asks = _asks_for_devices(pod.template)
         return SKIP if pod.template.spec.resource_claims or asks else SKIP_TEMPLATE
 
     def score_nodes(self, state: CycleState, pod: PodInfo, nodes: NodeRows) -> NDArray[np.int64]:
         attempt = state.read(self.name, Attempt)
-        if not attempt.unallocated or not attempt.has_alternatives:
-            return np.zeros(len(nodes), np.int64)
         return self._finder.judge(attempt, pod.template, nodes).scores
 
     def normalize(

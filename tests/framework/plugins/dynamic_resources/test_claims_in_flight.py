@@ -45,6 +45,8 @@ async def test_pods_that_share_a_claim_cost_no_events_and_conditions() -> None:
         assert {c.bound(name) for name in NAMES} == {"n1"}
         for name in NAMES:
             assert [one.reason for one in c.events(name)] == ["Scheduled"]
+        waits = c.scheduler.metrics.plugin_cycle_blocked_duration.series()
+        assert not waits, "no call for which the next pod had to wait"
         patches = [one for one in c.requests if one.verb == "patch"]
         assert [one.path for one in patches if one.user == "system:kube-scheduler"] == []
 

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 from ksched import benchmark
 from ksched.devices.allocator import allocate
 from ksched.devices.node_views import NodeViews
 from ksched.framework.plugins.dynamic_resources import verdicts_by_view
+from ksched.framework.plugins.dynamic_resources.verdicts_by_view import VerdictsByView
 from ksched.testing.device_workloads import (
     DEVICE_WORKLOADS,
     DEVICES_PER_NODE,
@@ -21,7 +24,7 @@ NODES = 40
 
 class Counts:
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.searches = self.keys = 0
+        self.searches = self.keys = self.lookups = 0
 
         def searching(*args: Any) -> Any:
             self.searches += 1
@@ -33,6 +36,13 @@ class Counts:
             self.keys += 1
             number_key(views, number)
 
+        unknown = VerdictsByView.unknown
+
+        def looking_up(verdicts: VerdictsByView, ids: NDArray[np.int32]) -> list[tuple[int, int]]:
+            self.lookups += 1
+            return unknown(verdicts, ids)
+
+        monkeypatch.setattr(VerdictsByView, "unknown", looking_up)
         monkeypatch.setattr(verdicts_by_view, "allocate", searching)
         monkeypatch.setattr(NodeViews, "_number_key", numbering)
 
@@ -65,6 +75,8 @@ async def test_claims_of_one_template_are_searched_once_for_nodes_alike(counts: 
     assert figures.placed == 3 * NODES
     assert counts.searches <= DEVICES_PER_NODE + 1, "by how many of a node are in use"
     assert counts.keys == NODES + figures.pods - 1, "one for each pod whose devices are chosen"
+    assert counts.lookups <= figures.pods + counts.searches, "by PreFilter alone"
+    assert figures.rows_per_decision < 1.5 * NODES, "scores only where requests have alternatives"
 
 
 async def test_extended_resources_are_searched_once_for_each_class(counts: Counts) -> None:
