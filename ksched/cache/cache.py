@@ -171,19 +171,22 @@ class SchedulerCache:
 
     def _replace(self, cached: CachedPod, pod: PodInfo) -> None:
         old, cached.info = cached.info, pod
+        before, after = old.template, pod.template
         takes_the_same = (
             old.node_name == pod.node_name
-            and old.template is pod.template
             and (old.demand is pod.demand or old.demand == pod.demand)
             and old.non_zero == pod.non_zero
+            and before.host_ports == after.host_ports
+            and before.claim_names == after.claim_names
         )
         if not takes_the_same:
             self._remove_from_node(old)
             self._add_to_node(pod)
-        elif old.is_terminating == pod.is_terminating:
+        elif before is after and old.is_terminating == pod.is_terminating:
             self._nodes[pod.node_name].replace_pod(pod)
             self._mark(pod.node_name, _OBJECTS)
         else:
+            # Also a pod that got labels of its node when it was bound.
             self._nodes[pod.node_name].change_phase(pod)
             self._mark(pod.node_name, _PODS)
 
@@ -318,6 +321,10 @@ class SchedulerCache:
         self._apart[name] = node
         if name in self.snapshot.table.rows:
             self.snapshot.remove(name)
+
+    def sweep(self) -> None:
+        """Let go of what no pod refers to."""
+        self._templates.sweep()
 
     def templates(self) -> Iterator[PodTemplate]:
         """The templates of all pods, pending ones too."""
