@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from urllib.parse import quote
+
+_is_plain = re.compile(r"[A-Za-z0-9.-]+").fullmatch
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,13 +35,9 @@ class ApiResource:
         """
         path = self.root
         if namespace and self.namespaced:
-            path += f"/namespaces/{_segment(namespace)}"
-        path += f"/{self.plural}"
-        if name:
-            path += f"/{_segment(name)}"
-        if subresource:
-            path += f"/{subresource}"
-        return path
+            path = f"{path}/namespaces/{_segment(namespace)}"
+        path = f"{path}/{self.plural}/{_segment(name)}" if name else f"{path}/{self.plural}"
+        return f"{path}/{subresource}" if subresource else path
 
     def __str__(self) -> str:
         return f"{self.plural}.{self.group}" if self.group else self.plural
@@ -46,8 +45,7 @@ class ApiResource:
 
 def _segment(name: str) -> str:
     """Escape a name; nearly all consist of letters, digits, dashes and dots, which is soon seen."""
-    is_plain = name.isascii() and name.replace("-", "").replace(".", "").isalnum()
-    return name if is_plain else quote(name, safe="")
+    return name if _is_plain(name) else quote(name, safe="")
 
 
 def is_path_of_object(path: str) -> bool:
