@@ -429,23 +429,23 @@ class Reflector(Generic[T]):
         self._slice_began = self._clock.now()
         async for line in lines:
             event = self._event(line)
-            if len(line) > _LARGE_LINE_BYTES:
+            kind, raw = event.type, event.object
+            is_large = len(line) > _LARGE_LINE_BYTES
+            if is_large:
                 await self._yield_if_long()
-            if event.type == BOOKMARK:
-                version = identify(event.object).resource_version
-            elif event.type == DELETED:
-                version = self._store.remove(event.object)
-            elif event.type in (ADDED, MODIFIED):
-                raw = event.object
-                is_large = len(line) > _LARGE_LINE_BYTES
+            if kind == MODIFIED or kind == ADDED:  # noqa: PLR1714 - for every event
                 obj = await self._decoded(raw) if is_large else self._store.decoded(raw)
                 version = self._store.put(raw, obj)
                 del obj
+            elif kind == DELETED:
+                version = self._store.remove(raw)
+            elif kind == BOOKMARK:
+                version = identify(raw).resource_version
             else:
-                raise _Garbled(f"event of unknown type {event.type[:40]!r}")
+                raise _Garbled(f"event of unknown type {kind[:40]!r}")
             if is_older(version, self._version):
                 # A deletion may carry the last stored state, including its version.
-                if event.type != DELETED:
+                if kind != DELETED:
                     raise self._went_back(version)
             elif version:
                 self._version = self.known_version = version
