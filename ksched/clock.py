@@ -36,7 +36,7 @@ class Clock(Protocol):
 
 
 class LoopClock:
-    """The clock of the event loop in which it is made or first used, and the machine's wall clock."""
+    """The clock of the event loop in which it is made or first used, and the wall clock."""
 
     _loop: asyncio.AbstractEventLoop | None = None
 

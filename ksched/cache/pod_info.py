@@ -313,8 +313,8 @@ class TemplateRegistry:
         self.axis = axis
         self._templates: WeakValueDictionary[bytes, PodTemplate] = WeakValueDictionary()
         self._kept: deque[PodTemplate] = deque(maxlen=TEMPLATES_KEPT)
-        """Those made last, until the next sweep: the next pod of their kind may come after the last.
-        Without large ones."""
+        """Those made last, without large ones, until the next sweep: the next pod of their kind may
+        come when the last one is bound."""
         self._signatures: WeakValueDictionary[bytes, PodSignature] = WeakValueDictionary()
         # An API server sorts the keys of a map: equal specs have equal bytes as they come.
         self._encode = msgspec.msgpack.Encoder().encode

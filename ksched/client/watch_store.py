@@ -207,10 +207,10 @@ class Store(Generic[T]):
         self._handler.deleted(self._objects.pop(key))
 
     def decoded_at_once(self, line: bytes) -> T | None:
-        """Return the object of an event that adds or modifies it, if the line is as servers write it.
+        """Return the object of an event that adds or modifies it; the line is as servers write it.
 
-        To find the object in the line first costs nearly as much as to decode it. ``None`` for all
-        other lines, which say nothing here: they may be wrong.
+        To find the object in the line first is another pass over all of it. ``None`` for all other
+        lines: they have to be parsed, and may be wrong.
         """
         if not (line.startswith(_PLAIN_STARTS) and line.endswith(_PLAIN_END)):
             return None

@@ -10,7 +10,8 @@ from types import FrameType
 import pytest
 
 import ksched
-from bench.events import Work, gated, measure, work_of
+from bench.events import Work, gated, light, measure, work_of
+from ksched.cache.pod_info import PodTemplate
 from ksched.testing import cluster, make_node, make_pod
 from ksched.testing.virtual_time import run
 
@@ -39,6 +40,32 @@ def test_gated_pods_cost_nothing() -> None:
     assert many["attempts"] == few["attempts"] == 1
     # The only node changes with every pod, and is judged by what is known of its amounts.
     assert many["rows"] <= 1
+
+
+def test_pods_that_come_alone_share_what_is_known_of_their_template() -> None:
+    """Though each bound one is of another template: it has labels of its node."""
+    templates: list[int] = []
+
+    def note(frame: FrameType, event: str, arg: object) -> None:
+        if event == "call" and frame.f_code is PodTemplate.__init__.__code__:
+            templates.append(frame.f_locals["number"])
+
+    async def counted() -> None:
+        async with cluster(check_declarations=False) as c:
+            await c.add_nodes([make_node("n0").capacity(cpu="4", pods="110")])
+            sys.setprofile(note)
+            try:
+                for name in (f"p{number}" for number in range(10)):
+                    await c.create(light(name))
+                    await c.settle()
+                    assert c.bound(name)
+                    await c.patch(name, {"metadata": {"labels": {"zone": "a"}}})
+                    await c.settle()
+            finally:
+                sys.setprofile(None)
+
+    run(counted())
+    assert len(templates) == 2
 
 
 def test_few_functions_are_called_for_a_pod_that_comes_alone() -> None:
