@@ -84,7 +84,9 @@ class Cluster:
         self._version += 1
         raw = _stored(body, self._version)
         began = time.process_time()
-        self._node_store.put(raw, self._node_store.decoded(raw))
+        decoded = self._node_store.decoded(raw)
+        assert decoded is not None
+        self._node_store.put(decoded)
         self.bench.scheduler.cache.update_snapshot()
         return time.process_time() - began
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Protocol
 
@@ -35,9 +36,16 @@ class Clock(Protocol):
 
 
 class LoopClock:
-    """The clock of the event loop in which it is first used, and the machine's wall clock."""
+    """The clock of the event loop in which it is made or first used, and the wall clock."""
 
     _loop: asyncio.AbstractEventLoop | None = None
+
+    def __init__(self) -> None:
+        with suppress(RuntimeError):
+            self._loop = asyncio.get_running_loop()
+        if self._loop is not None and type(self) is LoopClock:
+            # Read twenty times for a pod. A derived clock may have a method of its own.
+            self.__dict__["now"] = self._loop.time
 
     def now(self) -> float:
         # ``get_running_loop`` on every call would cost a system call, getpid.

@@ -89,6 +89,10 @@ AMOUNTS_CACHED: Final = 4096
 """Verdicts and sums of scores by the amounts on a node. Equal nodes filled by equal pods have one
 entry for each number of pods."""
 
+TEMPLATES_KEPT: Final = 256
+"""Templates that outlive their last pod until they are swept: a few kB each, and those of a hostile
+tenant less than 64 kB. Not measured."""
+
 WEIGHTS_CACHED: Final = 4096
 """Templates whose weight a counter caches; twice as many as run, if that is more."""
 

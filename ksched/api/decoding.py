@@ -97,6 +97,11 @@ def decoder(kind: type[T]) -> Callable[[bytes | Raw], T]:
 
     def decode_object(data: bytes | Raw) -> T:
         try:
+            # Nearly always; the way through ``decode_anyhow`` would be another call for each event.
+            return decode(data)
+        except (msgspec.DecodeError, RecursionError):
+            pass
+        try:
             return decode_anyhow(data)
         except RecursionError:
             pass

@@ -171,19 +171,21 @@ class SchedulerCache:
 
     def _replace(self, cached: CachedPod, pod: PodInfo) -> None:
         old, cached.info = cached.info, pod
+        is_same = old.template is pod.template
         takes_the_same = (
             old.node_name == pod.node_name
-            and old.template is pod.template
             and (old.demand is pod.demand or old.demand == pod.demand)
             and old.non_zero == pod.non_zero
+            and (is_same or _take_the_same(old.template, pod.template))
         )
         if not takes_the_same:
             self._remove_from_node(old)
             self._add_to_node(pod)
-        elif old.is_terminating == pod.is_terminating:
+        elif is_same and old.is_terminating == pod.is_terminating:
             self._nodes[pod.node_name].replace_pod(pod)
             self._mark(pod.node_name, _OBJECTS)
         else:
+            # Also a pod that got labels of its node when it was bound.
             self._nodes[pod.node_name].change_phase(pod)
             self._mark(pod.node_name, _PODS)
 
@@ -319,6 +321,10 @@ class SchedulerCache:
         if name in self.snapshot.table.rows:
             self.snapshot.remove(name)
 
+    def sweep(self) -> None:
+        """Let go of what no pod refers to."""
+        self._templates.sweep()
+
     def templates(self) -> Iterator[PodTemplate]:
         """The templates of all pods, pending ones too."""
         return iter(self._templates)
@@ -331,3 +337,8 @@ class SchedulerCache:
             templates=len(self._templates),
             nodes_set_apart=len(self._apart),
         )
+
+
+def _take_the_same(one: PodTemplate, other: PodTemplate) -> bool:
+    """Whether pods of two templates take the same of a node, amounts apart."""
+    return one.host_ports == other.host_ports and one.claim_names == other.claim_names

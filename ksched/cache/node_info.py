@@ -167,15 +167,13 @@ class NodeInfo:
                 self.pods_with_required_anti_affinity[pod.uid] = pod
 
     def change_phase(self, pod: PodInfo) -> None:
-        """The same where it began to terminate; it comes after all other pods, as if it were new.
+        """The same where it began to terminate or has another template; it comes after all others.
 
         Amounts, host ports and claims stay what they are.
         """
         old = self._forget(pod.uid)
-        counts = (self.running, self.terminating)
-        before, after = counts[::-1] if old.is_terminating else counts
-        _count_each(before, (old.template,), -1)
-        _count_each(after, (pod.template,), 1)
+        _count_each(self._phase_of(old), (old.template,), -1)
+        _count_each(self._phase_of(pod), (pod.template,), 1)
         self.replace_pod(pod)
 
     def remove_pod(self, uid: str) -> PodInfo:
@@ -196,12 +194,15 @@ class NodeInfo:
         self.non_zero_cpu += sign * pod.non_zero[CPU]
         self.non_zero_memory += sign * pod.non_zero[MEMORY]
         template = pod.template
-        _count_each(self.terminating if pod.is_terminating else self.running, (template,), sign)
+        _count_each(self._phase_of(pod), (template,), sign)
         if template.host_ports:
             _count_each(self.used_ports, template.host_ports, sign)
         if template.claim_names:
             keys = [f"{template.namespace}/{name}" for name in template.claim_names]
             _count_each(self.claims, keys, sign)
+
+    def _phase_of(self, pod: PodInfo) -> dict[PodTemplate, int]:
+        return self.terminating if pod.is_terminating else self.running
 
     def _add(self, pairs: tuple[tuple[int, int], ...], sign: int) -> None:
         requested = self.requested

@@ -6,11 +6,14 @@ once. Templates that are equal without inter-pod fields share a *signature*, and
 also in the names of their claims a *claimless signature*: every pod of a StatefulSet has its own
 claims, and so have pods that share devices with few others. Templates of one signature that
 ``FilterDependsOn.group`` puts together share cached columns. Name, annotations and status belong to
-none of these (``Scope.POD``). Templates live as long as a pod refers to them.
+none of these (``Scope.POD``). Templates live as long as a pod refers to them, and a little longer:
+an API server copies labels of the node, its zone for one, to a pod when it is bound, so a bound pod
+does not keep the template that the next pod of its kind will have.
 """
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cached_property, wraps
 from hashlib import blake2b
@@ -44,6 +47,7 @@ from ksched.api.tolerations import Tolerations
 from ksched.cache.common_values import CommonValues
 from ksched.cache.resource_axis import Demand, ResourceAxis
 from ksched.errors import InvalidObject
+from ksched.tuning import TEMPLATES_KEPT
 
 T = TypeVar("T")
 
@@ -308,6 +312,9 @@ class TemplateRegistry:
     def __init__(self, axis: ResourceAxis) -> None:
         self.axis = axis
         self._templates: WeakValueDictionary[bytes, PodTemplate] = WeakValueDictionary()
+        self._kept: deque[PodTemplate] = deque(maxlen=TEMPLATES_KEPT)
+        """Those made last, without large ones, until the next sweep: the next pod of their kind may
+        come when the last one is bound."""
         self._signatures: WeakValueDictionary[bytes, PodSignature] = WeakValueDictionary()
         # An API server sorts the keys of a map: equal specs have equal bytes as they come.
         self._encode = msgspec.msgpack.Encoder().encode
@@ -373,7 +380,13 @@ class TemplateRegistry:
                 signatures,
                 is_large=is_large,
             )
+            if not is_large:
+                self._kept.append(template)
         return template
+
+    def sweep(self) -> None:
+        """Let go of templates without pods."""
+        self._kept.clear()
 
     def _key(
         self, meta: ObjectMeta, controller: OwnerReference | None, spec: PodSpec

@@ -19,7 +19,7 @@ from typing import cast
 
 import httptools
 
-from ksched.client.headers import Headers, content_encoding
+from ksched.client.headers import UNREAD, Headers
 from ksched.client.route import Route
 from ksched.client.stream_body import StreamBody
 from ksched.client.tls import keep_session
@@ -64,16 +64,20 @@ class Connection(asyncio.Protocol):
         self.deadline = math.inf
         """When the pending request ends at the latest."""
         self._transport: asyncio.Transport | None = None
+        self._fields: dict[bytes, bytes] = {}
+        # The parser calls it for each header: a method of our own would cost more than the parser.
+        self.on_header = self._fields.__setitem__
         self._parser: httptools.HttpResponseParser | None = httptools.HttpResponseParser(self)
         self._waiter: asyncio.Future[Response] | None = None
         self._stream: StreamBody | None = None
         self._limit = 0
+        self._body = bytearray()
         self._is_new = True
         self._clear()
 
     def _clear(self) -> None:
-        self._headers: list[tuple[bytes, bytes]] = []
-        self._body = bytearray()
+        self._fields.clear()
+        self._body.clear()
         self._unpacker: zlib._Decompress | None = None
         self._received = self._carried = 0
         self._touched = self._has_head = self._complete = self._reusable = False
@@ -97,10 +101,11 @@ class Connection(asyncio.Protocol):
         if stream is not None:
             stream.source = self
         self._waiter = waiter = self._pool.loop.create_future()
-        if self._transport is None or self._transport.is_closing():
+        transport = self._transport
+        if transport is None or transport.is_closing():
             self._fail("closed by the server at once", untouched=True)
         else:
-            self._transport.write(request)
+            transport.write(request)
         return waiter
 
     def owes(self, answer: asyncio.Future[Response]) -> bool:
@@ -147,40 +152,37 @@ class Connection(asyncio.Protocol):
         _detect_dead_peer(self._transport.get_extra_info("socket"))
 
     def data_received(self, data: bytes) -> None:
-        if self._parser is None or (self._waiter is None and self._stream is None):
+        parser, stream = self._parser, self._stream
+        if parser is None or (self._waiter is None and stream is None):
             # No request is pending: the data would be taken for the next response.
             self.drop("unexpected data")
             return
         self._touched = True
         self._received += len(data)
-        if self._stream is not None and self.deadline < math.inf:
-            self._be_patient()
+        if stream is not None and self.deadline < math.inf:
+            # Later than before, so the timer is early enough.
+            self.deadline = self._pool.loop.time() + stream.idle_seconds
         try:
-            self._parser.feed_data(data)
+            parser.feed_data(data)
         except (httptools.HttpParserError, httptools.HttpParserUpgrade) as error:
             if not self._complete:
                 self.drop(f"not an HTTP answer: {error.__context__ or error}")
                 return
             # What follows an answer belongs to no request, nor does the connection any more.
             self._reusable = False
-        if problem := self._excess():
-            self.drop(problem)
+        # The parser buffers a whole header or trailer first.
+        if len(self._body) > self._limit:
+            self.drop("answer too long")
+        elif len(self._fields) > _MAX_HEADERS:
+            self.drop("too many headers")
+        elif self._received - 2 * self._carried > _HEAD_LIMIT:
+            self.drop("headers too long")
         elif self._complete:
             self._finish()
 
-    def _excess(self) -> str:
-        """Return which limit is exceeded. The parser buffers a whole header or trailer first."""
-        if len(self._body) > self._limit:
-            return "answer too long"
-        if len(self._headers) > _MAX_HEADERS:
-            return "too many headers"
-        if self._received - 2 * self._carried > _HEAD_LIMIT:
-            return "headers too long"
-        return ""
-
     def connection_lost(self, error: Exception | None) -> None:
         self._pool.forget(self)
-        headers = Headers(self._headers)
+        headers = Headers(self._fields)
         lengthless = "content-length" not in headers and (
             "chunked" not in headers.get("transfer-encoding", "").lower()
         )
@@ -197,22 +199,20 @@ class Connection(asyncio.Protocol):
         if self._complete:
             raise ValueError("two answers to one request")
 
-    def on_header(self, name: bytes, value: bytes) -> None:
-        self._headers.append((name, value))
-
     def on_headers_complete(self) -> None:
         assert self._parser is not None
         self._has_head = True
         status = self._parser.get_status_code()
         if status < 200:
             return
-        encoding = content_encoding(self._headers)
-        if encoding == "gzip" and self._stream is None:
-            self._unpacker = zlib.decompressobj(_GZIP)
-        elif encoding not in ("", "identity"):
-            raise ValueError(f"content encoding {encoding[:40]!r}")
+        if not self._fields.keys() <= UNREAD:
+            encoding = Headers(self._fields).get("content-encoding", "identity").lower()
+            if encoding == "gzip" and self._stream is None:
+                self._unpacker = zlib.decompressobj(_GZIP)
+            elif encoding not in ("", "identity"):
+                raise ValueError(f"content encoding {encoding[:40]!r}")
         if self._stream is not None:
-            self._answer(Response(status, Headers(self._headers), b""))
+            self._answer(Response(status, Headers(self._fields.copy()), b""))
 
     def on_body(self, body: bytes) -> None:
         if self._stream is not None:
@@ -255,9 +255,9 @@ class Connection(asyncio.Protocol):
         stream, self._stream = self._stream, None
         if stream is not None:
             stream.end()
-        headers = Headers(self._headers)
-        self._answer(Response(self._parser.get_status_code(), headers, bytes(self._body)))
-        self._body = bytearray()
+        headers, body = Headers(self._fields.copy()), bytes(self._body)
+        self._answer(Response(self._parser.get_status_code(), headers, body))
+        self._body.clear()
         if self._is_new and self._transport is not None:
             self._is_new = False
             keep_session(self._transport.get_extra_info("ssl_object"))
@@ -316,12 +316,15 @@ class ConnectionPool:
         after ``deadline``, even when the event loop was late.
         """
         loop = self.loop
-        connection, reused = await self._acquire(ssl_context, deadline)
+        connection, reused = self._take_idle(ssl_context), True
+        if connection is None:
+            connection, reused = await self._acquire(ssl_context, deadline)
         while True:
             if loop.time() >= deadline:
                 self.give_back(connection)
                 raise Unavailable(0, NOT_SENT, "timed out before it was sent")
-            self.observe(deadline)
+            if deadline < self._timer_at:
+                self._set_timer(deadline)
             answer = connection.send(request, deadline, limit, stream)
             try:
                 return await answer
@@ -372,7 +375,7 @@ class ConnectionPool:
     def give_back(self, connection: Connection) -> None:
         """Return a connection to the pool, or pass it to the first waiter."""
         connection.idle_since = self.loop.time()
-        if not self._wake(connection):
+        if not (self._waiters and self._wake(connection)):
             self._idle.append(connection)
 
     def forget(self, connection: Connection) -> None:
@@ -387,10 +390,7 @@ class ConnectionPool:
     async def _acquire(
         self, ssl_context: ssl.SSLContext | None, deadline: float
     ) -> tuple[Connection, bool]:
-        """Return an open connection and whether it was used before."""
-        connection = self._take_idle(ssl_context)
-        if connection is not None:
-            return connection, True
+        """Return an open connection, as there is no idle one, and whether it was used before."""
         while len(self._open) + self._opening >= self._limit:
             connection = await self._wait(deadline)
             if connection is not None and self._is_usable(connection, ssl_context):
@@ -410,8 +410,8 @@ class ConnectionPool:
         A connection that was idle for long may have been dropped by a middlebox, and one opened
         with an older certificate has an outdated identity.
         """
-        fresh = self.loop.time() - connection.idle_since < self._idle_seconds
-        if connection.is_open and fresh and connection.ssl_context is ssl_context:
+        is_fresh = self.loop.time() - connection.idle_since < self._idle_seconds
+        if is_fresh and connection.ssl_context is ssl_context and connection.is_open:
             return True
         connection.drop("stale")
         self._open.discard(connection)

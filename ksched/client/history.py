@@ -36,6 +36,12 @@ def is_history_lost(error: Exception) -> bool:
     )
 
 
+def went_back(resource: ApiResource, known: str, version: str) -> HistoryLost:
+    """Versions only ever grow, unless the server lost its data or was restored."""
+    problem = f"resourceVersion went back from {known} to {version}"
+    return HistoryLost(410, "VersionWentBack", f"WATCH {resource.path()}: {problem}")
+
+
 class History:
     """The history of one kind, as known by a store."""
 

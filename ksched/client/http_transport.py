@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import ssl
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from urllib.parse import urlsplit
@@ -109,7 +109,9 @@ class HttpTransport:
     ) -> Response:
         deadline = self._clock.now() + timeout
         try:
-            identity = await self._current_identity()
+            identity = self._identity
+            if identity is None or deadline - timeout >= identity.valid_until:
+                identity = await self._current_identity()
             answer = await self._send(identity, method, path, body, content_type, deadline)
             if answer.status == 401:
                 renewed = await self._renewed_identity(identity)
@@ -174,7 +176,7 @@ class HttpTransport:
 
     # -- sending --------------------------------------------------------------------------------
 
-    async def _send(
+    def _send(
         self,
         identity: _Identity,
         method: str,
@@ -182,14 +184,14 @@ class HttpTransport:
         body: bytes | None,
         content_type: str,
         deadline: float,
-    ) -> Response:
+    ) -> Awaitable[Response]:
         content = b"" if body is None else body
         more = f"Content-Type: {content_type}\r\nContent-Length: {len(content)}\r\n"
         is_list = method == "GET" and not is_path_of_object(path)
         if is_list:
             more += "Accept-Encoding: gzip\r\n"
         pool = self._long if is_list else self._pool
-        return await pool.exchange(
+        return pool.exchange(
             self._request(identity, method, path, more) + content,
             deadline=deadline,
             ssl_context=identity.ssl_context,
@@ -214,8 +216,8 @@ class HttpTransport:
 
     def _request(self, identity: _Identity, method: str, path: str, more: str) -> bytes:
         _check_path(path)
-        start = f"{method} {self._prefix}{path} HTTP/1.1\r\n".encode()
-        return b"".join((start, identity.head, more.encode(), b"\r\n"))
+        start = f"{method} {self._prefix}{path} HTTP/1.1\r\n{more}".encode()
+        return b"%b%b\r\n" % (start, identity.head)
 
 
 async def _lines(body: StreamBody, path: str) -> AsyncGenerator[bytes, None]:

@@ -24,16 +24,16 @@ class RateLimiter:
 
     def acquire_nowait(self) -> float:
         """Take a token and return the seconds to ``wait`` before using it, 0 in the common case."""
-        if self._qps <= 0:
+        qps, tokens, filled_at = self._qps, self._tokens, self._filled_at
+        if qps <= 0:
             return 0.0
-        now = self._clock.now()
-        if self._filled_at is not None:
-            self._tokens += (now - self._filled_at) * self._qps
-            if self._tokens > self._burst:
-                self._tokens = float(self._burst)
-        self._filled_at = now
-        self._tokens -= 1.0
-        return -self._tokens / self._qps if self._tokens < 0 else 0.0
+        self._filled_at = now = self._clock.now()
+        if filled_at is not None:
+            tokens += (now - filled_at) * qps
+            if tokens > self._burst:
+                tokens = float(self._burst)
+        self._tokens = tokens = tokens - 1.0
+        return -tokens / qps if tokens < 0 else 0.0
 
     async def acquire(self) -> float:
         """Wait for a token; return the seconds waited. A cancelled caller returns its token."""

@@ -39,7 +39,7 @@ from ksched.api.decoding import (
 )
 from ksched.api.resources import ApiResource
 from ksched.client.api_status import error_from_status, is_connection_lost, is_never_streaming
-from ksched.client.history import History, HistoryLost, is_history_lost
+from ksched.client.history import History, is_history_lost, went_back
 from ksched.client.rest import EVERYTHING, PAGE_LIMIT, ApiClient, Selection
 from ksched.client.retry import Backoff
 from ksched.client.watch_health import STALE_SECONDS, WatchState
@@ -428,25 +428,20 @@ class Reflector(Generic[T]):
         self.state.is_open, self._is_fresh = True, False
         self._slice_began = self._clock.now()
         async for line in lines:
-            event = self._event(line)
-            if len(line) > _LARGE_LINE_BYTES:
-                await self._yield_if_long()
-            if event.type == BOOKMARK:
-                version = identify(event.object).resource_version
-            elif event.type == DELETED:
-                version = self._store.remove(event.object)
-            elif event.type in (ADDED, MODIFIED):
-                raw = event.object
-                is_large = len(line) > _LARGE_LINE_BYTES
-                obj = await self._decoded(raw) if is_large else self._store.decoded(raw)
-                version = self._store.put(raw, obj)
+            is_large, kind = len(line) > _LARGE_LINE_BYTES, MODIFIED
+            obj = None if is_large else self._store.decoded_at_once(line)
+            if obj is not None:
+                version = self._store.put(obj)
                 del obj
             else:
-                raise _Garbled(f"event of unknown type {event.type[:40]!r}")
+                if is_large:
+                    await self._yield_if_long()
+                event = self._event(line)
+                kind, version = event.type, await self._apply(event)
             if is_older(version, self._version):
                 # A deletion may carry the last stored state, including its version.
-                if event.type != DELETED:
-                    raise self._went_back(version)
+                if kind != DELETED:
+                    raise went_back(self._resource, self._version, version)
             elif version:
                 self._version = self.known_version = version
             if self._complaint is not None:
@@ -457,11 +452,17 @@ class Reflector(Generic[T]):
                 await asyncio.sleep(0)
                 self._slice_began = self._clock.now()
 
-    def _went_back(self, version: str) -> HistoryLost:
-        """Versions only ever grow, unless the server lost its data or was restored."""
-        where = self._resource.path()
-        problem = f"resourceVersion went back from {self._version} to {version}"
-        return HistoryLost(410, "VersionWentBack", f"WATCH {where}: {problem}")
+    async def _apply(self, event: WatchEvent) -> str:
+        """Apply any event; return its version."""
+        if event.type == DELETED:
+            return self._store.remove(event.object)
+        if event.type in (ADDED, MODIFIED):
+            obj = await self._decoded(event.object)
+            if obj is not None:
+                return self._store.put(obj)
+        elif event.type != BOOKMARK:
+            raise _Garbled(f"event of unknown type {event.type[:40]!r}")
+        return identify(event.object).resource_version
 
     def _event(self, line: bytes) -> WatchEvent:
         try:

@@ -37,15 +37,17 @@ class StreamBody:
 
         Raises the error that ended the body when all before it was read.
         """
-        while not self._pieces and not self._has_ended:
+        pieces = self._pieces
+        while not pieces and not self._has_ended:
             self._reader = asyncio.get_running_loop().create_future()
             try:
                 await self._reader
             finally:
                 self._reader = None
-        if not self._pieces and self._error is not None:
+            pieces = self._pieces
+        if not pieces and self._error is not None:
             raise self._error
-        pieces, self._pieces, self._unread = self._pieces, [], 0
+        self._pieces, self._unread = [], 0
         if self._is_paused and self.source is not None:
             self._is_paused = False
             self.source.resume()

@@ -22,6 +22,8 @@ from ksched.steps import Steps
 log = logging.getLogger(__name__)
 
 _TOMBSTONES_LIMIT = 10_000
+_PLAIN_STARTS = (b'{"type":"MODIFIED","object":{', b'{"type":"ADDED","object":{')
+_PLAIN_END = b"}\n"
 _UNDECODABLE = (msgspec.DecodeError, UnicodeDecodeError, InvalidObject, RecursionError)
 
 
@@ -129,13 +131,8 @@ class Store(Generic[T]):
 
     # -- watch events ---------------------------------------------------------------------------
 
-    def put(self, raw: msgspec.Raw, obj: T | None) -> str:
-        """Apply an ADDED or MODIFIED object unless it is a replay; return its version.
-
-        ``obj`` is what ``decoded`` returned.
-        """
-        if obj is None:
-            return identify(raw).resource_version
+    def put(self, obj: T) -> str:
+        """Apply an ADDED or MODIFIED object unless it is a replay; return its version."""
         key, version = obj.metadata.key, obj.metadata.resource_version
         old = self._objects.get(key)
         if old is not None:
@@ -208,6 +205,23 @@ class Store(Generic[T]):
         if len(self._tombstones) > _TOMBSTONES_LIMIT:
             del self._tombstones[next(iter(self._tombstones))]
         self._handler.deleted(self._objects.pop(key))
+
+    def decoded_at_once(self, line: bytes) -> T | None:
+        """Return the object of an event that adds or modifies it; the line is as servers write it.
+
+        To find the object in the line first is another pass over all of it. ``None`` for all other
+        lines: they have to be parsed, and may be wrong.
+        """
+        if not (line.startswith(_PLAIN_STARTS) and line.endswith(_PLAIN_END)):
+            return None
+        try:
+            # Anything beside the object would make this invalid.
+            obj = self._decode(msgspec.Raw(line[line.index(b"{", 1) : -len(_PLAIN_END)]))
+        except _UNDECODABLE:
+            return None
+        if self._undecodable:
+            self._undecodable.discard(obj.metadata.key)
+        return obj
 
     def decoded(self, raw: msgspec.Raw) -> T | None:
         """Return the object, or None if it is invalid: then it is treated as absent."""

@@ -61,6 +61,7 @@ class Sweeper:
     def sweep(self) -> None:
         # Without cycles the snapshot would retain pods that are long gone.
         self._cache.update_snapshot().table.sweep()
+        self._cache.sweep()
         for profile in self._profiles:
             profile.pipeline.sweep()
         forget_memoized()

@@ -8,11 +8,13 @@ from __future__ import annotations
 import pytest
 
 from ksched.cache.cache import SchedulerCache
+from ksched.cache.node_info import NodeInfo
 from ksched.cache.pod_info import PodInfo
 from ksched.errors import InvalidObject, InvariantBroken
 from ksched.testing import make_node, make_pod
 from ksched.testing.builders import PodBuilder
 from ksched.testing.device_builders import with_claim
+from ksched.tuning import TEMPLATES_KEPT
 
 WEB = make_pod("web").req(cpu="1", memory="1Gi")
 
@@ -337,8 +339,35 @@ def test_pods_that_ask_for_the_same_share_what_is_derived_from_it(cache: Schedul
     assert larger.template.requests["cpu"] == 2 * one.template.requests["cpu"]
 
 
-def test_templates_die_with_their_last_pod(cache: SchedulerCache) -> None:
+def test_templates_die_with_the_sweep_after_their_last_pod(cache: SchedulerCache) -> None:
     pod = cache.pod_info(WEB.obj())
+    cache.sweep()
     assert cache.statistics().templates == 1
     del pod
     assert cache.statistics().templates == 0
+
+
+def test_a_template_waits_for_the_next_pod_of_its_kind(cache: SchedulerCache) -> None:
+    """A bound pod has labels of its node, so it is of another one."""
+    number = cache.pod_info(WEB.obj()).template.number
+    cache.add_pod(info(cache, WEB.label(zone="a")))
+    assert cache.pod_info(WEB.uid("next").obj()).template.number == number
+
+
+def test_only_few_templates_without_pods_are_kept(cache: SchedulerCache) -> None:
+    for number in range(TEMPLATES_KEPT + 10):
+        cache.pod_info(WEB.label(number=str(number)).obj())
+    assert cache.statistics().templates == TEMPLATES_KEPT
+
+
+def test_a_confirmed_pod_with_labels_of_its_node_is_not_counted_anew(
+    cache: SchedulerCache, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cache.assume_pod(info(cache, WEB))
+    monkeypatch.delattr(NodeInfo, "_count")
+    cache.add_pod(info(cache, WEB.label(zone="a")))
+    node = cache.update_snapshot().get("n1")
+    assert node is not None
+    [template] = node.running
+    assert template.labels["zone"] == "a"
+    assert cpu_millis(cache, "n1") == 1000

@@ -72,13 +72,14 @@ def test_counts_follow_the_pods(seed: int) -> None:
             order.append(pods[-1].obj().metadata.uid)
             cache.add_pod(cache.pod_info(pods[-1].obj()))
         elif kind < 0.8:
-            # What begins to terminate comes last: the order decides between equal victims.
+            # What begins to terminate, or gets other labels, comes last: the order decides
+            # between equal victims.
             index = rng.randrange(len(pods))
-            uid = pods[index].obj().metadata.uid
-            if pods[index].obj().metadata.deletion_timestamp is None:
-                order.remove(uid)
-                order.append(uid)
-            pods[index] = pods[index].terminating()
+            known = pods[index].obj()
+            pods[index] = rng.choice((pods[index].terminating(), pods[index].label(zone="a")))
+            if pods[index].obj() != known:
+                order.remove(known.metadata.uid)
+                order.append(known.metadata.uid)
             cache.update_pod(cache.pod_info(pods[index].obj()))
         else:
             gone = pods.pop(rng.randrange(len(pods))).obj().metadata.uid
