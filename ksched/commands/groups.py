@@ -22,7 +22,8 @@ states: incomplete  too few pods exist, or the group's object is missing
         binding     all have nodes, the API server has not confirmed them yet
         placed      the minimum is on nodes
         ended       had its minimum, and pods have succeeded since
-        broken      had its minimum, and has lost pods since: failed, deleted, or their nodes were
+        broken      had its minimum, and has lost pods since: failed, deleted, or their nodes were;
+                    replacements may wait for room
 
 {ADDRESS_HELP}
 exit codes: 0, or 1 if the scheduler cannot be reached or does not know the group

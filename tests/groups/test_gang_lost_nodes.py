@@ -114,21 +114,25 @@ async def test_13_without_room_the_gang_is_broken_and_comes_before_its_equals(
 ) -> None:
     async with cut(dialect, FAILING["refused late"]) as found:
         c = found.cluster
+        # So many that they wait for one another.
+        others = [Gang(dialect, f"earlier{number}", 3) for number in range(10)]
+        for gang in others:
+            await gang.create(c)
+        await c.create(make_pod("single").req(cpu="1"))
+        await c.settle()
         await c.delete_node("b1")
-        await c.advance(10)
+        await c.advance(20)
         why = "0 of 3 fit; short of 3 × 1 cpu"
         assert found.told == ("broken", f"5 of 8 are on nodes; the others wait: {why}")
         assert why in c.message(found.late[0])
-        later = [Gang(dialect, f"later{number}", 3) for number in range(2)]
-        for gang in later:
-            await gang.create(c)
-        await c.create(make_pod("single").req(cpu="1"))
+        others.append(Gang(dialect, "later", 3))
+        await others[-1].create(c)
         await c.settle()
         assert {c.bound(name) for name in found.late} == {None}
         await c.add_nodes([sized("b2", 3)])
         await c.settle()
         found.check("b2")
-        assert [gang.bound(c) for gang in later] == [0, 0]
+        assert sum(gang.bound(c) for gang in others) == 0
         assert c.bound("single") is None
 
 
