@@ -11,7 +11,8 @@ never more than one attempt ahead of its backoff schedule, however many events w
 settings attempts are at 0, 0, 1, 3, 7, 15, 25, 35 ... seconds at the earliest, where the backoff
 alone would allow 0, 1, 3, 7, 15, 25, 35 ...
 
-Of the rejected pods those that a group on nodes lacks (``completes_group``) are popped early first.
+Of the rejected pods those that a group on nodes lacks (``completes_group``) are popped early first,
+and their backoff does not grow: room that comes should find them ready.
 """
 
 from __future__ import annotations
@@ -66,6 +67,8 @@ class BackoffQueue:
         failures = queued.consecutive_errors_count or queued.unschedulable_count
         if not failures:
             return 0.0
+        if queued.completes_group:
+            failures = 1
         doublings = min(failures - 1, _MAX_DOUBLINGS)
         return min(self._initial_seconds * 2.0**doublings, self._max_seconds)
 
