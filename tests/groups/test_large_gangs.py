@@ -1,19 +1,12 @@
 """Scenario 40: a gang of 5,000 is decided in one pass, the event loop has its turns, and the leader
-keeps its lease.
-
-Nothing takes time on a virtual loop, so here every call of a function does: that is the same work
-on every machine, on a slow one if a call takes long.
+keeps its lease. Counted, not timed: ``python -m bench.lease --workloads gang`` measures.
 """
 
 from __future__ import annotations
 
 import asyncio
-import sys
 from collections import Counter
-from collections.abc import Iterator
-from contextlib import contextmanager
 from itertools import pairwise
-from types import FrameType
 
 import pytest
 
@@ -22,7 +15,7 @@ from ksched.client.rest import ApiClient
 from ksched.configuration.model import LeaderElection
 from ksched.election import Elector, make_lock
 from ksched.testing import Cluster, cluster, make_node
-from ksched.testing.virtual_time import VirtualLoop
+from lab.counted_time import calls_take_time
 from lab.gangs import Gang, configured
 
 MEMBERS = 5000
@@ -32,24 +25,6 @@ CALLS_PER_STEP = 12 * MEMBERS
 """At most so many between two turns of a neighbour: enough to look at every member once."""
 ELECTION = LeaderElection()
 LEADER = "leader"
-
-
-@contextmanager
-def calls_take_time(seconds: float) -> Iterator[None]:
-    loop = asyncio.get_running_loop()
-    assert isinstance(loop, VirtualLoop)
-    keep_busy = loop.keep_busy
-
-    def pass_time(frame: FrameType, event: str, argument: object) -> None:
-        if event in ("call", "c_call"):
-            keep_busy(seconds)
-
-    before = sys.getprofile()
-    sys.setprofile(pass_time)
-    try:
-        yield
-    finally:
-        sys.setprofile(before)
 
 
 async def lateness(c: Cluster, found: list[float]) -> None:
