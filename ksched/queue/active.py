@@ -128,7 +128,7 @@ class ActiveQueue:
         """Whether a pod goes before one that a group lacks: only one of a higher rank does."""
         if queued is None or self._rank is None or self._rank(queued) == self._rank(completing):
             return False
-        return self._sort_key(queued) < self._sort_key(completing)
+        return bool(self._sort_key(queued) < self._sort_key(completing))
 
     def _choose(
         self, first: QueuedPodInfo | None, retry: QueuedPodInfo | None, went_ahead: int

@@ -1,4 +1,4 @@
-"""Scenario 13: a node is lost after five of eight members are bound, while the others are being bound.
+"""Scenario 13: a node is lost after five of eight members are bound, while the others are about to.
 
 Covers ``ksched.scheduling.group_cycle``, ``ksched.scheduling.binding_cycle`` and
 ``ksched.groups.states``.

@@ -1,8 +1,8 @@
 """Scenario 43: the watch loses its history while a gang is being decided, and everything is listed
 again in the middle.
 
-The changes of that time are known by the new list alone. Afterwards the cache is what the API server
-has, nobody was bound twice, and no gang has less than its minimum.
+The changes of that time are known by the new list alone. Afterwards the cache is what the API
+server has, nobody was bound twice, and no gang has less than its minimum.
 """
 
 from __future__ import annotations
@@ -157,12 +157,12 @@ async def test_43_a_large_gang_is_listed_again_between_two_slices_of_its_decisio
         with calls_take_time(1e-5):
             await c.create(most[-1], last)
             while c.scheduler.queue.statistics().in_flight < 399:
-                await asyncio.sleep(0.01)
+                await c.clock.sleep(0.01)
             await list_again(c, member_deleted)
             assert c.scheduler.queue.statistics().in_flight
             assert not c.scheduler.cache.pods(), "it is decided already"
             while not binds(c):
-                await asyncio.sleep(0.01)
+                await c.clock.sleep(0.01)
         await c.advance(90)
         assert gang.bound(c) == 399
         check(c, gang, checkers)

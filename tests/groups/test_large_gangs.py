@@ -59,7 +59,7 @@ async def test_40_a_gang_of_5000_is_decided_in_one_pass_and_the_lease_is_kept() 
             await c.create(last)
             began = c.clock.now()
             while c.scheduler.cache.statistics().pods < MEMBERS and not leading.done():
-                await asyncio.sleep(0.05)
+                await c.clock.sleep(0.05)
             ended = c.clock.now()
         neighbour.cancel()
         assert not leading.done(), leading
