@@ -23,7 +23,7 @@ from ksched.cache.node_info import NodeInfo
 from ksched.cache.pod_info import PodInfo, PodTemplate
 from ksched.errors import KschedError
 from ksched.framework.runtime.waiting_pods import WaitingPods
-from ksched.groups.group import Group
+from ksched.groups.group import AVAILABLE, BOUND, Group
 from ksched.groups.registry import Groups
 from ksched.groups.slots import PODS
 from ksched.queue.nominator import Nominator
@@ -153,7 +153,10 @@ class GroupHolders:
                 if pod.is_terminating:
                     yield _Hold(pod, name, Holding.ENDING, groups.of(pod.uid))
         for group in groups:
-            if group.placed and group.need:
+            counts = group.counts
+            # Most groups are placed or wait, as a whole: these need no closer look.
+            may_lack = counts[BOUND] and (counts[AVAILABLE] or not group.is_satisfied)
+            if may_lack and group.need:
                 for member in group.members.values():
                     if member.is_bound:
                         pod = member.pod
