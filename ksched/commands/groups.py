@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Iterable
 from typing import Any
 from urllib.parse import quote
 
@@ -13,8 +14,10 @@ from ksched.commands.scheduler_client import ADDRESS_HELP, add_server_arguments,
 
 DESCRIPTION = f"""\
 List the pod groups that a running scheduler knows: state, members, and what each group waits for.
-With a name, also the pods of that group. Only the leader decides; a replica that stands by knows
-the members, but not why a group was rejected.
+With a name, also the pods of that group, and who holds room that it waits for: pods at Permit,
+being bound or deleted, room reserved for others, groups that lack members. Groups that wait for
+each other's room are named. Only the leader decides; a replica that stands by knows the members,
+but not why a group was rejected.
 
 states: incomplete  too few pods exist, or the group's object is missing
         pending     complete, not tried yet
@@ -22,7 +25,8 @@ states: incomplete  too few pods exist, or the group's object is missing
         binding     all have nodes, the API server has not confirmed them yet
         placed      the minimum is on nodes
         ended       had its minimum, and pods have succeeded since
-        broken      had its minimum, and has lost pods since: failed, deleted, or their nodes were
+        broken      had its minimum, and has lost pods since: failed, deleted, or their nodes were;
+                    replacements may wait for room
 
 {ADDRESS_HELP}
 exit codes: 0, or 1 if the scheduler cannot be reached or does not know the group
@@ -63,9 +67,16 @@ def execute(arguments: argparse.Namespace) -> int:
         print(msgspec.json.format(msgspec.json.encode(groups), indent=2).decode())
         return 0
     print("\n\n".join(map(_details, groups)) if name else _table(groups, namespace))
+    if not name:
+        _print_cycles(groups)
     if view["count"] > LIMIT and not name:
         print(f"only {LIMIT} of {view['count']} groups were read")
     return 0
+
+
+def _print_cycles(groups: list[Group]) -> None:
+    for cycle in sorted({", ".join(one["cycle"]) for one in groups if one["cycle"]}):
+        print(f"\nwait for each other's room: {cycle}")
 
 
 def _table(groups: list[Group], namespace: str | None) -> str:
@@ -98,6 +109,8 @@ def _details(group: Group) -> str:
         f"  waits for  {group['waitsFor'] or 'nothing'}",
         f"  minimum    {'?' if group['minimum'] is None else group['minimum']}",
         f"  marked by  {group['dialect']}",
+        *_titled("held by", map(_holder, group["holders"])),
+        *_titled("in a cycle", [", ".join(group["cycle"])] if group["cycle"] else []),
         "",
     ]
     rows: list[tuple[str, ...]] = [("POD", "ROLE", "STATE", "NODE")]
@@ -106,6 +119,27 @@ def _details(group: Group) -> str:
         for one in sorted(group["pods"], key=lambda one: _natural(one["pod"]))
     ]
     return "\n".join(lines) + "\n" + _aligned(rows)
+
+
+def _titled(title: str, texts: Iterable[str]) -> list[str]:
+    return [f"  {'' if number else title:10} {text}" for number, text in enumerate(texts)]
+
+
+def _holder(holder: dict[str, Any]) -> str:
+    """Return who holds room that the group waits for, and how."""
+    pods, nodes = _number(holder["pods"], "pod"), _number(holder["nodes"], "node")
+    text = {
+        "at Permit": f"{pods} at Permit ({', '.join(holder['plugins'])})",
+        "being bound": f"{pods} being bound",
+        "being deleted": f"{pods} being deleted",
+        "reserved": f"room reserved for {pods}",
+        "lacks members": f"{pods} whose group lacks members",
+    }[holder["holding"]]
+    return f"{holder.get('group') or 'pod ' + holder['pod']}: {text}, on {nodes}"
+
+
+def _number(count: int, noun: str) -> str:
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
 
 
 def _natural(name: str) -> tuple[str, int]:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from ksched.clock import Clock, stopwatch
 from ksched.election import Elector
+from ksched.groups.group import Group
 from ksched.groups.states import BROKEN, SHORT, count_states, state_of
 from ksched.metrics import Metrics
 from ksched.queue.places import ABSENT, ACTIVE, BACKOFF, IN_FLIGHT, Place
@@ -223,7 +224,7 @@ def _groups(scheduler: Scheduler) -> Iterator[Metric]:
         "ksched_group_short_slots",
         "Places that were missing when the groups that wait were tried last, in all.",
         (),
-        {(): sum(one.short_slots for one in scheduler.groups if state_of(one) == SHORT)},
+        {(): sum(one.short_slots for one in scheduler.groups if _is_short(one))},
     )
     yield gauge(
         "ksched_group_broken",
@@ -231,6 +232,12 @@ def _groups(scheduler: Scheduler) -> Iterator[Metric]:
         (),
         {(): states[BROKEN]},
     )
+
+
+def _is_short(group: Group) -> bool:
+    """Whether members wait that did not fit."""
+    state = state_of(group)
+    return state == SHORT or (state == BROKEN and group.need > 0)
 
 
 def gauge(

@@ -72,6 +72,8 @@ class Diagnosis(Struct, frozen=True, dict=True):
     node_statuses: NodeStatuses | None = None
     shared_wait: SharedWait | None = None
     """What the pod waits for together with others."""
+    completes_group: bool = False
+    """Whether a group that is on nodes in part lacks the pod."""
     holds_for_template: bool = False
     """Whether template and nodes alone decided: any other pod of the template is rejected too."""
     is_momentary: bool = False

@@ -30,6 +30,7 @@ class QueuedPodInfo:
     __slots__ = (
         "attempts",
         "backoff_expiration",
+        "completes_group",
         "consecutive_errors_count",
         "flush_timestamp",
         "gating_plugin",
@@ -64,6 +65,9 @@ class QueuedPodInfo:
         """Set while it waits for an event, if others wait for the same."""
         self.is_judged_alike = False
         """Whether every pod of its template is rejected like it while the nodes are the same."""
+        self.completes_group = False
+        """Whether its group, which is on nodes in part, lacked it when it was tried last: it goes
+        before all pods of its rank."""
 
     @property
     def key(self) -> str:

@@ -314,6 +314,12 @@ class Group:
         )
 
     @property
+    def is_broken(self) -> bool:
+        """Whether it had its minimum once, and what is left of it on nodes lacks members that must
+        be placed together."""
+        return self.is_satisfied and self.placed > 0 and self.need > 0
+
+    @property
     def must_be_decided(self) -> bool:
         """Whether members are scheduled in a group cycle only."""
         terms = self.terms

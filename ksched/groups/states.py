@@ -22,7 +22,9 @@ ENDED: GroupState = "ended"
 """Its minimum was placed, and members have succeeded since; none is missing."""
 BROKEN: GroupState = "broken"
 """Its minimum was placed once, and members are missing now: they failed or were deleted, or their
-nodes were."""
+nodes were. Replacements may exist that do not fit."""
+
+WAITS_FOR_TURN = "its turn in the queue"
 
 STATES: tuple[GroupState, ...] = (INCOMPLETE, PENDING, SHORT, BINDING, PLACED, ENDED, BROKEN)
 
@@ -42,7 +44,7 @@ def state_of(group: Group) -> GroupState:
     assert terms is not None
     if group.placed >= terms.minimum and not group.role_needs():
         return PLACED if group.is_bound else BINDING
-    if group.need and group.last_reason:
+    if group.need and group.last_reason and not group.is_broken:
         return SHORT
     if not group.is_satisfied:
         return PENDING
@@ -58,12 +60,12 @@ def waits_for(group: Group) -> str:
     if state == INCOMPLETE:
         return _missing(group, max(terms.minimum, terms.expected))
     if state == SHORT:
-        return group.last_reason.removeprefix(f"{GROUP_UNSCHEDULABLE}, ")
+        return _why_rejected(group)
     if state == BINDING:
         return f"{group.counts[BOUND]} of {terms.minimum} are bound"
     if state == BROKEN:
-        return f"{_on_nodes(group)}; the others failed or are gone"
-    return "" if state in (PLACED, ENDED) else "its turn in the queue"
+        return f"{_on_nodes(group)}; {_others(group)}"
+    return "" if state in (PLACED, ENDED) else WAITS_FOR_TURN
 
 
 def _on_nodes(group: Group) -> str:
@@ -71,6 +73,17 @@ def _on_nodes(group: Group) -> str:
     assert terms is not None
     succeeded = f", {group.succeeded} have succeeded" if group.succeeded else ""
     return f"{group.placed} of {terms.minimum} are on nodes{succeeded}"
+
+
+def _others(group: Group) -> str:
+    """What became of the members that a broken group lacks."""
+    if not group.need:
+        return "the others failed or are gone"
+    return f"the others wait: {_why_rejected(group) or WAITS_FOR_TURN}"
+
+
+def _why_rejected(group: Group) -> str:
+    return group.last_reason.removeprefix(f"{GROUP_UNSCHEDULABLE}, ")
 
 
 def _missing(group: Group, wanted: int) -> str:

@@ -11,6 +11,9 @@ first, and a new pod waits for at most one retry in five attempts.
 The plugin's ``rank`` defines "only by age": pods of equal rank differ in nothing else. A higher
 rank always goes first, on either side, and without a ``rank`` the plugin's order is applied
 strictly.
+
+A pod that a group on nodes lacks (``QueuedPodInfo.completes_group``) goes before all pods of its
+rank: what the others of its group hold is of no use without it.
 """
 
 from __future__ import annotations
@@ -39,33 +42,47 @@ class ActiveQueue:
         rank: Callable[[QueuedPodInfo], Any] | None = None,
     ) -> None:
         self._rank = rank
+        self._sort_key = sort_key
         self._first: KeyedHeap[QueuedPodInfo] = KeyedHeap(sort_key)
         self._retries: KeyedHeap[QueuedPodInfo] = KeyedHeap(sort_key)
+        self._completing: KeyedHeap[QueuedPodInfo] = KeyedHeap(sort_key)
         self._went_ahead = 0
         """Consecutive first attempts that were popped before an older retry."""
 
     def add(self, queued: QueuedPodInfo) -> None:
-        is_retry = self._rank is not None and was_tried(queued)
-        (self._retries if is_retry else self._first).add(queued)
+        if self._rank is None:
+            self._first.add(queued)
+        elif queued.completes_group:
+            self._completing.add(queued)
+        else:
+            (self._retries if was_tried(queued) else self._first).add(queued)
 
     def update(self, queued: QueuedPodInfo) -> None:
-        heap = self._first if queued.uid in self._first else self._retries
-        heap.update(queued)
+        for heap in (self._first, self._retries, self._completing):
+            if queued.uid in heap:
+                heap.update(queued)
 
     def remove(self, uid: str) -> None:
-        if not self._first.remove(uid):
-            self._retries.remove(uid)
+        for heap in (self._first, self._retries, self._completing):
+            if heap.remove(uid):
+                return
 
     def take_turn(self) -> QueuedPodInfo | None:
         """Return the next pod to pop and count it; the caller must remove it.
 
         kube-scheduler: unlockedPop.
         """
+        completing = self._completing.peek() if self._completing else None
         if not self._retries:
+            queued = self._first.peek()
+            if completing is not None and not self._outranks(queued, completing):
+                return completing
             self._went_ahead = 0
-            return self._first.peek()
+            return queued
         first, retry = self._first.peek(), self._retries.peek()
         queued = self._choose(first, retry, self._went_ahead)
+        if completing is not None and not self._outranks(queued, completing):
+            return completing
         if queued is not None:
             self._went_ahead = self._after(queued, retry, self._went_ahead)
         return queued
@@ -75,6 +92,21 @@ class ActiveQueue:
 
         Pods may come and go meanwhile; those that left are skipped.
         """
+        completing = iter(self._completing)
+        one = next(completing, None)
+        for queued in self._others():
+            while one is not None and not self._outranks(queued, one):
+                if one.uid in self._completing:
+                    yield one
+                one = next(completing, None)
+            yield queued
+        while one is not None:
+            if one.uid in self._completing:
+                yield one
+            one = next(completing, None)
+
+    def _others(self) -> Iterator[QueuedPodInfo]:
+        """Iterate over first attempts and retries in pop order."""
         firsts, retries, went_ahead = iter(self._first), iter(self._retries), self._went_ahead
         first, retry = next(firsts, None), next(retries, None)
         while first is not None or retry is not None:
@@ -91,6 +123,12 @@ class ActiveQueue:
                 else:
                     retry = next(retries, None)
                 yield queued
+
+    def _outranks(self, queued: QueuedPodInfo | None, completing: QueuedPodInfo) -> bool:
+        """Whether a pod goes before one that a group lacks: only one of a higher rank does."""
+        if queued is None or self._rank is None or self._rank(queued) == self._rank(completing):
+            return False
+        return bool(self._sort_key(queued) < self._sort_key(completing))
 
     def _choose(
         self, first: QueuedPodInfo | None, retry: QueuedPodInfo | None, went_ahead: int
@@ -110,7 +148,7 @@ class ActiveQueue:
         return went_ahead if is_older else went_ahead + 1
 
     def __len__(self) -> int:
-        return len(self._first) + len(self._retries)
+        return len(self._first) + len(self._retries) + len(self._completing)
 
 
 def was_tried(queued: QueuedPodInfo) -> bool:

@@ -1,7 +1,7 @@
 """Pods that are retried after a backoff, and the duration of that backoff.
 
-There are three heaps: pods that were rejected, those of them that are ahead of their schedule
-(``owed_until``), and pods whose attempt ended in an error. A rejection
+There are four heaps: pods that were rejected, in two heaps, those of them that are ahead of their
+schedule (``owed_until``), and pods whose attempt ended in an error. A rejection
 only cost a cycle, so when no other pod is ready, its pod may be popped before the backoff is over.
 An error often means trouble of the API server or an extender, so its backoff is never shortened.
 
@@ -10,6 +10,9 @@ where that one would have ended, and until then the pod gets no further early at
 never more than one attempt ahead of its backoff schedule, however many events wake it: with default
 settings attempts are at 0, 0, 1, 3, 7, 15, 25, 35 ... seconds at the earliest, where the backoff
 alone would allow 0, 1, 3, 7, 15, 25, 35 ...
+
+Of the rejected pods those that a group on nodes lacks (``completes_group``) are popped early first,
+and their backoff does not grow: room that comes should find them ready.
 """
 
 from __future__ import annotations
@@ -28,7 +31,7 @@ _MAX_DOUBLINGS = 60
 
 
 class BackoffQueue:
-    """The three backoff heaps, by expiration.
+    """The backoff heaps, by expiration.
 
     Expirations are rounded down to whole seconds, and pods that expire in the same second are in
     queue-sort order (backend/queue/backoff_queue.go: getBackoffTime, isPodBackingoff, v1.36).
@@ -42,9 +45,12 @@ class BackoffQueue:
     ) -> None:
         self._initial_seconds = initial_seconds
         self._max_seconds = max_seconds
-        self._rejected: KeyedHeap[QueuedPodInfo] = KeyedHeap(
-            lambda queued: (self.expiration(queued), sort_key(queued))
-        )
+
+        def key(queued: QueuedPodInfo) -> Any:
+            return self.expiration(queued), sort_key(queued)
+
+        self._rejected: KeyedHeap[QueuedPodInfo] = KeyedHeap(key)
+        self._completing: KeyedHeap[QueuedPodInfo] = KeyedHeap(key)
         self._ahead: KeyedHeap[QueuedPodInfo] = KeyedHeap(lambda queued: queued.owed_until)
         """Rejected pods that had an early attempt, by when they may have the next."""
         self._errors: KeyedHeap[QueuedPodInfo] = KeyedHeap(self.expiration)
@@ -61,6 +67,8 @@ class BackoffQueue:
         failures = queued.consecutive_errors_count or queued.unschedulable_count
         if not failures:
             return 0.0
+        if queued.completes_group:
+            failures = 1
         doublings = min(failures - 1, _MAX_DOUBLINGS)
         return min(self._initial_seconds * 2.0**doublings, self._max_seconds)
 
@@ -90,7 +98,7 @@ class BackoffQueue:
         """Return a pod whose backoff is over. kube-scheduler: popAllBackoffCompleted,
         popAllBackoffCompletedWithQueue."""
         self._let_catch_up(now)
-        for heap in (self._rejected, self._errors):
+        for heap in (self._completing, self._rejected, self._errors):
             queued = heap.peek()
             if queued is not None and not self.is_backing_off(queued, now):
                 return queued
@@ -102,7 +110,7 @@ class BackoffQueue:
         kube-scheduler: popBackoff.
         """
         self._let_catch_up(now)
-        return self._rejected.peek()
+        return self._completing.peek() or self._rejected.peek()
 
     def cut_short(self, queued: QueuedPodInfo) -> None:
         """Record that a pod is popped before its backoff is over."""
@@ -114,27 +122,32 @@ class BackoffQueue:
         elif queued.owed_until >= floor(queued.timestamp):
             self._ahead.add(queued)
         else:
-            self._rejected.add(queued)
+            self._heap_of_rejected(queued).add(queued)
 
     def update(self, queued: QueuedPodInfo) -> None:
-        for heap in (self._rejected, self._ahead, self._errors):
+        for heap in (self._rejected, self._completing, self._ahead, self._errors):
             if queued.uid in heap:
                 heap.update(queued)
 
     def remove(self, uid: str) -> None:
-        for heap in (self._rejected, self._ahead, self._errors):
+        for heap in (self._rejected, self._completing, self._ahead, self._errors):
             if heap.remove(uid):
                 return
 
     def __iter__(self) -> Iterator[QueuedPodInfo]:
         """Iterate by expiration, errors last; pods may come and go meanwhile."""
         ahead = sorted(self._ahead, key=self.expiration)
-        return chain(merge(self._rejected, ahead, key=self.expiration), self._errors)
+        rejected = merge(self._completing, self._rejected, ahead, key=self.expiration)
+        return chain(rejected, self._errors)
 
     def _let_catch_up(self, now: float) -> None:
         while (queued := self._ahead.peek()) is not None and queued.owed_until < floor(now):
             self._ahead.remove(queued.uid)
-            self._rejected.add(queued)
+            self._heap_of_rejected(queued).add(queued)
+
+    def _heap_of_rejected(self, queued: QueuedPodInfo) -> KeyedHeap[QueuedPodInfo]:
+        return self._completing if queued.completes_group else self._rejected
 
     def __len__(self) -> int:
-        return len(self._rejected) + len(self._ahead) + len(self._errors)
+        rejected = len(self._rejected) + len(self._completing)
+        return rejected + len(self._ahead) + len(self._errors)

@@ -237,7 +237,7 @@ class SchedulingQueue(QueueContents):
         if newest is None or attempt.is_deleted:
             self._move(queued, ABSENT, causes.POD_DELETED)
             return
-        queued.pod, queued.timestamp = newest, self._now()
+        queued.pod, queued.timestamp, queued.completes_group = newest, self._now(), False
         queued.attempts -= 1
         self._requeue(queued, IMMEDIATELY, causes.GROUP_DECIDED)
 

@@ -162,18 +162,29 @@ class BindingCycle:
             metrics.record(PRE_BIND, status.code, began)
             if not status.is_success:
                 return status
-        if self._cache.get_node(placed.node_name) is None:
-            return error(f'node "{placed.node_name}" was removed before the pod was bound')
+        lost = self._lost_node(placed)
+        if lost is not None:
+            return lost
         if placed.gate is not None:
             status = await self._pre_binding.run(pod.uid, placed.gate.passed(pod.uid))
             if not status.is_success:
                 return status
         async with self._slots:
+            # Others were bound meanwhile.
+            lost = self._lost_node(placed)
+            if lost is not None:
+                return lost
             status = await self._run_bind(placed)
         if status.is_success or not await self._is_bound_anyway(placed):
             return status
         log.info("bind took effect though it failed", extra={"pod": pod.key})
         return SUCCESS
+
+    def _lost_node(self, placed: Placed) -> Status | None:
+        """Return an error if the pod's node is gone: the API server would bind it nevertheless."""
+        if self._cache.get_node(placed.node_name) is not None:
+            return None
+        return error(f'node "{placed.node_name}" was removed before the pod was bound')
 
     async def _run_bind(self, placed: Placed) -> Status:
         """Bind by an extender if there is one for this pod, otherwise by plugins.

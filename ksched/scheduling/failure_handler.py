@@ -80,6 +80,7 @@ class FailureHandler:
             self._queue.done(queued.uid)
             return None
         diagnosis = diagnosis or _NO_REJECTION
+        queued.completes_group = diagnosis.completes_group
         self._queue.add_unschedulable_if_not_present(
             queued,
             diagnosis.unschedulable_plugins,

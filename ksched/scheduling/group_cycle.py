@@ -424,6 +424,9 @@ class GroupCycle:
         terms, slots = group.terms, shortage.slots
         if slots is None or terms is None or need.by_role or not shortage.rejectors <= SLOT_FILTERS:
             return None
+        if group.is_broken:
+            # It goes before the others.
+            return None
         if terms.topology or terms.min_resources or self._groups.protection.after_seconds:
             return None
         if chosen[0].pod.template.host_ports:
@@ -460,6 +463,7 @@ class GroupCycle:
             num_all_nodes=len(self._cache.snapshot),
             unschedulable_plugins=rejectors | {group.plugin},
             shared_wait=wait,
+            completes_group=group.is_broken,
         )
         status = unschedulable(text)
         rejected = [

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import partial
 from itertools import islice, starmap
 from typing import Any, Final
@@ -15,6 +15,7 @@ from ksched.groups.group import Group, Member
 from ksched.groups.states import state_of, waits_for
 from ksched.queue.places import ABSENT
 from ksched.scheduling.decisions import Decision
+from ksched.scheduling.group_holders import GroupHolders, Holder
 from ksched.scheduling.scheduler import Scheduler
 
 View = dict[str, Any]
@@ -55,13 +56,18 @@ def place_counts(scheduler: Scheduler) -> dict[str, int]:
 
 def groups_view(scheduler: Scheduler, limit: int) -> View:
     """Return the number of pod groups, and the first ``limit`` with counts and what each lacks."""
+    cycles = _holders(scheduler).cycles()
     return {
         "count": len(scheduler.groups),
-        "groups": map(_group, islice(scheduler.groups, limit)),
+        "groups": map(partial(_group, cycles), islice(scheduler.groups, limit)),
     }
 
 
-def _group(group: Group) -> View:
+def _holders(scheduler: Scheduler) -> GroupHolders:
+    return GroupHolders(scheduler.cache, scheduler.groups, scheduler.nominator, scheduler.waiting)
+
+
+def _group(cycles: Sequence[Sequence[str]], group: Group) -> View:
     terms = group.terms
     return {
         "group": str(group.key),
@@ -71,20 +77,38 @@ def _group(group: Group) -> View:
         "members": {state: count for state, count in group.counts.items() if count},
         "wasComplete": group.is_satisfied,
         "waitsFor": waits_for(group),
+        "cycle": next((cycle for cycle in cycles if str(group.key) in cycle), []),
     }
 
 
 def group_view(scheduler: Scheduler, name: str, limit: int) -> View | None:
-    """Return the groups of a name (``namespace/name``), one per dialect, with their pods."""
+    """Return the groups of a name (``namespace/name``), one per dialect, with their pods and with
+    who holds the room that they wait for."""
     found = [group for group in scheduler.groups if str(group.key) == name]
     if not found:
         return None
+    holders = _holders(scheduler)
+    cycles = holders.cycles()
     return {
         "count": len(found),
         "groups": [
-            {**_group(group), "pods": list(map(_member, islice(group.members.values(), limit)))}
+            {
+                **_group(cycles, group),
+                "holders": list(map(_holder, islice(holders.of(group), limit))),
+                "pods": list(map(_member, islice(group.members.values(), limit))),
+            }
             for group in found
         ],
+    }
+
+
+def _holder(holder: Holder) -> View:
+    return {
+        "group" if holder.is_group else "pod": holder.name,
+        "holding": holder.holding.value,
+        "pods": holder.pods,
+        "nodes": holder.nodes,
+        "plugins": list(holder.plugins),
     }
 
 

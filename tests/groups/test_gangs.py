@@ -391,15 +391,3 @@ async def test_38_hopeless_gangs_of_one_kind_cost_one_pass_and_hold_up_no_single
     # The members of one gang are tried, those of its likes are not.
     few, many = await hopeless_cycles(20), await hopeless_cycles(60)
     assert few == many <= 15
-
-
-async def test_40_a_large_gang_is_decided_in_one_pass() -> None:
-    dialect = "annotations"
-    nodes = [make_node(f"n{n}").capacity(cpu="64", pods="110") for n in range(10)]
-    async with cluster(nodes, config=configured(dialect), check_declarations=False) as c:
-        gang = Gang(dialect, "g", 600)
-        await gang.create(c)
-        await c.settle()
-        assert gang.bound(c) == 600
-        causes = Counter(one.cause for name in gang.names for one in c.story(name))
-        assert (causes["PodPopped"], causes["PodGroupPopped"]) == (1, 599)

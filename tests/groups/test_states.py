@@ -70,6 +70,25 @@ def test_the_states_of_a_group_one_after_the_other() -> None:
     assert story.told == ("broken", "1 of 2 are on nodes; the others failed or are gone")
 
 
+def test_a_group_whose_replacements_do_not_fit_is_broken_and_says_why() -> None:
+    story = Story()
+    for name in "ab":
+        story.groups.placed(story.comes(story.pod(name)).on_node("n"), is_assumed=False)
+    gone = next(iter(story.group.members))
+    story.groups.gone(gone)
+    story.groups.ends_read(story.group, Counter(), 1, 1, was_idle=False)
+    story.comes(story.pod("c"))
+    assert story.told == (
+        "broken",
+        "1 of 2 are on nodes; the others wait: its turn in the queue",
+    )
+    story.group.last_reason = "pod group is unschedulable, 0 of 1 fit; short of 1 × 4 cpu"
+    assert story.told == (
+        "broken",
+        "1 of 2 are on nodes; the others wait: 0 of 1 fit; short of 1 × 4 cpu",
+    )
+
+
 def test_a_member_that_was_being_deleted_breaks_its_group_at_once() -> None:
     story = Story()
     pods = [story.comes(story.pod(name)) for name in "ab"]

@@ -27,11 +27,13 @@ class PopOrder:
         self.numbers = count()
         self.waiting: list[QueuedPodInfo] = []
 
-    def add(self, *, is_retry: bool, priority: int = 0) -> QueuedPodInfo:
+    def add(
+        self, *, is_retry: bool, priority: int = 0, completes_group: bool = False
+    ) -> QueuedPodInfo:
         number = next(self.numbers)
         builder = make_pod(f"pod-{number}").priority(priority)
         queued = QueuedPodInfo(TEMPLATES.pod_info(builder.obj()), float(number))
-        queued.attempts = int(is_retry)
+        queued.attempts, queued.completes_group = int(is_retry), completes_group
         self.queue.add(queued)
         self.waiting.append(queued)
         return queued
@@ -179,3 +181,23 @@ def test_what_is_read_is_what_would_be_popped_also_while_pods_leave() -> None:
         turns.waiting.remove(queued)
     assert set(leaving) == set(read[31:])
     assert len(read) == 60
+
+
+@given(pods=PODS, completing=st.sets(st.integers(0, 29)))
+def test_what_a_group_on_nodes_lacks_goes_before_its_equals_only(
+    pods: list[tuple[bool, int]], completing: set[int]
+) -> None:
+    order = PopOrder()
+    for number, (is_retry, priority) in enumerate(pods):
+        order.add(is_retry=is_retry, priority=priority, completes_group=number in completing)
+    popped = [order.pop() for _ in pods]
+    ranks = [(-one.pod.priority, not one.completes_group) for one in popped]
+    assert ranks == sorted(ranks)
+    assert not order.queue
+
+
+def test_without_a_rank_a_pod_that_a_group_lacks_has_no_advantage() -> None:
+    order = PopOrder(ranked=False)
+    older = order.add(is_retry=False)
+    order.add(is_retry=True, completes_group=True)
+    assert order.pop() is older

@@ -106,3 +106,26 @@ def test_an_early_attempt_that_meets_an_error_waits_for_the_error_alone() -> Non
     assert queue.expiration(queued) == 2.0
     queued.backoff_expiration, queued.consecutive_errors_count = None, 0
     assert queue.expiration(queued) == 20.0
+
+
+def test_what_a_group_on_nodes_lacks_is_popped_early_before_others() -> None:
+    queue, others = make_queue(), [queued_pod(f"other-{number}", rejections=1) for number in (0, 1)]
+    lacking = queued_pod("lacking", rejections=1)
+    lacking.completes_group = True
+    for queued in (others[0], lacking, others[1]):
+        queue.add(queued)
+    assert queue.first_early(0.0) is lacking
+    assert sorted(queue, key=id) == sorted([*others, lacking], key=id)
+    queue.cut_short(lacking)
+    queue.remove(lacking.uid)
+    lacking.timestamp, lacking.backoff_expiration = 0.5, None
+    queue.add(lacking)
+    assert queue.first_early(0.5) is others[0], "it had an early attempt just now"
+    assert queue.first_early(2.0) is lacking
+    assert len(queue) == 3
+
+
+def test_the_pause_of_what_a_group_on_nodes_lacks_does_not_grow() -> None:
+    queued = queued_pod(rejections=5)
+    queued.completes_group = True
+    assert make_queue().duration_seconds(queued) == 1

@@ -13,6 +13,7 @@ import os
 import random
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +26,7 @@ from ksched.testing import PodBuilder, make_pod
 from lab.assets import Assets
 from lab.audit_log import AuditLog
 from lab.child_process import ChildProcess
-from lab.control_plane import ADMIN, HOST, ControlPlane, free_ports
+from lab.control_plane import ADMIN, HOST, KSCHED, ControlPlane, free_ports
 from lab.gangs import DIALECTS, KINDS, Gang
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(300)]
@@ -38,6 +39,8 @@ GATES = (
 PROFILE = yaml.safe_load((CONFIG / "examples" / "gangs.yaml").read_text())["profiles"]
 PODS = "/api/v1/namespaces/default/pods"
 NODES = "/api/v1/nodes"
+POLICIES = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies"
+POLICY_BINDINGS = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicybindings"
 JOBS = "/apis/batch/v1/namespaces/default/jobs"
 NOW = "?gracePeriodSeconds=0"
 MERGE = "application/merge-patch+json"
@@ -55,6 +58,29 @@ def until(condition: Callable[[], Any], what: str, seconds: float = PATIENCE_SEC
     return found
 
 
+def refusal_of_binds(name: str) -> tuple[dict[str, Any], dict[str, Any]]:
+    """A policy by which nothing is bound to a node, and what puts it in force."""
+    rule = {
+        "apiGroups": [""],
+        "apiVersions": ["v1"],
+        "operations": ["CREATE"],
+        "resources": ["pods/binding"],
+    }
+    policy = {
+        "metadata": {"name": f"no-binds-to-{name}"},
+        "spec": {
+            "failurePolicy": "Fail",
+            "matchConstraints": {"resourceRules": [rule]},
+            "validations": [{"expression": f"object.target.name != '{name}'"}],
+        },
+    }
+    in_force = {
+        "metadata": policy["metadata"],
+        "spec": {"policyName": f"no-binds-to-{name}", "validationActions": ["Deny"]},
+    }
+    return policy, in_force
+
+
 class Site:
     """A cluster of small nodes, and one connection to it."""
 
@@ -69,15 +95,38 @@ class Site:
         self._wire.close()
 
     def send(self, method: str, path: str, body: object = None, kind: str = "") -> Any:
+        status, data = self._exchange(method, path, body, kind)
+        assert status < 300, (method, path, data)
+        return json.loads(data)
+
+    def _exchange(
+        self, method: str, path: str, body: object = None, kind: str = ""
+    ) -> tuple[int, bytes]:
         headers = {
             "Authorization": f"Bearer {ADMIN.token}",
             "Content-Type": kind or "application/json",
         }
         self._wire.request(method, path, None if body is None else json.dumps(body), headers)
         answer = self._wire.getresponse()
-        data = answer.read()
-        assert answer.status < 300, (method, path, data)
-        return json.loads(data)
+        return answer.status, answer.read()
+
+    @contextmanager
+    def refusing_binds_to(self, name: str) -> Iterator[None]:
+        """Let the API server refuse every bind to a node."""
+        policy, in_force = refusal_of_binds(name)
+        self.send("POST", POLICIES, policy)
+        self.send("POST", POLICY_BINDINGS, in_force)
+        probe = make_pod("probe").merge({"spec": {"schedulerName": "nobody"}})
+        self.create(probe)
+        to_node = {"apiVersion": "v1", "kind": "Binding", "metadata": {"name": "probe"}}
+        bind = {**to_node, "target": {"kind": "Node", "name": name}}
+        path = f"{PODS}/probe/binding?dryRun=All"
+        until(lambda: self._exchange("POST", path, bind)[0] >= 400, "the policy is in force")
+        try:
+            yield
+        finally:
+            self.send("DELETE", f"{POLICY_BINDINGS}/{in_force['metadata']['name']}")
+            self.send("DELETE", f"{POLICIES}/{policy['metadata']['name']}")
 
     def add_node(self, name: str, cpu: int = 4, **labels: str) -> None:
         one = node(0)
@@ -109,6 +158,11 @@ class Site:
         pods = self.pods()
         names = [name.partition("/")[2] for name in gang.names]
         return sum(name in pods and bool(pods[name]["spec"].get("nodeName")) for name in names)
+
+    def binds(self, code: int, since: int) -> list[str]:
+        """The pods of ksched's binds that were answered so, after the first in the audit log."""
+        found = [one for one in self.audit.binds()[since:] if one.user == KSCHED.name]
+        return [one.pod.rpartition("/")[2] for one in found if one.code == code]
 
     def node_of(self, name: str) -> str:
         found: str = self.pods()[name]["spec"].get("nodeName", "")
@@ -230,6 +284,46 @@ def test_13_after_the_loss_of_a_node_its_members_are_replaced_and_the_others_sta
     after = site.pods()
     assert {site.node_of(name) for name in lost} == {"n2"}
     assert {name: after[name]["metadata"]["uid"] for name in kept} == kept
+
+
+@every_dialect
+def test_13_members_that_are_being_bound_to_a_lost_node_are_placed_again_alone(
+    site: Site, ksched: tuple[ChildProcess, str], dialect: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    site.add_node("kept", cpu=5)
+    site.add_node("lost", cpu=3)
+    gang, later = Gang(dialect, "train", 8), Gang(dialect, "later", 3)
+    for one in (gang, later):
+        site.create_group(one)
+    before = len(site.audit.binds())
+    with site.refusing_binds_to("lost"):
+        site.create(*gang.pods())
+        until(lambda: len(site.binds(201, before)) == 5, "five members are bound")
+        until(lambda: len({*site.binds(422, before)}) == 3, "the others are being bound")
+        names = [name.partition("/")[2] for name in gang.names]
+        known = {name: pod for name, pod in site.pods().items() if name in names}
+        late = [name for name, pod in known.items() if not pod["spec"].get("nodeName")]
+        assert len(late) == 3
+        site.send("DELETE", f"{NODES}/lost")
+        told = "0 of 3 fit; short of 3 × 1 cpu"
+        until(lambda: all(told in site.message(name) for name in late), "there is no room")
+        site.create(*later.pods())
+        until(lambda: told in site.message("later-0"), "nor for another gang")
+        # The backoff of either, so that both may be tried when there is room.
+        time.sleep(5)
+        assert execute(["groups", "train", "--server", ksched[1]]) == 0
+        shown = capsys.readouterr().out
+        assert "default/train: broken" in shown
+        assert f"5 of 8 are on nodes; the others wait: {told}" in shown
+        site.add_node("new", cpu=3)
+        until(lambda: site.bound(gang) == 8, "the three are placed")
+    after = site.pods()
+    assert {after[name]["spec"]["nodeName"] for name in late} == {"new"}
+    assert {after[name]["spec"]["nodeName"] for name in names} == {"kept", "new"}
+    for name in names:
+        assert after[name]["metadata"]["uid"] == known[name]["metadata"]["uid"]
+    done = until(lambda: (done := site.binds(201, before))[7:] and done, "the audit log has them")
+    assert sorted(done) == sorted(names), "a member was bound twice, or another gang came first"
 
 
 @pytest.mark.parametrize("dialect", ["annotations", "in-tree"])

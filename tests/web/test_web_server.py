@@ -304,12 +304,14 @@ async def test_groups_are_listed_with_what_they_lack():
             "members": {"bound": 2},
             "wasComplete": True,
             "waitsFor": "",
+            "cycle": [],
         }
         assert found["default/wide"]["members"] == {"available": 3}
         assert found["default/wide"]["waitsFor"] == "0 of 3 fit; short of 3 × 4 cpu"
         assert found["default/late"]["waitsFor"] == "1 of 2 pods exist"
         assert len((await site.json("/debug/groups?limit=1"))["groups"]) == 1
         [late_view] = (await site.json("/debug/groups/default/late"))["groups"]
+        assert late_view["holders"] == []
         assert late_view["pods"] == [
             {"pod": "default/late-0", "role": "", "state": "available", "node": ""}
         ]

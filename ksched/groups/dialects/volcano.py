@@ -160,6 +160,6 @@ def phase_of(group: Group, running: int) -> str:
 
 def _condition(group: Group) -> tuple[str, str, str, str] | None:
     state = state_of(group)
-    if state == SHORT:
+    if state == SHORT or (state == BROKEN and group.need and group.last_reason):
         return "Unschedulable", "True", "NotEnoughResources", waits_for(group)
     return ("Scheduled", "True", READY, "") if state == PLACED else None
