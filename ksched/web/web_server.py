@@ -269,7 +269,7 @@ class WebServer:
 
     async def _resource_metrics(self, request: web.Request) -> web.Response:
         """kube-scheduler: installMetricHandler."""
-        chosen = accepted_format(request.headers.get("Accept", ""))
+        chosen = accepted_format(request.headers.get("Accept", ""), is_streamed=True)
         headers = {"Content-Type": chosen.content_type}
         if not self._is_leading():
             return web.Response(headers=headers)
