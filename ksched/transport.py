@@ -72,5 +72,22 @@ class Transport(Protocol):
     async def aclose(self) -> None: ...
 
 
+class Telemetry(Protocol):
+    """Counts what a transport cannot see: it is told about by those who send requests."""
+
+    def throttled(self, method: str, seconds: float) -> None:
+        """A request had to wait that long for the rate limit, mostly not at all."""
+        ...
+
+    def repeated(self, method: str, status: int) -> None:
+        """A second or later try of a request has ended; 0 is no answer."""
+        ...
+
+
+def telemetry_of(transport: Transport) -> Telemetry | None:
+    """Return the ``telemetry`` of a transport that counts its requests."""
+    return getattr(transport, "telemetry", None)
+
+
 Guard = Callable[[Transport], Transport]
 """Wraps a transport, for example to let only a leader write."""

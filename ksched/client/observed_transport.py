@@ -9,12 +9,37 @@ from urllib.parse import urlsplit
 
 from ksched.clock import stopwatch
 from ksched.errors import Unavailable
-from ksched.metrics import Distribution, Metrics
+from ksched.metrics import Distribution, Histogram, Metrics
 from ksched.transport import JSON, Response, StreamResponse, Transport
 
 log = logging.getLogger(__name__)
 
 _NO_ANSWER = "<error>"
+
+
+class _ByMethod(dict[str, Distribution]):
+    """The series of a histogram for one host, made when a method is first seen."""
+
+    def __init__(self, histogram: Histogram, host: str) -> None:
+        self._histogram, self._host = histogram, host
+
+    def __missing__(self, method: str) -> Distribution:
+        series = self[method] = self._histogram.of(method, self._host)
+        return series
+
+
+class RequestTelemetry:
+    """Implements ``ksched.transport.Telemetry`` for the server of one host."""
+
+    def __init__(self, metrics: Metrics, host: str) -> None:
+        self._waits = _ByMethod(metrics.rest_client_rate_limiter_duration, host)
+        self._retries, self._host = metrics.rest_client_request_retries, host
+
+    def throttled(self, method: str, seconds: float) -> None:
+        self._waits[method].observe(seconds)
+
+    def repeated(self, method: str, status: int) -> None:
+        self._retries.increment(str(status) if status else _NO_ANSWER, method, self._host)
 
 
 class ObservedTransport:
@@ -32,8 +57,11 @@ class ObservedTransport:
         self._logs_outages = logs_outages
         self._server = server
         self._host = urlsplit(server).netloc
-        self._metrics = metrics
-        self._durations: dict[str, Distribution] = {}
+        self._requests = metrics.rest_client_requests
+        self._durations = _ByMethod(metrics.rest_client_request_duration, self._host)
+        self._sent = _ByMethod(metrics.rest_client_request_size, self._host)
+        self._received = _ByMethod(metrics.rest_client_response_size, self._host)
+        self.telemetry = RequestTelemetry(metrics, self._host)
         self._answered_at = stopwatch()
         self._lost_at: float | None = None
 
@@ -47,6 +75,7 @@ class ObservedTransport:
         timeout: float = 30.0,
     ) -> Response:
         began = stopwatch()
+        self._sent[method].observe(len(body) if body else 0)
         try:
             response = await self._transport.request(
                 method, path, body, content_type=content_type, timeout=timeout
@@ -55,11 +84,8 @@ class ObservedTransport:
             self._unanswered(method, began, error)
             raise
         self._answered(method, response.status)
-        durations = self._durations.get(method)
-        if durations is None:
-            durations = self._metrics.rest_client_request_duration.of(method, self._host)
-            self._durations[method] = durations
-        durations.observe(self._answered_at - began)
+        self._durations[method].observe(self._answered_at - began)
+        self._received[method].observe(len(response.body))
         return response
 
     @asynccontextmanager
@@ -82,7 +108,7 @@ class ObservedTransport:
 
     def _answered(self, method: str, status: int) -> None:
         self._answered_at = stopwatch()
-        self._metrics.rest_client_requests.increment(str(status), method, self._host)
+        self._requests.increment(str(status), method, self._host)
         if self._lost_at is not None:
             seconds = round(self._answered_at - self._lost_at, 1)
             # At the same level as the line about the outage.
@@ -92,7 +118,7 @@ class ObservedTransport:
             self._lost_at = None
 
     def _unanswered(self, method: str, began: float, error: Unavailable) -> None:
-        self._metrics.rest_client_requests.increment(_NO_ANSWER, method, self._host)
+        self._requests.increment(_NO_ANSWER, method, self._host)
         if self._logs_outages and self._lost_at is None and self._answered_at <= began:
             self._lost_at = stopwatch()
             log.warning(

@@ -31,7 +31,7 @@ from ksched.client.retry import (
 )
 from ksched.clock import Clock
 from ksched.errors import InvalidObject, Unavailable
-from ksched.transport import JSON, STRATEGIC_MERGE_PATCH, Response, Transport
+from ksched.transport import JSON, STRATEGIC_MERGE_PATCH, Response, Transport, telemetry_of
 
 DEFAULT_TIMEOUT = 30.0
 OPEN_SECONDS = 30.0
@@ -94,6 +94,7 @@ class ApiClient:
         self._transport = transport
         self._clock = clock
         self._limiter = limiter
+        self._telemetry = telemetry_of(transport)
         self._rng = rng or random.Random()
         self.in_flight = 0
         """Requests that are on their way or wait for a connection, but not for the rate limit."""
@@ -136,17 +137,25 @@ class ApiClient:
         give_up_at = 0.0
         tried = 0
         while True:
-            if self._limiter is not None and (delay := self._limiter.acquire_nowait()):
-                await self._limiter.wait(delay)
+            if self._limiter is not None:
+                delay = self._limiter.acquire_nowait()
+                if delay:
+                    await self._limiter.wait(delay)
+                if self._telemetry is not None:
+                    self._telemetry.throttled(method, delay)
             self.in_flight += 1
             try:
                 response = await self._transport.request(
                     method, path, body, content_type=content_type, timeout=timeout
                 )
+                if tried and self._telemetry is not None:
+                    self._telemetry.repeated(method, response.status)
                 if 200 <= response.status < 300:
                     return response
                 error = error_from_response(method, path, response, self._clock.wall())
             except Unavailable as unavailable:
+                if tried and self._telemetry is not None:
+                    self._telemetry.repeated(method, 0)
                 error = unavailable
             finally:
                 self.in_flight -= 1
@@ -223,7 +232,9 @@ class ApiClient:
             query |= {"sendInitialEvents": "true", "resourceVersionMatch": "NotOlderThan"}
         path = _with_query(resource.path(selection.namespace), query)
         if self._limiter is not None:
-            await self._limiter.acquire()
+            delay = await self._limiter.acquire()
+            if self._telemetry is not None:
+                self._telemetry.throttled("GET", delay)
         async with AsyncExitStack() as stack:
             stream = self._transport.stream(path, idle_timeout=idle_timeout)
             try:

@@ -17,7 +17,7 @@ from typing import Final
 import anyio
 
 from ksched.errors import Unavailable
-from ksched.transport import JSON, NOT_SENT, Response, StreamResponse, Transport
+from ksched.transport import JSON, NOT_SENT, Response, StreamResponse, Transport, telemetry_of
 
 _LOOK_AGAIN_SECONDS: Final = 0.05
 
@@ -78,6 +78,7 @@ class _FencedTransport:
 
     def __init__(self, transport: Transport, fence: WriteFence) -> None:
         self._transport, self._fence = transport, fence
+        self.telemetry = telemetry_of(transport)
 
     async def request(
         self,

@@ -6,6 +6,7 @@ Covers ``ksched.web.metrics_protobuf`` too.
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import pytest
 from prometheus_client.core import (
@@ -88,7 +89,9 @@ class Decoded:
     """A page of protobuf, as the samples of text."""
 
     def __init__(self, page):
-        self.samples, self.types, self.helps = {}, {}, {}
+        self.samples: dict[tuple[str, frozenset[Any]], float] = {}
+        self.types: dict[str, str] = {}
+        self.helps: dict[str, str] = {}
         for family in reader.delimited(page):
             [name], [text], [number] = family[1], family[2], family[3]
             self._name = name.decode()
@@ -125,7 +128,7 @@ class FromText(Decoded):
     """The same of a page of text."""
 
     def __init__(self, page):
-        self.samples, self.types, self.helps = {}, {}, {}
+        super().__init__(b"")
         self._name = ""
         for family in text_string_to_metric_families(page.decode()):
             for sample in family.samples:
