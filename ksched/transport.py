@@ -8,7 +8,10 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AbstractAsyncContextManager
-from typing import NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
+
+if TYPE_CHECKING:
+    from ksched.metrics import Distribution
 
 JSON = "application/json"
 MERGE_PATCH = "application/merge-patch+json"
@@ -75,8 +78,8 @@ class Transport(Protocol):
 class Telemetry(Protocol):
     """Counts what a transport cannot see: it is told about by those who send requests."""
 
-    def throttled(self, method: str, seconds: float) -> None:
-        """A request had to wait that long for the rate limit, mostly not at all."""
+    def waits(self, method: str) -> Distribution:
+        """How long requests have waited for the rate limit, to be observed by who limits them."""
         ...
 
     def repeated(self, method: str, status: int) -> None:

@@ -140,6 +140,14 @@ def test_bounds_are_spelled_as_go_spells_them(buckets, texts):
     assert [text for text, _ in Distribution(buckets).buckets()] == [*texts, "+Inf"]
 
 
+def test_zeros_are_in_every_bucket_and_in_the_count():
+    distribution = Distribution((1.0, 2.0))
+    distribution.observe(1.5)
+    distribution.zeros += 3
+    assert distribution.buckets() == [("1", 3), ("2", 4), ("+Inf", 4)]
+    assert (distribution.count, distribution.sum) == (4, 1.5)
+
+
 @given(st.lists(st.floats(0, 20) | st.sampled_from([1.0, 2.0, 4.0])))
 def test_bucket_counts_everything_up_to_and_including_its_bound(values):
     distribution = Distribution((1.0, 2.0, 4.0))

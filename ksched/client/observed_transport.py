@@ -3,40 +3,40 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from typing import NamedTuple
 from urllib.parse import urlsplit
 
 from ksched.clock import stopwatch
 from ksched.errors import Unavailable
-from ksched.metrics import Distribution, Histogram, Metrics
+from ksched.metrics import Distribution, Metrics
 from ksched.transport import JSON, Response, StreamResponse, Transport
 
 log = logging.getLogger(__name__)
 
+Observe = Callable[[float], None]
+
 _NO_ANSWER = "<error>"
 
 
-class _ByMethod(dict[str, Distribution]):
-    """The series of a histogram for one host, made when a method is first seen."""
+class _Observed(NamedTuple):
+    """Takes what is observed of requests of one method."""
 
-    def __init__(self, histogram: Histogram, host: str) -> None:
-        self._histogram, self._host = histogram, host
-
-    def __missing__(self, method: str) -> Distribution:
-        series = self[method] = self._histogram.of(method, self._host)
-        return series
+    sent: Observe
+    seconds: Observe
+    received: Observe
 
 
 class RequestTelemetry:
     """Implements ``ksched.transport.Telemetry`` for the server of one host."""
 
     def __init__(self, metrics: Metrics, host: str) -> None:
-        self._waits = _ByMethod(metrics.rest_client_rate_limiter_duration, host)
+        self._waits = metrics.rest_client_rate_limiter_duration
         self._retries, self._host = metrics.rest_client_request_retries, host
 
-    def throttled(self, method: str, seconds: float) -> None:
-        self._waits[method].observe(seconds)
+    def waits(self, method: str) -> Distribution:
+        return self._waits.of(method, self._host)
 
     def repeated(self, method: str, status: int) -> None:
         self._retries.increment(str(status) if status else _NO_ANSWER, method, self._host)
@@ -58,9 +58,8 @@ class ObservedTransport:
         self._server = server
         self._host = urlsplit(server).netloc
         self._requests = metrics.rest_client_requests
-        self._durations = _ByMethod(metrics.rest_client_request_duration, self._host)
-        self._sent = _ByMethod(metrics.rest_client_request_size, self._host)
-        self._received = _ByMethod(metrics.rest_client_response_size, self._host)
+        self._metrics = metrics
+        self._by_method: dict[str, _Observed] = {}
         self.telemetry = RequestTelemetry(metrics, self._host)
         self._answered_at = stopwatch()
         self._lost_at: float | None = None
@@ -74,8 +73,9 @@ class ObservedTransport:
         content_type: str = JSON,
         timeout: float = 30.0,
     ) -> Response:
+        sent, seconds, received = self._by_method.get(method) or self._observed(method)
+        sent(len(body) if body else 0)
         began = stopwatch()
-        self._sent[method].observe(len(body) if body else 0)
         try:
             response = await self._transport.request(
                 method, path, body, content_type=content_type, timeout=timeout
@@ -84,8 +84,8 @@ class ObservedTransport:
             self._unanswered(method, began, error)
             raise
         self._answered(method, response.status)
-        self._durations[method].observe(self._answered_at - began)
-        self._received[method].observe(len(response.body))
+        seconds(self._answered_at - began)
+        received(len(response.body))
         return response
 
     @asynccontextmanager
@@ -105,6 +105,16 @@ class ObservedTransport:
 
     async def aclose(self) -> None:
         await self._transport.aclose()
+
+    def _observed(self, method: str) -> _Observed:
+        histograms = (
+            self._metrics.rest_client_request_size,
+            self._metrics.rest_client_request_duration,
+            self._metrics.rest_client_response_size,
+        )
+        found = _Observed(*(one.of(method, self._host).observe for one in histograms))
+        self._by_method[method] = found
+        return found
 
     def _answered(self, method: str, status: int) -> None:
         self._answered_at = stopwatch()

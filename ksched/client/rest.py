@@ -31,6 +31,7 @@ from ksched.client.retry import (
 )
 from ksched.clock import Clock
 from ksched.errors import InvalidObject, Unavailable
+from ksched.metrics import Distribution
 from ksched.transport import JSON, STRATEGIC_MERGE_PATCH, Response, Transport, telemetry_of
 
 DEFAULT_TIMEOUT = 30.0
@@ -95,6 +96,7 @@ class ApiClient:
         self._clock = clock
         self._limiter = limiter
         self._telemetry = telemetry_of(transport)
+        self._waits: dict[str, Distribution] = {}
         self._rng = rng or random.Random()
         self.in_flight = 0
         """Requests that are on their way or wait for a connection, but not for the rate limit."""
@@ -138,11 +140,12 @@ class ApiClient:
         tried = 0
         while True:
             if self._limiter is not None:
-                delay = self._limiter.acquire_nowait()
-                if delay:
+                waits = self._waits.get(method) or self._waits_of(method)
+                if delay := self._limiter.acquire_nowait():
                     await self._limiter.wait(delay)
-                if self._telemetry is not None:
-                    self._telemetry.throttled(method, delay)
+                    waits.observe(delay)
+                else:
+                    waits.zeros += 1
             self.in_flight += 1
             try:
                 response = await self._transport.request(
@@ -169,6 +172,13 @@ class ApiClient:
             if self._clock.now() + delay > give_up_at:
                 raise error
             await self._clock.sleep(delay)
+
+    def _waits_of(self, method: str) -> Distribution:
+        """Return where the waits for the rate limit are observed."""
+        if method not in self._waits:
+            waits = self._telemetry.waits(method) if self._telemetry else Distribution(())
+            self._waits[method] = waits
+        return self._waits[method]
 
     # -- reading --------------------------------------------------------------------------------
 
@@ -232,9 +242,7 @@ class ApiClient:
             query |= {"sendInitialEvents": "true", "resourceVersionMatch": "NotOlderThan"}
         path = _with_query(resource.path(selection.namespace), query)
         if self._limiter is not None:
-            delay = await self._limiter.acquire()
-            if self._telemetry is not None:
-                self._telemetry.throttled("GET", delay)
+            self._waits_of("GET").observe(await self._limiter.acquire())
         async with AsyncExitStack() as stack:
             stream = self._transport.stream(path, idle_timeout=idle_timeout)
             try:
