@@ -8,10 +8,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AbstractAsyncContextManager
-from typing import TYPE_CHECKING, NamedTuple, Protocol
-
-if TYPE_CHECKING:
-    from ksched.metrics import Distribution
+from typing import NamedTuple, Protocol
 
 JSON = "application/json"
 MERGE_PATCH = "application/merge-patch+json"
@@ -73,23 +70,6 @@ class Transport(Protocol):
         ...
 
     async def aclose(self) -> None: ...
-
-
-class Telemetry(Protocol):
-    """Counts what a transport cannot see: it is told about by those who send requests."""
-
-    def waits(self, method: str) -> Distribution:
-        """How long requests have waited for the rate limit, to be observed by who limits them."""
-        ...
-
-    def repeated(self, method: str, status: int) -> None:
-        """A second or later try of a request has ended; 0 is no answer."""
-        ...
-
-
-def telemetry_of(transport: Transport) -> Telemetry | None:
-    """Return the ``telemetry`` of a transport that counts its requests."""
-    return getattr(transport, "telemetry", None)
 
 
 Guard = Callable[[Transport], Transport]

@@ -29,7 +29,7 @@ class _Observed(NamedTuple):
 
 
 class RequestTelemetry:
-    """Implements ``ksched.transport.Telemetry`` for the server of one host."""
+    """Implements ``telemetry.Telemetry`` for the server of one host."""
 
     def __init__(self, metrics: Metrics, host: str) -> None:
         self._waits = metrics.rest_client_rate_limiter_duration

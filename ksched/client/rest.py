@@ -29,10 +29,11 @@ from ksched.client.retry import (
     UNREPEATABLE,
     RetryPolicy,
 )
+from ksched.client.telemetry import telemetry_of
 from ksched.clock import Clock
 from ksched.errors import InvalidObject, Unavailable
 from ksched.metrics import Distribution
-from ksched.transport import JSON, STRATEGIC_MERGE_PATCH, Response, Transport, telemetry_of
+from ksched.transport import JSON, STRATEGIC_MERGE_PATCH, Response, Transport
 
 DEFAULT_TIMEOUT = 30.0
 OPEN_SECONDS = 30.0

@@ -16,8 +16,9 @@ from typing import Final
 
 import anyio
 
+from ksched.client.telemetry import telemetry_of
 from ksched.errors import Unavailable
-from ksched.transport import JSON, NOT_SENT, Response, StreamResponse, Transport, telemetry_of
+from ksched.transport import JSON, NOT_SENT, Response, StreamResponse, Transport
 
 _LOOK_AGAIN_SECONDS: Final = 0.05
 

@@ -1,4 +1,7 @@
-"""Requests are counted, and an outage is told when it begins and when it ends."""
+"""Requests are counted, and an outage is told when it begins and when it ends.
+
+Covers ``ksched.client.telemetry`` too.
+"""
 
 from __future__ import annotations
 
