@@ -56,14 +56,18 @@ class Counter:
 
 
 class Distribution:
-    """Observations of one series, counted by bucket."""
+    """Observations of one series, counted by bucket.
 
-    __slots__ = ("_bounds", "_counts", "_sum")
+    ``zeros`` are added by who observes nothing but zero most of the time: a call costs more.
+    """
+
+    __slots__ = ("_bounds", "_counts", "_sum", "zeros")
 
     def __init__(self, bounds: tuple[float, ...]) -> None:
         self._bounds = bounds
         self._counts = [0] * (len(bounds) + 1)
         self._sum = 0.0
+        self.zeros = 0
 
     def observe(self, value: float) -> None:
         self._counts[bisect_left(self._bounds, value)] += 1
@@ -71,7 +75,7 @@ class Distribution:
 
     @property
     def count(self) -> int:
-        return sum(self._counts)
+        return sum(self._counts) + self.zeros
 
     @property
     def sum(self) -> float:
@@ -80,7 +84,8 @@ class Distribution:
     def buckets(self) -> list[tuple[str, int]]:
         """Return cumulative counts by upper bound."""
         bounds = [*map(_bound, self._bounds), "+Inf"]
-        return list(zip(bounds, accumulate(self._counts), strict=True))
+        first, *others = self._counts
+        return list(zip(bounds, accumulate((first + self.zeros, *others)), strict=True))
 
 
 class Histogram:
@@ -122,6 +127,13 @@ def _bound(value: float) -> str:
 _ATTEMPT = exponential_buckets(0.001, 2, 15)
 _ASYNC_PLUGIN = exponential_buckets(0.001, 2, 20)
 _REST_CLIENT = (0.005, 0.025, 0.1, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 15.0, 30.0, 60.0)
+# Whole numbers, with which lengths are compared at half the cost.
+_REST_CLIENT_SIZE = (64, 256, 512, *(1024 * 4**n for n in range(8)))
+_MINUTE, _HOUR, _DAY = 60, 3600, 86_400
+_CERTIFICATE_AGE = (
+    *(10 * _MINUTE, 30 * _MINUTE, _HOUR, 4 * _HOUR),
+    *(days * _DAY for days in (1, 7, 30, 90, 180, 360, 1440)),
+)
 
 
 class Metrics(Collector):
@@ -191,6 +203,7 @@ class Metrics(Collector):
         self._define_journal()
         self._define_configuration()
         self._define_rest_client()
+        self._define_exec_plugin()
 
         self.leader_election_slowpath = Counter(
             "leader_election_slowpath_total",
@@ -341,6 +354,41 @@ class Metrics(Collector):
             "Time until the API server's complete response.",
             _REST_CLIENT,
             ("verb", "host"),
+        )
+        self.rest_client_rate_limiter_duration = Histogram(
+            "rest_client_rate_limiter_duration_seconds",
+            "Time that requests waited for the client's own rate limit.",
+            _REST_CLIENT,
+            ("verb", "host"),
+        )
+        self.rest_client_request_size = Histogram(
+            "rest_client_request_size_bytes",
+            "Length of requests' bodies.",
+            _REST_CLIENT_SIZE,
+            ("verb", "host"),
+        )
+        self.rest_client_response_size = Histogram(
+            "rest_client_response_size_bytes",
+            "Length of responses' bodies, watches excluded.",
+            _REST_CLIENT_SIZE,
+            ("verb", "host"),
+        )
+        self.rest_client_request_retries = Counter(
+            "rest_client_request_retries_total",
+            "Second and later tries of requests by response code.",
+            ("code", "verb", "host"),
+        )
+
+    def _define_exec_plugin(self) -> None:
+        self.rest_client_exec_plugin_calls = Counter(
+            "rest_client_exec_plugin_call_total",
+            "Runs of the credential program of a kubeconfig by exit code and outcome.",
+            ("code", "call_status"),
+        )
+        self.rest_client_exec_plugin_certificate_rotation_age = Histogram(
+            "rest_client_exec_plugin_certificate_rotation_age",
+            "Age in seconds of a credential program's certificate when another one replaced it.",
+            _CERTIFICATE_AGE,
         )
 
     def add_gauges(self, collect: Callable[[], Iterable[Metric]]) -> None:

@@ -82,9 +82,19 @@ def is_secret_key(key: str) -> bool:
 
 def redact_text(text: str) -> str:
     """Return the text with its secrets replaced."""
-    if _may_have_secret(text):
-        return _IN_TEXT.sub(_replacement, text)
-    return text
+    if not _may_have_secret(text):
+        return text
+    pieces, at = [], 0
+    while match := _IN_TEXT.search(text, at):
+        pieces.append(text[at : match.start()])
+        at = match.end()
+        if match["assigned"] and not is_secret_key(match["assigned"]):
+            # The value may be an address that has a password.
+            at = match.end("assigned") + 1
+            pieces.append(text[match.start() : at])
+        else:
+            pieces.append(_replacement(match))
+    return "".join(pieces) + text[at:]
 
 
 def _may_have_secret(text: str) -> bool:
@@ -106,7 +116,7 @@ def _replacement(match: re.Match[str]) -> str:
     if match[0].endswith("@"):
         return f"{REDACTED}@"
     if match["assigned"]:
-        return f"{match['assigned']}={REDACTED}" if is_secret_key(match["assigned"]) else match[0]
+        return f"{match['assigned']}={REDACTED}"
     return f"{match['how'] or ''}{REDACTED}"
 
 

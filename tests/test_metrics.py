@@ -74,6 +74,43 @@ def test_histogram_is_exposed_as_kube_scheduler_does(name, labels, start, factor
     assert bounds == pytest.approx([*(start * factor**n for n in range(count)), float("inf")])
 
 
+# kube-scheduler v1.36, component-base: name, labels and bounds.
+_LATENCIES = [0.005, 0.025, 0.1, 0.25, 0.5, 1, 2, 4, 8, 15, 30, 60]
+_SIZES = [64, 256, 512, 1024, 4096, 16384, 65536, 262144, 1048576, 4194304, 16777216]
+_AGES = [600, 1800, 3600, 14400, 86400, 604800, 2592000, 7776000, 15552000, 31104000, 124416000]
+OF_CLIENT = [
+    ("request_duration_seconds", {"verb", "host"}, _LATENCIES),
+    ("rate_limiter_duration_seconds", {"verb", "host"}, _LATENCIES),
+    ("request_size_bytes", {"verb", "host"}, _SIZES),
+    ("response_size_bytes", {"verb", "host"}, _SIZES),
+    ("exec_plugin_certificate_rotation_age", set(), _AGES),
+]
+
+
+@pytest.mark.parametrize(("name", "labels", "bounds"), OF_CLIENT)
+def test_histogram_of_requests_is_exposed_as_kube_scheduler_does(name, labels, bounds):
+    family = exposed(filled())[f"rest_client_{name}"]
+    buckets = [sample for sample in family.samples if sample.name.endswith("_bucket")]
+
+    assert {*buckets[0].labels} - {"le"} == labels
+    assert [float(sample.labels["le"]) for sample in buckets] == [*bounds, float("inf")]
+
+
+@pytest.mark.parametrize(
+    ("name", "labels"),
+    [
+        ("requests", {"code", "method", "host"}),
+        ("request_retries", {"code", "verb", "host"}),
+        ("exec_plugin_call", {"code", "call_status"}),
+    ],
+)
+def test_counter_of_requests_is_exposed_as_kube_scheduler_does(name, labels):
+    family = exposed(filled())[f"rest_client_{name}"]
+
+    assert family.type == "counter"
+    assert {*family.samples[0].labels} == labels
+
+
 @pytest.mark.parametrize(("name", "labels"), COUNTERS)
 def test_counter_is_exposed_as_kube_scheduler_does(name, labels):
     family = exposed(filled())[f"scheduler_{name.removesuffix('_total')}"]
@@ -101,6 +138,14 @@ def test_metrics_without_labels_are_there_from_the_start():
 )
 def test_bounds_are_spelled_as_go_spells_them(buckets, texts):
     assert [text for text, _ in Distribution(buckets).buckets()] == [*texts, "+Inf"]
+
+
+def test_zeros_are_in_every_bucket_and_in_the_count():
+    distribution = Distribution((1.0, 2.0))
+    distribution.observe(1.5)
+    distribution.zeros += 3
+    assert distribution.buckets() == [("1", 3), ("2", 4), ("+Inf", 4)]
+    assert (distribution.count, distribution.sum) == (4, 1.5)
 
 
 @given(st.lists(st.floats(0, 20) | st.sampled_from([1.0, 2.0, 4.0])))

@@ -115,7 +115,10 @@ THIRD_PARTY = {
     "ksched.groups": {"msgspec", "numpy"},
     "ksched.framework.plugins": {"msgspec", "numpy"},
     "ksched.queue": {"msgspec"},
-    "ksched.client": {"aiohttp", "anyio", "httptools", "kubernetes_asyncio", "msgspec", "yaml"},
+    "ksched.client": {
+        *("aiohttp", "anyio", "cryptography", "httptools", "kubernetes_asyncio"),
+        *("msgspec", "prometheus_client", "yaml"),
+    },
     "ksched.framework.runtime": {"anyio", "msgspec", "numpy"},
     "ksched.election": {"anyio", "msgspec"},
     "ksched.extenders": {"msgspec", "numpy"},

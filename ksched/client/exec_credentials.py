@@ -12,6 +12,7 @@ from datetime import datetime
 import msgspec
 
 from ksched.client.authentication import Secret, bearer
+from ksched.client.exec_metrics import FAILED, NOT_FOUND, SUCCEEDED, ExecMetrics
 from ksched.clock import Clock
 from ksched.errors import Unavailable
 from ksched.redaction import redact_text
@@ -62,6 +63,9 @@ class ExecCredentials:
     One run serves all concurrent callers. A run that fails raises ``Unavailable``.
     """
 
+    metrics: ExecMetrics | None = None
+    """Where runs are counted."""
+
     def __init__(self, spec: ExecSpec, clock: Clock, *, timeout: float = EXEC_TIMEOUT) -> None:
         self._spec = spec
         self._clock = clock
@@ -111,6 +115,8 @@ class ExecCredentials:
             certificate=status.client_certificate_data,
             key=status.client_key_data,
         )
+        if self.metrics is not None:
+            self.metrics.renewed(self, status.client_certificate_data)
         self._ran_at = self._clock.now()
         self._expires_at = self._renewal_time(status.expiration_timestamp)
 
@@ -143,12 +149,14 @@ class ExecCredentials:
                 stdin=asyncio.subprocess.DEVNULL,
             )
         except OSError as error:
+            self._count(1, NOT_FOUND)
             hint = f"; {spec.install_hint}" if spec.install_hint else ""
             raise self._failure(f"cannot be started: {error.strerror}{hint}") from error
         try:
             async with asyncio.timeout(self._timeout):
                 await gathered.ended
         except TimeoutError:
+            self._count(-1, FAILED)
             raise self._failure(f"did not finish within {self._timeout:g} s") from None
         finally:
             code = process.get_returncode()
@@ -156,13 +164,19 @@ class ExecCredentials:
             # Killed, if it still ran; the event loop must not end before it is reaped.
             await asyncio.wait([gathered.exited], timeout=_REAP_SECONDS)
         if len(gathered.output) > _OUTPUT_LIMIT:
+            self._count(-1, FAILED)
             raise self._failure(f"its output is longer than {_OUTPUT_LIMIT} bytes")
+        self._count(code or 0, FAILED if code else SUCCEEDED)
         if code:
             said = redact_text(gathered.complaint.decode("utf-8", "replace"))
             text = said.strip()[-_STDERR_LIMIT:]
             raise self._failure(f"exit code {code}: {text or 'no message'}")
         log.info("credentials renewed", extra={"command": spec.command})
         return bytes(gathered.output)
+
+    def _count(self, code: int, status: str) -> None:
+        if self.metrics is not None:
+            self.metrics.called(code, status)
 
     def _failure(self, problem: str) -> Unavailable:
         return Unavailable(0, NOT_SENT, f"exec credential program {self._spec.command}: {problem}")

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from typing import NamedTuple
 from urllib.parse import urlsplit
 
 from ksched.clock import stopwatch
@@ -14,7 +15,31 @@ from ksched.transport import JSON, Response, StreamResponse, Transport
 
 log = logging.getLogger(__name__)
 
+Observe = Callable[[float], None]
+
 _NO_ANSWER = "<error>"
+
+
+class _Observed(NamedTuple):
+    """Takes what is observed of requests of one method."""
+
+    sent: Observe
+    seconds: Observe
+    received: Observe
+
+
+class RequestTelemetry:
+    """Implements ``telemetry.Telemetry`` for the server of one host."""
+
+    def __init__(self, metrics: Metrics, host: str) -> None:
+        self._waits = metrics.rest_client_rate_limiter_duration
+        self._retries, self._host = metrics.rest_client_request_retries, host
+
+    def waits(self, method: str) -> Distribution:
+        return self._waits.of(method, self._host)
+
+    def repeated(self, method: str, status: int) -> None:
+        self._retries.increment(str(status) if status else _NO_ANSWER, method, self._host)
 
 
 class ObservedTransport:
@@ -32,8 +57,10 @@ class ObservedTransport:
         self._logs_outages = logs_outages
         self._server = server
         self._host = urlsplit(server).netloc
+        self._requests = metrics.rest_client_requests
         self._metrics = metrics
-        self._durations: dict[str, Distribution] = {}
+        self._by_method: dict[str, _Observed] = {}
+        self.telemetry = RequestTelemetry(metrics, self._host)
         self._answered_at = stopwatch()
         self._lost_at: float | None = None
 
@@ -46,6 +73,8 @@ class ObservedTransport:
         content_type: str = JSON,
         timeout: float = 30.0,
     ) -> Response:
+        sent, seconds, received = self._by_method.get(method) or self._observed(method)
+        sent(len(body) if body else 0)
         began = stopwatch()
         try:
             response = await self._transport.request(
@@ -55,11 +84,8 @@ class ObservedTransport:
             self._unanswered(method, began, error)
             raise
         self._answered(method, response.status)
-        durations = self._durations.get(method)
-        if durations is None:
-            durations = self._metrics.rest_client_request_duration.of(method, self._host)
-            self._durations[method] = durations
-        durations.observe(self._answered_at - began)
+        seconds(self._answered_at - began)
+        received(len(response.body))
         return response
 
     @asynccontextmanager
@@ -80,9 +106,19 @@ class ObservedTransport:
     async def aclose(self) -> None:
         await self._transport.aclose()
 
+    def _observed(self, method: str) -> _Observed:
+        histograms = (
+            self._metrics.rest_client_request_size,
+            self._metrics.rest_client_request_duration,
+            self._metrics.rest_client_response_size,
+        )
+        found = _Observed(*(one.of(method, self._host).observe for one in histograms))
+        self._by_method[method] = found
+        return found
+
     def _answered(self, method: str, status: int) -> None:
         self._answered_at = stopwatch()
-        self._metrics.rest_client_requests.increment(str(status), method, self._host)
+        self._requests.increment(str(status), method, self._host)
         if self._lost_at is not None:
             seconds = round(self._answered_at - self._lost_at, 1)
             # At the same level as the line about the outage.
@@ -92,7 +128,7 @@ class ObservedTransport:
             self._lost_at = None
 
     def _unanswered(self, method: str, began: float, error: Unavailable) -> None:
-        self._metrics.rest_client_requests.increment(_NO_ANSWER, method, self._host)
+        self._requests.increment(_NO_ANSWER, method, self._host)
         if self._logs_outages and self._lost_at is None and self._answered_at <= began:
             self._lost_at = stopwatch()
             log.warning(

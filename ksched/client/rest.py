@@ -29,8 +29,10 @@ from ksched.client.retry import (
     UNREPEATABLE,
     RetryPolicy,
 )
+from ksched.client.telemetry import telemetry_of
 from ksched.clock import Clock
 from ksched.errors import InvalidObject, Unavailable
+from ksched.metrics import Distribution
 from ksched.transport import JSON, STRATEGIC_MERGE_PATCH, Response, Transport
 
 DEFAULT_TIMEOUT = 30.0
@@ -94,6 +96,8 @@ class ApiClient:
         self._transport = transport
         self._clock = clock
         self._limiter = limiter
+        self._telemetry = telemetry_of(transport)
+        self._waits: dict[str, Distribution] = {}
         self._rng = rng or random.Random()
         self.in_flight = 0
         """Requests that are on their way or wait for a connection, but not for the rate limit."""
@@ -136,17 +140,26 @@ class ApiClient:
         give_up_at = 0.0
         tried = 0
         while True:
-            if self._limiter is not None and (delay := self._limiter.acquire_nowait()):
-                await self._limiter.wait(delay)
+            if self._limiter is not None:
+                waits = self._waits.get(method) or self._waits_of(method)
+                if delay := self._limiter.acquire_nowait():
+                    await self._limiter.wait(delay)
+                    waits.observe(delay)
+                else:
+                    waits.zeros += 1
             self.in_flight += 1
             try:
                 response = await self._transport.request(
                     method, path, body, content_type=content_type, timeout=timeout
                 )
+                if tried and self._telemetry is not None:
+                    self._telemetry.repeated(method, response.status)
                 if 200 <= response.status < 300:
                     return response
                 error = error_from_response(method, path, response, self._clock.wall())
             except Unavailable as unavailable:
+                if tried and self._telemetry is not None:
+                    self._telemetry.repeated(method, 0)
                 error = unavailable
             finally:
                 self.in_flight -= 1
@@ -160,6 +173,13 @@ class ApiClient:
             if self._clock.now() + delay > give_up_at:
                 raise error
             await self._clock.sleep(delay)
+
+    def _waits_of(self, method: str) -> Distribution:
+        """Return where the waits for the rate limit are observed."""
+        if method not in self._waits:
+            waits = self._telemetry.waits(method) if self._telemetry else Distribution(())
+            self._waits[method] = waits
+        return self._waits[method]
 
     # -- reading --------------------------------------------------------------------------------
 
@@ -223,7 +243,7 @@ class ApiClient:
             query |= {"sendInitialEvents": "true", "resourceVersionMatch": "NotOlderThan"}
         path = _with_query(resource.path(selection.namespace), query)
         if self._limiter is not None:
-            await self._limiter.acquire()
+            self._waits_of("GET").observe(await self._limiter.acquire())
         async with AsyncExitStack() as stack:
             stream = self._transport.stream(path, idle_timeout=idle_timeout)
             try:

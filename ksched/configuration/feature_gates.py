@@ -15,57 +15,61 @@ class Gate(NamedTuple):
     """State of a gate in v1.36; a locked one cannot be changed."""
 
     default: bool
+    stage: str
+    """ALPHA, BETA, or empty for what is generally available."""
     locked: bool = False
 
 
-_ON: Final = Gate(True)
-_OFF: Final = Gate(False)
-_LOCKED: Final = Gate(True, locked=True)
+_ALPHA: Final = Gate(False, "ALPHA")
+_BETA: Final = Gate(True, "BETA")
+_BETA_OFF: Final = Gate(False, "BETA")
+_GA: Final = Gate(True, "")
+_LOCKED: Final = Gate(True, "", locked=True)
 
 FEATURE_GATES: Final[Mapping[str, Gate]] = {
-    "AllAlpha": _OFF,
-    "AllBeta": _OFF,
-    "ClearingNominatedNodeNameAfterBinding": _ON,
-    "ComponentFlagz": _ON,
-    "ComponentStatusz": _ON,
-    "CoordinatedLeaderElection": _OFF,
+    "AllAlpha": _ALPHA,
+    "AllBeta": _BETA_OFF,
+    "ClearingNominatedNodeNameAfterBinding": _BETA,
+    "ComponentFlagz": _BETA,
+    "ComponentStatusz": _BETA,
+    "CoordinatedLeaderElection": _BETA_OFF,
     "DRAAdminAccess": _LOCKED,
-    "DRAConsumableCapacity": _ON,
-    "DRADeviceBindingConditions": _ON,
-    "DRADeviceTaintRules": _OFF,
-    "DRADeviceTaints": _ON,
-    "DRAExtendedResource": _ON,
-    "DRAListTypeAttributes": _OFF,
-    "DRANodeAllocatableResources": _OFF,
-    "DRAPartitionableDevices": _ON,
-    "DRAPrioritizedList": _ON,
-    "DRAResourceClaimDeviceStatus": _ON,
-    "DRASchedulerFilterTimeout": _ON,
-    "DRAWorkloadResourceClaims": _OFF,
+    "DRAConsumableCapacity": _BETA,
+    "DRADeviceBindingConditions": _BETA,
+    "DRADeviceTaintRules": _BETA_OFF,
+    "DRADeviceTaints": _BETA,
+    "DRAExtendedResource": _BETA,
+    "DRAListTypeAttributes": _ALPHA,
+    "DRANodeAllocatableResources": _ALPHA,
+    "DRAPartitionableDevices": _BETA,
+    "DRAPrioritizedList": _GA,
+    "DRAResourceClaimDeviceStatus": _BETA,
+    "DRASchedulerFilterTimeout": _BETA,
+    "DRAWorkloadResourceClaims": _ALPHA,
     "DynamicResourceAllocation": _LOCKED,
-    "GangScheduling": _OFF,
-    "GenericWorkload": _OFF,
-    "InPlacePodLevelResourcesVerticalScaling": _ON,
+    "GangScheduling": _ALPHA,
+    "GenericWorkload": _ALPHA,
+    "InPlacePodLevelResourcesVerticalScaling": _BETA,
     "InPlacePodVerticalScaling": _LOCKED,
     "MatchLabelKeysInPodAffinity": _LOCKED,
-    "MatchLabelKeysInPodTopologySpread": _ON,
-    "MatchLabelKeysInPodTopologySpreadSelectorMerge": _ON,
-    "NodeDeclaredFeatures": _ON,
+    "MatchLabelKeysInPodTopologySpread": _BETA,
+    "MatchLabelKeysInPodTopologySpreadSelectorMerge": _BETA,
+    "NodeDeclaredFeatures": _BETA,
     "NodeInclusionPolicyInPodTopologySpread": _LOCKED,
-    "NominatedNodeNameForExpectation": _ON,
-    "OpportunisticBatching": _ON,
-    "PodLevelResources": _ON,
-    "SchedulerAsyncAPICalls": _OFF,
-    "SchedulerAsyncPreemption": _ON,
-    "SchedulerPopFromBackoffQ": _ON,
+    "NominatedNodeNameForExpectation": _BETA,
+    "OpportunisticBatching": _BETA,
+    "PodLevelResources": _BETA,
+    "SchedulerAsyncAPICalls": _BETA_OFF,
+    "SchedulerAsyncPreemption": _BETA,
+    "SchedulerPopFromBackoffQ": _BETA,
     "SchedulerQueueingHints": _LOCKED,
     "SidecarContainers": _LOCKED,
-    "StorageCapacityScoring": _OFF,
-    "TaintTolerationComparisonOperators": _OFF,
-    "TopologyAwareWorkloadScheduling": _OFF,
+    "StorageCapacityScoring": _ALPHA,
+    "TaintTolerationComparisonOperators": _ALPHA,
+    "TopologyAwareWorkloadScheduling": _ALPHA,
     "VolumeAttributesClass": _LOCKED,
-    "VolumeLimitScaling": _OFF,
-    "WorkloadAwarePreemption": _OFF,
+    "VolumeLimitScaling": _ALPHA,
+    "WorkloadAwarePreemption": _ALPHA,
 }
 
 _ABSENT: Final = ("OpportunisticBatching",)
@@ -118,6 +122,16 @@ def parse_feature_gates(text: str) -> dict[str, bool]:
 def is_enabled(gates: Mapping[str, bool], name: str) -> bool:
     """Whether a gate is on, given or by default."""
     return gates.get(name, FEATURE_GATES[name].default)
+
+
+def behaviours(gates: Mapping[str, bool]) -> dict[str, bool]:
+    """Whether ksched behaves as with each gate on, whatever is given for those it ignores."""
+    return {
+        name: is_enabled(gates, name)
+        if name in HONOURED
+        else gate.default and not name.startswith(_ABSENT)
+        for name, gate in FEATURE_GATES.items()
+    }
 
 
 def gate_notes(gates: Mapping[str, bool]) -> Iterable[str]:

@@ -350,7 +350,7 @@ def _add_deprecated(group: FlagGroup) -> None:
         "--kube-api-burst", type=checked(_parse_int32), metavar="N", help="default 100"
     )
     add_switch(group, "profiling", "serve profiles (default true)")
-    add_switch(group, "contention-profiling", "serve lock profiles (default true)")
+    add_switch(group, "contention-profiling", "accepted: locks are not profiled")
 
 
 def _parse_rate(text: str) -> float:

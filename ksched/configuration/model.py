@@ -171,7 +171,7 @@ class SchedulerConfiguration(StrictModel):
     enable_contention_profiling: bool = Field(
         default_factory=lambda data: bool(data.get("enable_profiling", True))
     )
-    """Serve lock profiles too; follows ``enable_profiling`` unless set."""
+    """Accepted, but locks are not profiled; follows ``enable_profiling`` unless set."""
     percentage_of_nodes_to_score: Int32 = 0
     """Stop looking for feasible nodes when this percentage of all nodes was found. 0 evaluates all
     nodes: that is cheap here and places better (kube-scheduler: adaptive)."""

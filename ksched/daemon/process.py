@@ -28,6 +28,8 @@ from anyio.abc import TaskGroup
 
 from ksched import __version__
 from ksched.api.resources import NODES, PODS
+from ksched.client.exec_credentials import ExecCredentials
+from ksched.client.exec_metrics import ExecMetrics
 from ksched.client.http_transport import ClientConfig, HttpTransport
 from ksched.client.kubeconfig import load_client_config
 from ksched.client.observed_transport import ObservedTransport
@@ -35,6 +37,7 @@ from ksched.client.rest import ApiClient
 from ksched.clock import Clock, LoopClock
 from ksched.configuration.feature_gates import COMPONENT_FLAGZ, COMPONENT_STATUSZ, is_enabled
 from ksched.configuration.flags import RunOptions
+from ksched.daemon.build_metrics import build_gauges
 from ksched.daemon.garbage_collection import spare_first_objects
 from ksched.daemon.inspection import compare_with_api_server, log_queue
 from ksched.daemon.logs import set_verbosity
@@ -86,12 +89,15 @@ async def run(options: RunOptions) -> None:
         extra={"version": __version__, "server": config.server, "pid": os.getpid()},
     )
     metrics = Metrics()
+    metrics.add_gauges(build_gauges(options.feature_gates))
+    runs = ExecMetrics(metrics, clock)
+    _count_runs(config, runs)
     http = HttpTransport(config, clock, user_agent=USER_AGENT)
     transport = ObservedTransport(http, config.server, metrics)
     lease_http = HttpTransport(config, clock, user_agent=LEASE_USER_AGENT)
     lease_transport = ObservedTransport(lease_http, config.server, metrics, logs_outages=False)
     try:
-        async with _secure_serving(options, config, clock) as serving:
+        async with _secure_serving(options, config, clock, runs) as serving:
             daemon = Daemon(options, transport, lease_transport, clock, metrics, config, serving)
             await daemon.run()
     finally:
@@ -100,9 +106,14 @@ async def run(options: RunOptions) -> None:
     log.info("stopped")
 
 
+def _count_runs(config: ClientConfig, metrics: ExecMetrics) -> None:
+    if isinstance(config.credentials, ExecCredentials):
+        config.credentials.metrics = metrics
+
+
 @asynccontextmanager
 async def _secure_serving(
-    options: RunOptions, config: ClientConfig, clock: Clock
+    options: RunOptions, config: ClientConfig, clock: Clock, runs: ExecMetrics
 ) -> AsyncIterator[SecureServing | None]:
     """Prepare HTTPS and access; None where nothing is served or --insecure-loopback is given.
 
@@ -115,6 +126,7 @@ async def _secure_serving(
 
     def transport(kubeconfig: str) -> HttpTransport:
         chosen = load_client_config(clock, kubeconfig=kubeconfig) if kubeconfig else config
+        _count_runs(chosen, runs)
         return HttpTransport(
             chosen, clock, user_agent=ACCESS_USER_AGENT, max_connections=MAX_REVIEWS
         )

@@ -16,6 +16,7 @@ from typing import Final
 
 import anyio
 
+from ksched.client.telemetry import telemetry_of
 from ksched.errors import Unavailable
 from ksched.transport import JSON, NOT_SENT, Response, StreamResponse, Transport
 
@@ -78,6 +79,7 @@ class _FencedTransport:
 
     def __init__(self, transport: Transport, fence: WriteFence) -> None:
         self._transport, self._fence = transport, fence
+        self.telemetry = telemetry_of(transport)
 
     async def request(
         self,

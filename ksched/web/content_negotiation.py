@@ -41,7 +41,9 @@ Allows = Callable[[str, Target | None], bool]
 """Whether a page exists in a media type, for a target."""
 
 
-class _Clause(NamedTuple):
+class Clause(NamedTuple):
+    """A media type or range that a client accepts."""
+
     main_type: str
     subtype: str
     quality: float
@@ -61,10 +63,7 @@ class _Clause(NamedTuple):
 
 def negotiate(accept: str, allows: Allows) -> Choice | None:
     """Return the most preferred representation that is allowed, or None if there is none."""
-    clauses = sorted(
-        _clauses(accept), key=lambda one: (-one.quality, one.main_type == "*", one.subtype == "*")
-    )
-    for clause in clauses:
+    for clause in preferred(accept):
         if any(clause.parameters.get(name) for name in _REFUSED_PARAMETERS):
             continue
         for media_type in MEDIA_TYPES:
@@ -73,7 +72,14 @@ def negotiate(accept: str, allows: Allows) -> Choice | None:
     return None
 
 
-def _clauses(accept: str) -> Iterator[_Clause]:
+def preferred(accept: str) -> list[Clause]:
+    """Return what a client accepts, the best first; what cannot be read is left out."""
+    return sorted(
+        _clauses(accept), key=lambda one: (-one.quality, one.main_type == "*", one.subtype == "*")
+    )
+
+
+def _clauses(accept: str) -> Iterator[Clause]:
     for part in accept.split(","):
         media_type, *rest = part.split(";")
         main_type, slash, subtype = (text.strip() for text in media_type.partition("/"))
@@ -90,7 +96,7 @@ def _clauses(accept: str) -> Iterator[_Clause]:
                 quality = _quality(value)
             else:
                 parameters[name] = value
-        yield _Clause(main_type, subtype, quality, parameters)
+        yield Clause(main_type, subtype, quality, parameters)
 
 
 def _quality(text: str) -> float:

@@ -1,4 +1,4 @@
-"""Metrics as text for a scrape: Prometheus' format, or OpenMetrics where that is accepted."""
+"""Metrics for a scrape: Prometheus' text, or OpenMetrics or protobuf where that is preferred."""
 
 from __future__ import annotations
 
@@ -12,38 +12,66 @@ from prometheus_client.platform_collector import PlatformCollector
 from prometheus_client.process_collector import ProcessCollector
 from prometheus_client.registry import Collector, CollectorRegistry
 
+from ksched.web import metrics_protobuf
+from ksched.web.content_negotiation import preferred
+
 _SAMPLES: Final = 100
 _END_OF_OPENMETRICS: Final = b"# EOF\n"
 _START_TIME: Final = "process_start_time_seconds"
+
+_VERSIONS_OF_PLAIN: Final = ("", "0.0.4")
+_VERSIONS_OF_OPENMETRICS: Final = ("", "0.0.1", "1.0.0")
 
 Encode = Callable[[Collector], bytes]
 
 
 class Format:
-    """One of the two text formats."""
+    """One of the formats; ``write`` yields the pieces of one family."""
 
-    def __init__(self, accept: str, end: bytes) -> None:
-        self._encode, self.content_type = choose_encoder(accept)
-        self.end = end
+    def __init__(
+        self, content_type: str, write: Callable[[Metric], Iterator[bytes]], end: bytes = b""
+    ) -> None:
+        self.content_type, self._write, self.end = content_type, write, end
 
     def pieces(self, collectors: Sequence[Collector]) -> Iterator[bytes]:
-        """Yield everything that the collectors return, in pieces."""
+        """Yield everything that the collectors return, in pieces, some of which may be empty."""
         # Numbers are read here, between two tasks, and are consistent; formatting them takes
         # longer.
         metrics = [metric for one in collectors for metric in one.collect()]
         for metric in metrics:
-            yield from _written(metric, self._encode)
+            yield from self._write(metric)
         yield self.end
 
 
-PLAIN: Final = Format("", b"")
-OPENMETRICS: Final = Format("application/openmetrics-text; version=1.0.0", _END_OF_OPENMETRICS)
+def _as_text(accept: str, end: bytes) -> Format:
+    encode, content_type = choose_encoder(accept)
+    return Format(content_type, lambda metric: _written(metric, encode), end)
 
 
-def accepted_format(accept: str) -> Format:
-    """Return OpenMetrics if it is accepted; the rest of the header is ignored."""
-    types = (part.partition(";")[0].strip() for part in accept.lower().split(","))
-    return OPENMETRICS if "application/openmetrics-text" in types else PLAIN
+PLAIN: Final = _as_text("", b"")
+OPENMETRICS: Final = _as_text("application/openmetrics-text; version=1.0.0", _END_OF_OPENMETRICS)
+PROTOBUF: Final = Format(metrics_protobuf.CONTENT_TYPE, metrics_protobuf.family_pieces)
+
+
+def accepted_format(accept: str, *, is_streamed: bool = False) -> Format:
+    """Return the format that a client prefers: text if it names none.
+
+    A page that is streamed is text: a message of protobuf begins with its length.
+
+    kube-scheduler: expfmt.Negotiate, which does not know OpenMetrics.
+    """
+    for clause in preferred(accept.lower()):
+        media_type = f"{clause.main_type}/{clause.subtype}"
+        if clause.quality <= 0:
+            continue
+        if metrics_protobuf.is_accepted(media_type, clause.parameters) and not is_streamed:
+            return PROTOBUF
+        version = clause.parameters.get("version", "")
+        if media_type == "application/openmetrics-text" and version in _VERSIONS_OF_OPENMETRICS:
+            return OPENMETRICS
+        if media_type == "text/plain" and version in _VERSIONS_OF_PLAIN:
+            return PLAIN
+    return PLAIN
 
 
 def process_collectors() -> list[Collector]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import re
 import ssl
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 
@@ -18,6 +18,7 @@ from ksched.web.named_certificates import find
 
 _REMEMBERED: Final = 1024
 _ENCODING_DER: Final = 2
+_HANDSHAKE: Final = 22
 _BLOCK: Final = re.compile(rb"-----BEGIN CERTIFICATE-----.*?-----END CERTIFICATE-----", re.DOTALL)
 
 
@@ -36,6 +37,7 @@ class ServerContext(ssl.SSLContext):
 
     named: Mapping[str, ServerContext] = MappingProxyType({})
     authorities = Authorities()
+    _by_signer: Mapping[bytes, ServerContext] = MappingProxyType({})
     _roots_of_users: frozenset[bytes] = frozenset()
     _roots_of_proxies: frozenset[bytes] = frozenset()
 
@@ -49,6 +51,57 @@ class ServerContext(ssl.SSLContext):
         self._roots_of_users = _certificates(authorities.users)
         self._roots_of_proxies = _certificates(authorities.proxies)
         self._seen: dict[bytes, Authorities] = {}
+
+    def tell_apart(self, make: Callable[[], ServerContext]) -> None:
+        """Try every CA for client certificates, also where several have one name.
+
+        ``make`` gives a context with this one's certificate and no CA. Nothing is done, and nothing
+        costs anything, unless there are such CAs.
+        """
+        # Each certificate is here once; upper and lower case are one to OpenSSL.
+        names = [str(one["subject"]).lower() for one in self.get_ca_certs()]
+        if len(set(names)) == len(names):
+            return
+        # What reads certificates is not loaded where names differ, which is the rule.
+        from ksched.web.same_named_authorities import (
+            CERTIFICATE,
+            others_of_the_name,
+            same_named,
+            signer,
+        )
+
+        every = sorted(self._roots_of_users | self._roots_of_proxies)
+        ambiguous = same_named(every)
+        if not ambiguous:
+            return
+
+        def look(
+            connection: Any, direction: str, version: int, content: int, kind: int, data: bytes
+        ) -> None:
+            if direction == "read" and content == _HANDSHAKE and kind == CERTIFICATE:
+                found = signer(data, version, ambiguous)
+                if found is not None:
+                    connection.context = self._by_signer[found]
+
+        by_signer = {}
+        for one in ambiguous:
+            hidden = others_of_the_name(one, every)
+            by_signer[one] = self._without(hidden, make())
+        self._by_signer = by_signer
+        # Private, but the only look at a certificate before it is verified.
+        self._msg_callback = look
+
+    def _without(self, hidden: set[bytes], context: ServerContext) -> ServerContext:
+        """Let a context of the same certificate verify for this one, by the CAs not hidden."""
+        trusted = (self._roots_of_users | self._roots_of_proxies) - hidden
+        context.load_verify_locations(cadata=b"".join(sorted(trusted)))
+        context.verify_mode = self.verify_mode
+        context.authorities = self.authorities
+        context._roots_of_users = self._roots_of_users
+        context._roots_of_proxies = self._roots_of_proxies
+        # Of a resumed session there is nothing to look at: it stays with the first context.
+        context._seen = self._seen
+        return context
 
     def serve_names(self, named: Mapping[str, ServerContext]) -> None:
         """Serve the contexts of ``named``, this one for all other names."""

@@ -164,6 +164,12 @@ class ServerTls:
         return context
 
     def _build_one(self, chain: bytes, origin: str, authorities: Authorities) -> ServerContext:
+        context = self._with_chain(chain, origin)
+        self._trust(context, authorities)
+        context.tell_apart(lambda: self._with_chain(chain, origin))
+        return context
+
+    def _with_chain(self, chain: bytes, origin: str) -> ServerContext:
         context = ServerContext(ssl.PROTOCOL_TLS_SERVER)
         is_13 = self._options.tls_min_version == TLS13
         context.minimum_version = ssl.TLSVersion.TLSv1_3 if is_13 else ssl.TLSVersion.TLSv1_2
@@ -176,7 +182,6 @@ class ServerTls:
                 context.load_cert_chain(path, password="")
         except (OSError, ValueError) as error:
             raise _Unusable(f"{origin}: {error}") from error
-        self._trust(context, authorities)
         return context
 
     def _trust(self, context: ServerContext, authorities: Authorities) -> None:

@@ -36,6 +36,7 @@ from ksched.web.zpages import ZPage, flagz, statusz, wants_indentation
 
 if TYPE_CHECKING:
     from ksched.web.explanations import Explanations
+    from ksched.web.profiles import Profiles
 
 log = logging.getLogger(__name__)
 _protocol_log = logging.getLogger(f"{__name__}.protocol")
@@ -58,6 +59,8 @@ MAX_LIMIT: Final = 10_000
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 RELOAD: Final = "/reload"
+_PPROF: Final = "/debug/pprof"
+_PROFILES: Final = ("/", "/profile", "/goroutine", "/heap", "/cmdline", "/{name}")
 
 
 class Reloads(Protocol):
@@ -81,7 +84,8 @@ class WebServer:
     Only a replica that ``is_leading`` shows the resources of pods, so that they count once.
     ``election`` describes leader and lease for the dashboard, if there is an election.
     ``reloads`` is None without a configuration file. ``set_verbosity`` changes how much is logged;
-    the path for that is absent with None, and not found while the configuration disables profiling.
+    the path for that is absent with None. It and the profiles are not found while the configuration
+    disables profiling.
     """
 
     def __init__(
@@ -185,6 +189,8 @@ class WebServer:
             "/debug/explain/{namespace}/{name}": self._explain,
         }
         routes |= dict.fromkeys(PATHS, show_file)
+        routes[_PPROF] = self._profile
+        routes |= {_PPROF + name: self._profile for name in _PROFILES}
         for name, health in self._health.items():
             routes[f"/{name}"] = _all_checks(health)
             routes[f"/{name}/{{check}}"] = _one_check(health)
@@ -263,7 +269,7 @@ class WebServer:
 
     async def _resource_metrics(self, request: web.Request) -> web.Response:
         """kube-scheduler: installMetricHandler."""
-        chosen = accepted_format(request.headers.get("Accept", ""))
+        chosen = accepted_format(request.headers.get("Accept", ""), is_streamed=True)
         headers = {"Content-Type": chosen.content_type}
         if not self._is_leading():
             return web.Response(headers=headers)
@@ -351,6 +357,18 @@ class WebServer:
         if known is None:
             raise web.HTTPNotFound(text=f"pod {pod}: not known to this scheduler\n")
         return await self._explanations.response(self.scheduler, known.metadata)
+
+    @cached_property
+    def _profiles(self) -> Profiles:
+        # Nor need one that is not profiled.
+        from ksched.web.profiles import Profiles
+
+        return Profiles(self._renderer, self.scheduler.clock.wall)
+
+    async def _profile(self, request: web.Request) -> web.Response:
+        if not self.scheduler.configuration.enable_profiling:
+            raise web.HTTPNotFound
+        return await self._profiles.response(request)
 
     async def _page(
         self, request: web.Request, view: Callable[[], Any], limit: int = 0

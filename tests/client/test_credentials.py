@@ -5,15 +5,20 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import math
 import sys
+from datetime import UTC, datetime
 
 import pytest
+import trustme
 
 from ksched.client.authentication import FixedSecret, Secret, TokenFile, bearer
 from ksched.client.exec_credentials import ExecCredentials, ExecSpec
+from ksched.client.exec_metrics import ExecMetrics
 from ksched.client.http_transport import ClientConfig, HttpTransport
 from ksched.clock import LoopClock, rfc3339
 from ksched.errors import Unavailable
+from ksched.metrics import Metrics
 from ksched.transport import NOT_SENT
 
 pytestmark = pytest.mark.real_time
@@ -277,3 +282,57 @@ async def test_secret_in_bad_output_is_not_repeated(tmp_path, caplog):
     with caplog.at_level(logging.DEBUG), pytest.raises(Unavailable) as caught:
         await ExecCredentials(spec, LoopClock()).get()
     assert "sesame" not in str(caught.value) + caplog.text
+
+
+def seconds_left(metrics):
+    [family] = [one for one in metrics.collect() if one.name.endswith("exec_plugin_ttl_seconds")]
+    return family.samples[0].value
+
+
+async def test_runs_of_an_exec_program_are_counted_by_their_outcome(tmp_path):
+    metrics = Metrics()
+    counted = ExecMetrics(metrics, LoopClock())
+    good, bad = program(tmp_path, "give(token='t')"), ExecSpec(V1, str(tmp_path / "nope"))
+    source = ExecCredentials(good, LoopClock(), timeout=3)
+    absent = ExecCredentials(bad, LoopClock())
+    absent.metrics = source.metrics = counted
+    await source.get()
+    for body in ("sys.exit(7)", "os.kill(os.getpid(), 9)"):
+        program(tmp_path, body)
+        source._secret = None
+        with pytest.raises(Unavailable):
+            await source.get()
+    with pytest.raises(Unavailable):
+        await absent.get()
+
+    assert metrics.rest_client_exec_plugin_calls.values() == {
+        ("0", "no_error"): 1,
+        ("7", "plugin_execution_error"): 1,
+        ("-1", "plugin_execution_error"): 1,
+        ("1", "plugin_not_found_error"): 1,
+    }
+    assert seconds_left(metrics) == math.inf
+
+
+def test_certificates_of_exec_programs_are_followed_to_their_end():
+    metrics, clock = Metrics(), LoopClock()
+    counted = ExecMetrics(metrics, clock)
+    leaf = trustme.CA().issue_cert("x@y", not_after=datetime(2099, 1, 1, tzinfo=UTC))
+    first, second = (
+        authority.issue_cert("x@y").cert_chain_pems[0].bytes().decode()
+        for authority in (trustme.CA(), trustme.CA())
+    )
+    counted.renewed("a", leaf.cert_chain_pems[0].bytes().decode())
+    until = datetime(2099, 1, 1, tzinfo=UTC).timestamp()
+    assert seconds_left(metrics) == pytest.approx(until - clock.wall(), abs=60)
+    counted.renewed("b", first)
+    counted.renewed("b", first)
+    ages = metrics.rest_client_exec_plugin_certificate_rotation_age.of()
+    assert ages.count == 0
+    counted.renewed("b", second)
+    assert ages.count == 1
+    assert ages.sum > 0
+    counted.renewed("b", "no certificate")
+    counted.renewed("a", "")
+    assert ages.count == 3
+    assert seconds_left(metrics) == math.inf

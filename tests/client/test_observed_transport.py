@@ -1,18 +1,28 @@
-"""Requests are counted, and an outage is told when it begins and when it ends."""
+"""Requests are counted, and an outage is told when it begins and when it ends.
+
+Covers ``ksched.client.telemetry`` too.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import logging
+import random
 from contextlib import asynccontextmanager
+from dataclasses import replace
 
 import pytest
 
 from ksched.apiserver.faults import Fault, Rule
 from ksched.client.observed_transport import ObservedTransport
+from ksched.client.rate_limit import RateLimiter
+from ksched.client.rest import ApiClient
+from ksched.client.retry import REPEATABLE
+from ksched.election import WriteFence
 from ksched.errors import Unavailable
 from ksched.metrics import Metrics
 from ksched.testing.harness import cluster
+from ksched.testing.virtual_time import VirtualClock
 from ksched.transport import Response, StreamResponse
 
 SERVER = "https://api.example.com:6443"
@@ -34,6 +44,9 @@ class Wire:
     async def stream(self, path, *, idle_timeout=None):
         self._check()
         yield StreamResponse(200, {}, self._nothing())
+
+    async def aclose(self):
+        pass
 
     async def _nothing(self):
         yield b""
@@ -74,6 +87,53 @@ async def test_requests_are_counted_by_their_answer(transport, metrics, wire):
     assert count("200", "GET", HOST) == 1
     assert count("<error>", "GET", HOST) == 1
     assert metrics.rest_client_request_duration.of("POST", HOST).count == 2
+
+
+async def test_sizes_are_those_of_the_bodies(transport, metrics, wire):
+    await transport.request("POST", "/a", b"x" * 300)
+    await transport.request("GET", "/a")
+    wire.broken = True
+    with pytest.raises(Unavailable):
+        await transport.request("POST", "/a", b"x" * 500)
+
+    sent, received = metrics.rest_client_request_size, metrics.rest_client_response_size
+    assert (sent.of("POST", HOST).count, sent.of("POST", HOST).sum) == (2, 800)
+    assert (sent.of("GET", HOST).count, sent.of("GET", HOST).sum) == (1, 0)
+    assert (received.of("POST", HOST).count, received.of("POST", HOST).sum) == (1, 2)
+
+
+class Declining(Wire):
+    """Refuses the first requests, and does not answer the one after them."""
+
+    def __init__(self, refused):
+        super().__init__()
+        self.left = refused + 1
+
+    async def request(self, method, path, body=None, **options):
+        self.left -= 1
+        if self.left == 0:
+            raise Unavailable(0, "NotSent", "connection refused")
+        return Response(429 if self.left > 0 else 201, {}, b"{}")
+
+
+@pytest.mark.parametrize("is_fenced", [False, True])
+async def test_waits_for_the_rate_limit_and_retries_are_counted(metrics, is_fenced):
+    clock = VirtualClock()
+    transport = ObservedTransport(Declining(2), SERVER, metrics)
+    guarded = WriteFence().guard(transport) if is_fenced else transport
+    client = ApiClient(guarded, clock, RateLimiter(0.25, 2, clock), random.Random(1))
+    policy = replace(REPEATABLE, initial=0.001, maximum=0.001)
+    await client.request("PUT", "/a", b"{}", retry=policy)
+    await client.request("PUT", "/a", b"{}", retry=policy)
+
+    count = metrics.rest_client_request_retries.value
+    assert count("429", "PUT", HOST) == 1, "the first refusal is no retry"
+    assert count("<error>", "PUT", HOST) == 1
+    assert count("201", "PUT", HOST) == 1
+    waits = metrics.rest_client_rate_limiter_duration.of("PUT", HOST)
+    assert waits.count == 5
+    assert waits.sum == pytest.approx(3 * 4, rel=0.01), "two at once, then one every 4 s"
+    assert dict(waits.buckets())["0.005"] == 2
 
 
 async def test_outage_is_told_once_and_so_is_its_end(transport, wire, caplog):

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import resource
+import shutil
 import signal
 import socket
 import sys
@@ -148,6 +150,25 @@ async def test_terminated_mid_load_it_finishes_what_it_began(server, daemon):
             second.process.send_signal(signal.SIGUSR2)
             await until(lambda: _told(second, "cache agrees with the API server"), "comparison")
         assert set(server.bindings().values()) == {1}
+
+
+@pytest.mark.skipif(shutil.which("go") is None, reason="go not found: it has pprof")
+async def test_go_tool_pprof_shows_where_a_busy_scheduler_spends_its_time(server, daemon, tmp_path):
+    async with listening(server.api) as url, daemon(url, "--kube-api-qps=-1") as running:
+        await until(running.ready, "ready")
+        address = f"http://127.0.0.1:{running.port}/debug/pprof/profile"
+        process = await asyncio.create_subprocess_exec(
+            *("go", "tool", "pprof", "-top", "-cum", "-nodecount=500", "-seconds=2", address),
+            env={**os.environ, "PPROF_TMPDIR": str(tmp_path), "GOTOOLCHAIN": "local"},
+            stdout=asyncio.subprocess.PIPE,
+        )
+        for batch in range(20):
+            await server.create(*(make_pod(f"p{batch}-{i}") for i in range(10)))
+            await asyncio.sleep(0.1)
+        top = (await process.communicate())[0].decode()
+    assert process.returncode == 0
+    assert "Type: cpu" in top
+    assert "ksched.scheduling.scheduler.Scheduler." in top
 
 
 async def test_its_port_is_secure_unless_a_flag_says_otherwise(server, daemon):

@@ -1,4 +1,4 @@
-"""/flagz, /statusz, /metrics/slis and /metrics/resources beside the real kube-scheduler's.
+"""/flagz, /statusz, /metrics and /debug/pprof beside the real kube-scheduler's.
 
 Both answer the same request with the same status and content type; objects have the same fields.
 """
@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 
 import pytest
 import yaml
+from prometheus_client.parser import text_string_to_metric_families
 
 from lab.child_process import ChildProcess
 from lab.control_plane import HOST, ControlPlane, free_ports
@@ -58,7 +59,7 @@ SAME = (
 )
 """Flags with the same values in both programs."""
 SAMPLE = re.compile(r"^(\w+)\{(.*)\} (\S+)$", re.MULTILINE)
-POD = {
+POD: dict[str, Any] = {
     "metadata": {"name": "web"},
     "spec": {
         "schedulerName": "nobody",
@@ -94,7 +95,7 @@ def get(port: int, path: str, accept: str = "", agent: str = "test") -> Answer:
     try:
         wire.request("GET", path, headers=headers)
         got = wire.getresponse()
-        text = got.read().decode()
+        text = got.read().decode(errors="replace")
         return Answer(got.status, got.headers["Content-Type"], got.headers["Warning"], text)
     except (OSError, http.client.HTTPException) as error:
         return Answer(0, "", "", str(error))
@@ -204,3 +205,81 @@ def test_resources_of_pods_are_the_same_lines(
         time.sleep(0.2)
         theirs, ours = map(samples, ports)
     assert ours == theirs
+
+
+def metrics(port: int) -> dict[str, dict[frozenset[tuple[str, str]], float]]:
+    """Values by name and labels."""
+    found: dict[str, dict[frozenset[tuple[str, str]], float]] = {}
+    for family in text_string_to_metric_families(get(port, "/metrics").text):
+        for sample in family.samples:
+            labels = frozenset(sample.labels.items())
+            found.setdefault(sample.name, {})[labels] = sample.value
+    return found
+
+
+def test_features_have_the_stage_and_state_of_kube_scheduler(ports: tuple[int, int]) -> None:
+    theirs, ours = (metrics(port)["kubernetes_feature_enabled"] for port in ports)
+    assert set(ours) <= set(theirs)
+    differing = {dict(labels)["name"] for labels, value in ours.items() if theirs[labels] != value}
+    assert differing == {"OpportunisticBatching"}
+
+
+def test_metrics_of_builds_and_requests_have_the_same_labels(
+    ports: tuple[int, int], control_plane: ControlPlane
+) -> None:
+    # One that does not fit anywhere, so that ksched writes why.
+    pod = {"metadata": {"name": "big"}, "spec": {**POD["spec"], "schedulerName": "ksched"}}
+    created = control_plane.request("POST", "/api/v1/namespaces/default/pods", pod)
+    assert created.status == 201, created.body
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    while "rest_client_response_size_bytes_count" not in (of_ours := metrics(ports[1])):
+        assert time.monotonic() < deadline, sorted(of_ours)
+        time.sleep(0.2)
+    theirs, ours = (
+        {
+            name: {label for labels in series for label in labels_of(labels)}
+            for name, series in found.items()
+            if name.startswith(("rest_client_", "kubernetes_build_info"))
+            and not name.startswith("rest_client_transport_")
+        }
+        for found in (metrics(ports[0]), of_ours)
+    )
+    assert set(theirs) <= set(ours)
+    assert {name: ours[name] for name in theirs} == theirs
+
+
+def labels_of(labels: frozenset[tuple[str, str]]) -> Iterator[str]:
+    """The names of labels; of a bound its value too."""
+    for name, value in labels:
+        yield f"le={float(value)}" if name == "le" else name
+
+
+PROTOBUF = "application/vnd.google.protobuf;proto=io.prometheus.client.MetricFamily"
+
+
+@pytest.mark.parametrize(
+    "accept",
+    [
+        "",
+        "*/*",
+        "nonsense",
+        "text/plain;version=0.0.4",
+        f"{PROTOBUF};encoding=delimited",
+        f"{PROTOBUF};encoding=delimited;q=0.7,text/plain;version=0.0.4;q=0.3",
+        f"{PROTOBUF};encoding=delimited;q=0.3,text/plain;version=0.0.4;q=0.7",
+        f"text/plain;q=0.5,{PROTOBUF};encoding=delimited;q=0.5",
+        f"*/*,{PROTOBUF};encoding=delimited;q=0.1",
+        f"{PROTOBUF};encoding=other",
+        PROTOBUF,
+    ],
+)
+def test_the_format_of_metrics_is_negotiated_alike(ports: tuple[int, int], accept: str) -> None:
+    theirs, ours = (get(port, "/metrics", accept).content_type for port in ports)
+    assert re.sub(r"; escaping=\w+", "", theirs) == re.sub(r"; escaping=\w+", "", ours)
+
+
+def test_profiles_are_found_alike(ports: tuple[int, int]) -> None:
+    for path in ("", "/", "/profile?seconds=1", "/goroutine?debug=1", "/nonsense"):
+        theirs, ours = (get(port, f"/debug/pprof{path}") for port in ports)
+        assert ours.status == theirs.status
+        assert ours.content_type == theirs.content_type or path in ("", "/nonsense")
