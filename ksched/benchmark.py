@@ -446,6 +446,8 @@ class _GangBench(CoreBench):
 class _NoTransport:
     """There is no API server."""
 
+    telemetry = None
+
     def __getattr__(self, name: str) -> NoReturn:
         raise NotImplementedError(f"the benchmark has no API server to {name}")
 
