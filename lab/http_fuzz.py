@@ -42,7 +42,7 @@ PATHS = (
     *(b"/", b"/healthz", b"/livez", b"/readyz", b"/readyz/ping", b"/metrics", b"/metrics/slis"),
     *(b"/metrics/resources", b"/configz", b"/flagz", b"/statusz", b"/debug/queue"),
     *(b"/debug/decisions", b"/debug/groups", b"/debug/groups/a/b", b"/debug/story/a/b"),
-    *(b"/debug/pprof/", b"/debug/pprof/goroutine?debug=2"),
+    *(b"/debug/pprof/", b"/debug/pprof/goroutine"),
 )
 WORDS = (
     *(b"%", b"%2f", b"%ff", b"%00", b"%C3%A4", b"//", b"/..", b"/.", b"?", b"&", b"=", b"#", b"*"),
