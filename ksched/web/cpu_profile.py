@@ -3,7 +3,9 @@
 A thread of its own looks, so that it sees what keeps the event loop busy. What a thread has
 computed since the last look, by its own clock in the kernel, counts for the stack that it has now;
 threads that wait have computed nothing and are not looked at. Without the interpreter lock the
-profiler cannot look: a long call of C code counts as a whole for the line that it returns to.
+profiler cannot look: a long call of C code counts as a whole for the line that it returns to. Other
+code is made to release the lock sooner than usual while a profile is taken; the steps of the event
+loop are about as long as the usual interval, and would seem to end wherever they wait.
 
 Only codes and line numbers are kept, no frame and so no variable. Nothing runs unless it is asked
 for.
@@ -24,6 +26,8 @@ from ksched.clock import stopwatch
 from ksched.web.profile_encoding import Frame, Profile, Sample, ValueType
 
 PERIOD_NANOS: Final = 10_000_000
+SWITCH_SECONDS: Final = 0.0005
+"""How long a thread keeps the interpreter lock at most once the profiler asks for it."""
 MAX_DEPTH: Final = 128
 """Frames of a stack that are kept, from the innermost one."""
 MAX_STACKS: Final = 10_000
@@ -80,11 +84,16 @@ class Sampler:
     def run(self) -> CpuProfile:
         """Look until the time is over; blocks the thread that calls it."""
         wall, began = self._wall(), stopwatch()
-        self._computing()
-        while (left := self._seconds - (stopwatch() - began)) > 0:
-            if self._stopped.wait(min(left, PERIOD_NANOS / _NANOS)):
-                break
-            self._look()
+        usual = sys.getswitchinterval()
+        sys.setswitchinterval(SWITCH_SECONDS)
+        try:
+            self._computing()
+            while (left := self._seconds - (stopwatch() - began)) > 0:
+                if self._stopped.wait(min(left, PERIOD_NANOS / _NANOS)):
+                    break
+                self._look()
+        finally:
+            sys.setswitchinterval(usual)
         return CpuProfile(wall, stopwatch() - began, self._stacks, self._modules)
 
     def _computing(self) -> list[tuple[threading.Thread, int]]:
