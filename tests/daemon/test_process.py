@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import os
 import resource
 import shutil
@@ -162,10 +163,13 @@ async def test_go_tool_pprof_shows_where_a_busy_scheduler_spends_its_time(server
             env={**os.environ, "PPROF_TMPDIR": str(tmp_path), "GOTOOLCHAIN": "local"},
             stdout=asyncio.subprocess.PIPE,
         )
-        for batch in range(20):
+        output = asyncio.ensure_future(process.communicate())
+        batches = itertools.count()
+        while not output.done():
+            batch = next(batches)
             await server.create(*(make_pod(f"p{batch}-{i}") for i in range(10)))
             await asyncio.sleep(0.1)
-        top = (await process.communicate())[0].decode()
+        top = (await output)[0].decode()
     assert process.returncode == 0
     assert "Type: cpu" in top
     assert "ksched.scheduling.scheduler.Scheduler." in top

@@ -237,13 +237,18 @@ def test_devices_taken_during_a_pause_are_looked_up_before_the_filter(
     monkeypatch.setattr(time_slices, "SLICE_SECONDS", -1.0)
     monkeypatch.setattr(time_slices, "FEW_STEPS", 1)
     in_filter: list[int] = []
-    judge = VerdictsByView.judge
+    judge, known = VerdictsByView.judge, VerdictsByView.known
 
     def judging(verdicts: VerdictsByView, ids: Any, name_of: Any, keys: Any) -> Any:
         in_filter.append(len(verdicts.unknown(ids)))
         return judge(verdicts, ids, name_of, keys)
 
+    def reading(verdicts: VerdictsByView, ids: Any) -> Any:
+        in_filter.append(len(verdicts.unknown(ids)))
+        return known(verdicts, ids)
+
     monkeypatch.setattr(VerdictsByView, "judge", judging)
+    monkeypatch.setattr(VerdictsByView, "known", reading)
 
     async def attempt() -> None:
         made = decider([*published(), claim.obj()])
