@@ -44,8 +44,8 @@ def state_of(group: Group) -> GroupState:
     assert terms is not None
     if group.placed >= terms.minimum and not group.role_needs():
         return PLACED if group.is_bound else BINDING
-    if group.need and group.last_reason and not group.is_broken:
-        return SHORT
+    if group.need and group.last_reason:
+        return BROKEN if group.is_broken else SHORT
     if not group.is_satisfied:
         return PENDING
     ended = group.succeeded + group.unread_ends

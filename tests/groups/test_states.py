@@ -89,6 +89,20 @@ def test_a_group_whose_replacements_do_not_fit_is_broken_and_says_why() -> None:
     )
 
 
+def test_a_group_whose_replacements_do_not_fit_is_broken_whatever_has_succeeded_before() -> None:
+    """Pods of another run are no members of this one."""
+    story = Story()
+    for name in "ab":
+        story.groups.placed(story.comes(story.pod(name)).on_node("n"), is_assumed=False)
+    story.groups.ends_read(story.group, Counter({"": 2}), 0, 0, was_idle=False)
+    story.groups.gone(next(iter(story.group.members)))
+    story.comes(story.pod("c"))
+    story.group.last_reason = "pod group is unschedulable, 0 of 1 fit; short of 1 × 4 cpu"
+    state, reason = story.told
+    assert state == "broken"
+    assert reason.endswith("the others wait: 0 of 1 fit; short of 1 × 4 cpu")
+
+
 def test_a_member_that_was_being_deleted_breaks_its_group_at_once() -> None:
     story = Story()
     pods = [story.comes(story.pod(name)) for name in "ab"]
