@@ -32,8 +32,10 @@ MOST_HOLDS = 2000
 """So many pods that hold room are looked at."""
 MOST_KINDS = 8
 """So many kinds of members are looked at."""
-MOST_IN_CYCLES = 64
+MOST_IN_CYCLES = 32
 """Among so many groups cycles are looked for."""
+MOST_LOOKS = 1024
+"""So often a node is looked at for that, by all these groups together."""
 
 
 class Holding(StrEnum):
@@ -74,6 +76,11 @@ class _Hold(NamedTuple):
         name = self.pod.key if self.group is None else str(self.group.key)
         return name, self.group is not None, self.holding
 
+    def is_of_waiting(self, groups: Mapping[str, Group]) -> bool:
+        """Whether one of some groups holds it while it waits itself."""
+        name, is_group, holding = self.owner
+        return is_group and holding in WAITING and name in groups
+
 
 class GroupHolders:
     """What holds room at one instant."""
@@ -96,12 +103,9 @@ class GroupHolders:
             return []
         wanted = _Wanted(group, self._cache)
         found: dict[tuple[str, bool, Holding], list[_Hold]] = {}
-        for name, holds in self._by_node.items():
-            info = self._cache.get_node(name)
-            if info is not None and info.node is not None:
-                others = [one for one in holds.values() if one.group is not group]
-                for one in wanted.held_back_on(info, others):
-                    found.setdefault(one.owner, []).append(one)
+        for name in self._by_node:
+            for one in self._held_back_on(name, group, wanted):
+                found.setdefault(one.owner, []).append(one)
         holders = [
             Holder(
                 *owner,
@@ -123,10 +127,13 @@ class GroupHolders:
         }
         if len(holding) < 2:
             return []
-        edges = {
-            name: {one.name for one in self.of(group) if one.is_group and one.holding in WAITING}
-            for name, group in islice(holding.items(), MOST_IN_CYCLES)
+        chosen = dict(islice(holding.items(), MOST_IN_CYCLES))
+        owners = {
+            node: {one.owner[0] for one in holds.values() if one.is_of_waiting(chosen)}
+            for node, holds in self._by_node.items()
         }
+        looks = MOST_LOOKS // len(chosen)
+        edges = {name: self._waits_for(group, owners, looks) for name, group in chosen.items()}
         reached = {name: _reachable(name, edges) for name in edges}
         cycles = {
             tuple(sorted(other for other in others if name in reached.get(other, ())))
@@ -134,6 +141,35 @@ class GroupHolders:
             if name in others
         }
         return sorted(map(list, cycles))
+
+    def _waits_for(self, group: Group, owners: Mapping[str, set[str]], looks: int) -> set[str]:
+        """Which groups hold room that a group waits for while they wait themselves.
+
+        ``owners`` are these groups by node. Only so many nodes are looked at, none for what is
+        known already.
+        """
+        found: set[str] = set()
+        if group.why_gated():
+            return found
+        wanted, known = _Wanted(group, self._cache), {str(group.key)}
+        for name, those in owners.items():
+            if those <= known:
+                continue
+            if not looks:
+                break
+            looks -= 1
+            for one in self._held_back_on(name, group, wanted):
+                if one.holding in WAITING and one.owner[0] in those:
+                    found.add(one.owner[0])
+            known |= found
+        return found
+
+    def _held_back_on(self, name: str, group: Group, wanted: _Wanted) -> Iterator[_Hold]:
+        """What others hold on a node without which another member of a group might fit there."""
+        info = self._cache.get_node(name)
+        if info is not None and info.node is not None:
+            others = [one for one in self._by_node[name].values() if one.group is not group]
+            yield from wanted.held_back_on(info, others)
 
     def _holds(self) -> Iterator[_Hold]:
         groups, cache = self._groups, self._cache

@@ -5,9 +5,13 @@ Covers ``ksched.scheduling.group_holders``.
 
 from __future__ import annotations
 
+from itertools import cycle
+
 import pytest
 
-from ksched.scheduling.group_holders import GroupHolders, Holder, Holding
+from ksched.cache.cache import SchedulerCache
+from ksched.cache.node_info import NodeInfo
+from ksched.scheduling.group_holders import MOST_LOOKS, GroupHolders, Holder, Holding
 from ksched.testing import Cluster, NodeBuilder, PermitGate, cluster, make_node, make_pod
 from lab.gangs import DIALECTS, Gang, configured, install
 from tests.groups.test_gang_preemption import create_gang, fill, gang_cluster, single
@@ -163,3 +167,43 @@ async def test_one_that_holds_too_little_alone_is_a_holder_with_the_others() -> 
         await Gang(DIALECT, "wide", 2, cpu="4").create(c)
         await c.settle()
         assert [one.name for one in holders(c, "wide")] == ["default/part0", "default/part1"]
+
+
+async def broken_on_nodes(c: Cluster, groups: int, size: int, nodes: int) -> None:
+    """Groups that each lack their last member, dealt out over the nodes."""
+    cache, registry = c.scheduler.cache, c.scheduler.groups
+    places = cycle(range(nodes))
+    for number in range(groups):
+        *placed, last = [
+            cache.pod_info(pod.obj()) for pod in Gang(DIALECT, f"g{number}", size).pods()
+        ]
+        for pod in placed:
+            pod = pod.on_node(f"n{next(places)}")
+            cache.add_pod(pod)
+            registry.placed(pod, is_assumed=False)
+        registry.pending(last, is_ours=True)
+        group = registry.of(last.uid)
+        assert group is not None
+        registry.satisfied(group)
+        assert group.is_broken
+
+
+@pytest.mark.parametrize(("groups", "size"), [(30, 3), (200, 3), (20, 20)])
+async def test_the_search_for_cycles_looks_at_a_bounded_number_of_nodes(
+    groups: int, size: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It holds up the event loop, and everybody who lists groups asks for it."""
+    nodes = [sized(f"n{number}", 4) for number in range(200)]
+    async with cluster(nodes, config=configured(DIALECT), check_declarations=False) as c:
+        await broken_on_nodes(c, groups, size, len(nodes))
+        looked, looks = looked_at(c), list[str]()
+        get_node = SchedulerCache.get_node
+
+        def counted(cache: SchedulerCache, name: str) -> NodeInfo | None:
+            looks.append(name)
+            return get_node(cache, name)
+
+        monkeypatch.setattr(SchedulerCache, "get_node", counted)
+        [found] = looked.cycles()
+        assert len(found) == min(groups, 32)
+        assert len(looks) <= MOST_LOOKS
