@@ -13,7 +13,9 @@ rank always goes first, on either side, and without a ``rank`` the plugin's orde
 strictly.
 
 A pod that a group on nodes lacks (``QueuedPodInfo.completes_group``) goes before all pods of its
-rank: what the others of its group hold is of no use without it.
+rank: what the others of its group hold is of no use without it. After ``MOST_AHEAD`` of them in
+succession only every fifth attempt is such a one, as for retries, until the queue was empty or the
+others have caught up: a thousand groups that nothing helps hold up nobody.
 """
 
 from __future__ import annotations
@@ -26,6 +28,8 @@ from ksched.framework.queued_pod import QueuedPodInfo
 from ksched.queue.keyed_heap import KeyedHeap
 
 FIRST_ATTEMPTS_PER_RETRY = 4
+MOST_AHEAD = 16
+"""So many pods that groups lack may go before others of their rank in succession."""
 
 _REASONS_OF_ATTEMPTS = ("Unschedulable", "SchedulerError")
 
@@ -48,6 +52,8 @@ class ActiveQueue:
         self._completing: KeyedHeap[QueuedPodInfo] = KeyedHeap(sort_key)
         self._went_ahead = 0
         """Consecutive first attempts that were popped before an older retry."""
+        self._debt = 0
+        """How many of the others are owed a turn by those that groups lack."""
 
     def add(self, queued: QueuedPodInfo) -> None:
         if self._rank is None:
@@ -72,18 +78,19 @@ class ActiveQueue:
 
         kube-scheduler: unlockedPop.
         """
+        retry = self._retries.peek() if self._retries else None
+        queued = self._first.peek()
+        if retry is not None:
+            queued = self._choose(queued, retry, self._went_ahead)
         completing = self._completing.peek() if self._completing else None
-        if not self._retries:
-            queued = self._first.peek()
-            if completing is not None and not self._outranks(queued, completing):
-                return completing
-            self._went_ahead = 0
-            return queued
-        first, retry = self._first.peek(), self._retries.peek()
-        queued = self._choose(first, retry, self._went_ahead)
-        if completing is not None and not self._outranks(queued, completing):
+        if completing is not None and self._goes_ahead(completing, queued, self._debt):
+            self._debt = self._debt_after(completing, queued, self._debt)
             return completing
-        if queued is not None:
+        if self._debt:
+            self._debt = self._debt_after(None, queued, self._debt)
+        if retry is None:
+            self._went_ahead = 0
+        elif queued is not None:
             self._went_ahead = self._after(queued, retry, self._went_ahead)
         return queued
 
@@ -92,18 +99,22 @@ class ActiveQueue:
 
         Pods may come and go meanwhile; those that left are skipped.
         """
-        completing = iter(self._completing)
-        one = next(completing, None)
-        for queued in self._others():
-            while one is not None and not self._outranks(queued, one):
-                if one.uid in self._completing:
-                    yield one
+        completing, others, debt = iter(self._completing), self._others(), self._debt
+        one, queued = next(completing, None), next(others, None)
+        while one is not None or queued is not None:
+            if one is not None and one.uid not in self._completing:
                 one = next(completing, None)
-            yield queued
-        while one is not None:
-            if one.uid in self._completing:
+            elif queued is not None and not self._is_other(queued.uid):
+                queued = next(others, None)
+            elif one is not None and self._goes_ahead(one, queued, debt):
+                debt = self._debt_after(one, queued, debt)
                 yield one
-            one = next(completing, None)
+                one = next(completing, None)
+            else:
+                assert queued is not None
+                debt = self._debt_after(None, queued, debt)
+                yield queued
+                queued = next(others, None)
 
     def _others(self) -> Iterator[QueuedPodInfo]:
         """Iterate over first attempts and retries in pop order."""
@@ -124,11 +135,31 @@ class ActiveQueue:
                     retry = next(retries, None)
                 yield queued
 
-    def _outranks(self, queued: QueuedPodInfo | None, completing: QueuedPodInfo) -> bool:
-        """Whether a pod goes before one that a group lacks: only one of a higher rank does."""
-        if queued is None or self._rank is None or self._rank(queued) == self._rank(completing):
-            return False
-        return bool(self._sort_key(queued) < self._sort_key(completing))
+    def _is_other(self, uid: str) -> bool:
+        return uid in self._first or uid in self._retries
+
+    def _goes_ahead(
+        self, completing: QueuedPodInfo, queued: QueuedPodInfo | None, debt: int
+    ) -> bool:
+        """Whether a pod that a group lacks goes before the first of the others."""
+        if queued is None or self._rank is None:
+            return True
+        if self._rank(queued) == self._rank(completing):
+            return debt <= (MOST_AHEAD - 1) * FIRST_ATTEMPTS_PER_RETRY
+        return bool(self._sort_key(completing) < self._sort_key(queued))
+
+    def _debt_after(
+        self, completing: QueuedPodInfo | None, queued: QueuedPodInfo | None, debt: int
+    ) -> int:
+        """How many turns the others are owed after one of theirs, or one before theirs."""
+        if completing is None:
+            return 0 if queued is None else max(debt - 1, 0)
+        is_equal = (
+            queued is not None
+            and self._rank is not None
+            and self._rank(queued) == self._rank(completing)
+        )
+        return debt + FIRST_ATTEMPTS_PER_RETRY if is_equal else debt
 
     def _choose(
         self, first: QueuedPodInfo | None, retry: QueuedPodInfo | None, went_ahead: int

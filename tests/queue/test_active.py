@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from ksched.cache.pod_info import TemplateRegistry
 from ksched.cache.resource_axis import ResourceAxis
 from ksched.framework import QueuedPodInfo
-from ksched.queue.active import FIRST_ATTEMPTS_PER_RETRY, ActiveQueue, was_tried
+from ksched.queue.active import FIRST_ATTEMPTS_PER_RETRY, MOST_AHEAD, ActiveQueue, was_tried
 from ksched.testing.builders import make_pod
 
 TEMPLATES = TemplateRegistry(ResourceAxis())
@@ -183,7 +183,7 @@ def test_what_is_read_is_what_would_be_popped_also_while_pods_leave() -> None:
     assert len(read) == 60
 
 
-@given(pods=PODS, completing=st.sets(st.integers(0, 29)))
+@given(pods=PODS, completing=st.sets(st.integers(0, 29), max_size=MOST_AHEAD))
 def test_what_a_group_on_nodes_lacks_goes_before_its_equals_only(
     pods: list[tuple[bool, int]], completing: set[int]
 ) -> None:
@@ -201,3 +201,45 @@ def test_without_a_rank_a_pod_that_a_group_lacks_has_no_advantage() -> None:
     older = order.add(is_retry=False)
     order.add(is_retry=True, completes_group=True)
     assert order.pop() is older
+
+
+@given(backlog=st.integers(0, 60), before=st.integers(0, 20))
+def test_groups_that_nothing_helps_hold_up_nobody(backlog: int, before: int) -> None:
+    """However many of them are retried, and while they come back."""
+    turns = PopOrder()
+    for _ in range(backlog):
+        turns.add(is_retry=True, completes_group=True)
+    for _ in range(before):
+        turns.add(is_retry=False)
+    last = turns.add(is_retry=False)
+    ahead = 0
+    while (popped := turns.pop()) is not last:
+        if popped.completes_group:
+            ahead += 1
+            turns.add(is_retry=True, completes_group=True)
+    assert ahead <= MOST_AHEAD + (before + 1) // FIRST_ATTEMPTS_PER_RETRY
+    for _ in range(backlog):
+        new = turns.add(is_retry=False)
+        pops = turns.pops_until(new)
+        assert pops <= 2, "the others are owed their turns"
+        turns.add(is_retry=True, completes_group=True)
+
+
+def test_what_groups_lack_goes_first_again_after_the_queue_was_empty() -> None:
+    turns = PopOrder()
+    for _ in range(2):
+        lacking = [turns.add(is_retry=True, completes_group=True) for _ in range(MOST_AHEAD + 1)]
+        equals = [turns.add(is_retry=False) for _ in range(3)]
+        expected = [*lacking[:-1], *equals, lacking[-1]]
+        assert [turns.pop() for _ in expected] == expected
+        assert turns.queue.take_turn() is None
+
+
+def test_of_those_that_are_read_none_has_left_while_what_groups_lack_was_read() -> None:
+    turns = PopOrder()
+    turns.add(is_retry=True, completes_group=True)
+    other = turns.add(is_retry=False)
+    reading = iter(turns.queue)
+    next(reading)
+    turns.queue.remove(other.uid)
+    assert list(reading) == []
