@@ -424,9 +424,6 @@ class GroupCycle:
         terms, slots = group.terms, shortage.slots
         if slots is None or terms is None or need.by_role or not shortage.rejectors <= SLOT_FILTERS:
             return None
-        if group.is_broken:
-            # It goes before the others.
-            return None
         if terms.topology or terms.min_resources or self._groups.protection.after_seconds:
             return None
         if chosen[0].pod.template.host_ports:
@@ -437,7 +434,9 @@ class GroupCycle:
             return None
         requests, (priority, slots) = self._slots.requests(chosen[0]), at_best
         assert requests is not None, "slots were counted"
-        return self._waits.proved(kind_of(chosen[0]), need.total, priority, requests, slots)
+        # A broken group goes before the others, so it does not wait for one of them to be tried.
+        kind = kind_of(chosen[0]), group.is_broken
+        return self._waits.proved(kind, need.total, priority, requests, slots)
 
     def _reject_all(
         self,

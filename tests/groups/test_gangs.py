@@ -17,6 +17,7 @@ import pytest
 
 from ksched.apiserver.faults import Fault, Rule
 from ksched.apiserver.status_errors import GroupResource, conflict
+from ksched.groups.states import state_of
 from ksched.queue.places import Place
 from ksched.testing import Checkers, Cluster, cluster, make_node, make_pod
 from lab.gangs import DIALECTS, Gang, configured, install, priority_class
@@ -391,3 +392,56 @@ async def test_38_hopeless_gangs_of_one_kind_cost_one_pass_and_hold_up_no_single
     # The members of one gang are tried, those of its likes are not.
     few, many = await hopeless_cycles(20), await hopeless_cycles(60)
     assert few == many <= 15
+
+
+@asynccontextmanager
+async def broken_gangs(count: int) -> AsyncIterator[tuple[Cluster, list[Gang]]]:
+    """Gangs of three with two replacements that do not fit on four nodes with 3 CPUs left."""
+    dialect = "annotations"
+    nodes = [make_node(f"n{number}").capacity(cpu="4", pods="200") for number in range(4)]
+    async with cluster(nodes, config=configured(dialect), check_declarations=False) as c:
+        await c.create(*(make_pod(name).req(cpu="1") for name in ("first", "2nd", "3rd", "4th")))
+        gangs = [Gang(dialect, f"g{number}", 3, cpu="10m") for number in range(count)]
+        for gang in gangs:
+            await gang.create(c)
+        await c.settle()
+        for gang in gangs:
+            assert gang.bound(c) == 3
+            for number in range(2):
+                await c.delete(f"{gang.name}-{number}", grace_seconds=0)
+            await c.create(*(gang.pod(f"{number}-again").req(cpu="4") for number in range(2)))
+        await c.advance(60)
+        assert {state_of(group) for group in c.scheduler.groups} == {"broken"}
+        yield c, gangs
+
+
+async def broken_attempts(count: int) -> int:
+    """Pods that are tried when room appears beside gangs whose replacements are too large."""
+    async with broken_gangs(count) as (c, _):
+        await c.delete("first", grace_seconds=0)
+        await c.create(make_pod("single").req(cpu="1"))
+        await c.advance(0.5)
+        assert c.bound("single") is not None
+        assert {state_of(group) for group in c.scheduler.groups} == {"broken"}
+        flows = c.scheduler.queue.flows(1)
+        return sum(pods for (_, target), pods in flows.items() if target is Place.IN_FLIGHT)
+
+
+async def test_38_broken_gangs_of_one_kind_cost_one_attempt_and_hold_up_no_single_pod() -> None:
+    few, many = await broken_attempts(20), await broken_attempts(40)
+    assert few == many <= 10
+
+
+async def test_38_of_broken_gangs_that_wait_together_as_many_are_whole_as_there_is_room_for() -> (
+    None
+):
+    async with broken_gangs(20) as (c, _):
+        for healed in (1, 2, 4):
+            have = Counter(map(state_of, c.scheduler.groups))["placed"]
+            capacity = str(8 * (healed - have))
+            await c.add_nodes([make_node(f"new{healed}").capacity(cpu=capacity, pods="200")])
+            await c.advance(3)
+            assert Counter(map(state_of, c.scheduler.groups)) == {
+                "placed": healed,
+                "broken": 20 - healed,
+            }
