@@ -49,10 +49,12 @@ _IN_TEXT: Final = re.compile(
     | \beyJ[\w-]{8,4000}\.[\w-]+\.[\w-]*
     | (?P<question>\?)[\w.~%\[\]-]+=[^\s"'<>\\]*
     | (?<![^\s"',;()=])[^\s"'/@:,;()=]{1,99}:[^\s"'/@]{1,999}@(?!sha\d+:)(?=[\w.\[-])
-    | (?<![\w-])(?P<assigned>[\w-]{2,80})=[^\s"'&,;]+
+    | (?<![\w-])(?P<assigned>[\w-]{2,80})=(?=[^\s"'&,;])
     """,
     re.VERBOSE | re.IGNORECASE | re.DOTALL,
 )
+# Not in the pattern above: of ``a=b=c=d`` each value would be read up to the end of all.
+_ASSIGNED_VALUE: Final = re.compile(r"[^\s\"'&,;]+")
 
 
 def redact(content: Any, *, is_secret: bool = False) -> Any:
@@ -88,12 +90,14 @@ def redact_text(text: str) -> str:
     while match := _IN_TEXT.search(text, at):
         pieces.append(text[at : match.start()])
         at = match.end()
-        if match["assigned"] and not is_secret_key(match["assigned"]):
-            # The value may be an address that has a password.
-            at = match.end("assigned") + 1
-            pieces.append(text[match.start() : at])
-        else:
+        if not match["assigned"]:
             pieces.append(_replacement(match))
+            continue
+        pieces.append(match[0])
+        # The value of one that is no secret is looked at: it may be an address with a password.
+        if is_secret_key(match["assigned"]) and (value := _ASSIGNED_VALUE.match(text, at)):
+            pieces.append(REDACTED)
+            at = value.end()
     return "".join(pieces) + text[at:]
 
 
@@ -115,8 +119,6 @@ def _replacement(match: re.Match[str]) -> str:
         return f"?{REDACTED}"
     if match[0].endswith("@"):
         return f"{REDACTED}@"
-    if match["assigned"]:
-        return f"{match['assigned']}={REDACTED}"
     return f"{match['how'] or ''}{REDACTED}"
 
 

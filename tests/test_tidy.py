@@ -30,6 +30,7 @@ LAYERS: list[set[str]] = [
         "ksched.metrics",
         "ksched.redaction",
         "ksched.steps",
+        "ksched.thread_turns",
         "ksched.transport",
         "ksched.tuning",
     },

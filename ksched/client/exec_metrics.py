@@ -70,8 +70,8 @@ def _read(pem: str) -> _Certificate | None:
 
     try:
         found = x509.load_pem_x509_certificate(pem.encode())
-    except ValueError:
+        since, until = found.not_valid_before_utc, found.not_valid_after_utc
+    except (ValueError, x509.InvalidVersion):
         # What uses the credential says what is wrong with it.
         return None
-    since, until = found.not_valid_before_utc, found.not_valid_after_utc
     return _Certificate(pem, since.timestamp(), until.timestamp())

@@ -23,11 +23,10 @@ from types import CodeType, FrameType
 from typing import Final, NamedTuple
 
 from ksched.clock import stopwatch
+from ksched.thread_turns import SHORT_TURNS
 from ksched.web.profile_encoding import Frame, Profile, Sample, ValueType
 
 PERIOD_NANOS: Final = 10_000_000
-SWITCH_SECONDS: Final = 0.0005
-"""How long a thread keeps the interpreter lock at most once the profiler asks for it."""
 MAX_DEPTH: Final = 128
 """Frames of a stack that are kept, from the innermost one."""
 MAX_STACKS: Final = 10_000
@@ -84,8 +83,7 @@ class Sampler:
     def run(self) -> CpuProfile:
         """Look until the time is over; blocks the thread that calls it."""
         wall, began = self._wall(), stopwatch()
-        usual = sys.getswitchinterval()
-        sys.setswitchinterval(SWITCH_SECONDS)
+        SHORT_TURNS.begin()
         try:
             self._computing()
             while (left := self._seconds - (stopwatch() - began)) > 0:
@@ -93,7 +91,7 @@ class Sampler:
                     break
                 self._look()
         finally:
-            sys.setswitchinterval(usual)
+            SHORT_TURNS.end()
         return CpuProfile(wall, stopwatch() - began, self._stacks, self._modules)
 
     def _computing(self) -> list[tuple[threading.Thread, int]]:

@@ -129,4 +129,5 @@ def command_line(arguments: Sequence[str]) -> str:
         shown.append(REDACTED if is_secret else redact_text(argument))
         # ``--token SECRET``; ``--token=SECRET`` is text with a secret in it.
         is_secret = argument.startswith("-") and "=" not in argument and is_secret_key(argument)
-    return "\0".join(shown)
+    # Arguments may be any bytes, those of the page are UTF-8.
+    return "\0".join(shown).encode(errors="backslashreplace").decode()

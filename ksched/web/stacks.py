@@ -60,7 +60,7 @@ def one_by_one() -> Iterator[bytes]:
     """Yield each with its name and state."""
     for one in activities():
         state = f" [{one.state}]" if one.state else ""
-        yield f"{one.kind} {one.name!r}{state}:\n{_lines(one.stack)}\n".encode()
+        yield f"{one.kind} {one.name!r}{state}:\n{_lines(one.stack)}\n".encode(errors="replace")
 
 
 def grouped() -> Iterator[bytes]:
@@ -72,7 +72,7 @@ def grouped() -> Iterator[bytes]:
         yield b""
     yield f"tasks and threads: total {sum(counts.values())}\n\n".encode()
     for (kind, stack), count in sorted(counts.items(), key=lambda item: -item[1]):
-        yield f"{count} @ {kind}\n{_lines(stack)}\n".encode()
+        yield f"{count} @ {kind}\n{_lines(stack)}\n".encode(errors="replace")
 
 
 def _lines(stack: tuple[Frame, ...]) -> str:

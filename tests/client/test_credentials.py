@@ -6,6 +6,7 @@ import asyncio
 import json
 import logging
 import math
+import ssl
 import sys
 from datetime import UTC, datetime
 
@@ -332,6 +333,9 @@ def test_certificates_of_exec_programs_are_followed_to_their_end():
     counted.renewed("b", second)
     assert ages.count == 1
     assert ages.sum > 0
+    der = ssl.PEM_cert_to_DER_cert(first)
+    strange = der.replace(b"\xa0\x03\x02\x01\x02", b"\xa0\x03\x02\x01\x05")
+    counted.renewed("a", ssl.DER_cert_to_PEM_cert(strange))
     counted.renewed("b", "no certificate")
     counted.renewed("a", "")
     assert ages.count == 3

@@ -19,7 +19,6 @@ from ksched.api.devices import ResourceClaim
 from ksched.clock import LoopClock
 from ksched.configuration.loading import load_config
 from ksched.framework import time_slices
-from ksched.framework.plugins.dynamic_resources import long_searches
 from ksched.framework.plugins.dynamic_resources.long_searches import WAIT_SECONDS
 from ksched.framework.plugins.dynamic_resources.verdicts_by_view import Question, VerdictsByView
 from ksched.framework.queued_pod import QueuedPodInfo
@@ -32,6 +31,7 @@ from ksched.testing.device_builders import (
     make_slice,
     with_claim,
 )
+from ksched.thread_turns import SWITCH_SECONDS
 from lab.decider import Decider
 from lab.fuzz.stalls import StallMeter, measured_steps
 
@@ -150,7 +150,7 @@ def test_the_thread_lets_the_loop_in_and_is_asked_once() -> None:
             found = await made.cycle.run(QueuedPodInfo(made.cache.pod_info(pod), 0.0))
             assert isinstance(found, Rejected)
             assert found.message.startswith("the search for devices takes so long that")
-            assert sys.getswitchinterval() == pytest.approx(long_searches.SWITCH_SECONDS)
+            assert sys.getswitchinterval() == pytest.approx(SWITCH_SECONDS)
         found = await outcome_of(made)
         assert isinstance(found, Rejected)
         assert found.message.endswith("actual cost limit exceeded")

@@ -1,7 +1,7 @@
 """Profiles of a scheduler that is asked for them, and that ``go tool pprof`` reads them.
 
 Covers ``ksched.web.cpu_profile``, ``ksched.web.heap_profile``, ``ksched.web.profile_encoding`` and
-``ksched.web.stacks`` too.
+``ksched.web.stacks`` too, and ``ksched.thread_turns``.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ import pytest
 from ksched.configuration.model import SchedulerConfiguration
 from ksched.metrics import Metrics
 from ksched.testing.harness import cluster
+from ksched.thread_turns import SHORT_TURNS, SWITCH_SECONDS
 from ksched.web import cpu_profile as cpu_profiles
 from ksched.web.cpu_profile import FURTHER_STACKS, MAX_DEPTH, Sampler, cpu_clock, cpu_profile
 from ksched.web.heap_profile import heap_profile
@@ -146,7 +147,48 @@ async def test_the_loop_that_is_profiled_is_in_the_profile():
     names = {name for one in profile.samples for name in functions(one)}
     assert {"compute_briefly", "computing_in_slices"} <= names
     [started] = {one.stack[-1] for one in profile.samples if "compute_briefly" in functions(one)}
-    assert started[0].endswith("<module>"), "down to the start of the program"
+    assert started[0].endswith(("<module>", "_run_module_as_main")), (
+        "down to the start of the program"
+    )
+
+
+class SlowSampler(Sampler):
+    """Is still at its first look when others begin."""
+
+    def __init__(self):
+        super().__init__(30, lambda: WALL)
+        self.looks, self.goes_on = threading.Event(), threading.Event()
+
+    def _look(self):
+        self.looks.set()
+        self.goes_on.wait()
+
+
+@linux
+@pytest.mark.parametrize("is_search", [False, True])
+def test_turns_are_as_long_as_before_once_all_that_made_them_short_have_ended(is_search):
+    """A profile is given up, and the next or a search begins before its thread has ended."""
+    usual = sys.getswitchinterval()
+    first, second = SlowSampler(), SlowSampler()
+    threads = [threading.Thread(target=one.run) for one in (first, second)]
+    threads[0].start()
+    first.looks.wait()
+    if is_search:
+        SHORT_TURNS.begin()
+    else:
+        threads[1].start()
+        second.looks.wait()
+    first.stop()
+    first.goes_on.set()
+    threads[0].join()
+    assert sys.getswitchinterval() == pytest.approx(SWITCH_SECONDS), "for the other"
+    if is_search:
+        SHORT_TURNS.end()
+    else:
+        second.stop()
+        second.goes_on.set()
+        threads[1].join()
+    assert sys.getswitchinterval() == pytest.approx(usual)
 
 
 @linux
@@ -383,6 +425,22 @@ async def test_nothing_is_loaded_before_it_is_asked_for():
     assert "ksched.web.web_server" in loaded
     own = ("cpu_profile", "heap_profile", "profile_encoding", "profiles", "stacks")
     assert not loaded & {"tracemalloc", *(f"ksched.web.{name}" for name in own)}
+
+
+def test_arguments_and_files_of_any_bytes_are_shown():
+    assert command_line(["ksched", "/\udcff"]) == "ksched\0/\\udcff"
+
+    async def strange():
+        code = compile("async def waits(): await asyncio.sleep(3600)", "/\udcff.py", "exec")
+        made = {"asyncio": asyncio}
+        exec(code, made)
+        task = asyncio.get_running_loop().create_task(made["waits"]())
+        await asyncio.sleep(0)
+        pages = b"".join(grouped()), b"".join(one_by_one())
+        task.cancel()
+        return pages
+
+    assert all(b"/?.py:1" in page for page in asyncio.run(strange()))
 
 
 def test_the_command_line_has_no_secrets():

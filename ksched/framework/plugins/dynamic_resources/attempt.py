@@ -66,10 +66,15 @@ class Attempt:
         """Positions of claims because of which a node was rejected."""
         self.wanted: Wanted | None = None
         """What was looked up last for the claims without devices."""
-        self.searched = NOT_SEARCHED
+        self.searched: dict[VerdictsByView, int] = {}
         """The generation of the views for which PreFilter has found all results of searches."""
         self.allocations: dict[int, AllocationResult] = {}
         """By position, the allocation chosen at Reserve."""
+
+    def found_all(self, verdicts: VerdictsByView, generation: int) -> None:
+        """Note that PreFilter has searched some nodes; others may have the same verdicts."""
+        known = self.searched.get(verdicts, generation)
+        self.searched[verdicts] = generation if known == generation else NOT_SEARCHED
 
     @property
     def user_claims(self) -> list[ResourceClaim]:

@@ -114,7 +114,6 @@ class DeviceFinder:
             self._views = NodeViews(self.devices, snapshot.table)
         yield from self._views.catching_up()
         questions: list[Question] = []
-        searched: set[int] = set()
         nodes = NodeRows(snapshot.table, None)
         found = Found(np.zeros(len(nodes), np.int16), np.zeros(len(nodes), np.int64))
         for requests, wanted in self._parts(attempt, template, nodes, found):
@@ -122,13 +121,10 @@ class DeviceFinder:
             ids, name_of = self._views.ids(nodes.index)[wanted], self._names(nodes, wanted)
             verdicts.begin()
             asked, is_complete = yield from _learning(verdicts, ids, name_of, keys)
-            searched.add(self._views.generation if is_complete else NOT_SEARCHED)
+            attempt.found_all(verdicts, self._views.generation if is_complete else NOT_SEARCHED)
             questions += asked
             if len(questions) >= MOST_QUESTIONS:
                 break
-        if len(searched) == 1:
-            # Otherwise devices changed between the parts.
-            attempt.searched = searched.pop()
         return questions
 
     def plan(self, spec: ResourceClaimSpec) -> ClaimPlan:
@@ -213,7 +209,8 @@ class DeviceFinder:
         if nodes.table is self._views.table:
             ids = self._views.ids(nodes.index)[wanted]
             self._views.catch_up_use()
-            if attempt.searched == self._views.generation:
+            # The verdicts are others if the device classes have changed meanwhile.
+            if attempt.searched.get(verdicts) == self._views.generation:
                 codes, scores = verdicts.known(ids)
             else:
                 codes, scores = verdicts.judge(ids, self._names(nodes, wanted), keys)

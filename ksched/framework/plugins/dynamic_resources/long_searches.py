@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import sys
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 
@@ -22,6 +21,7 @@ from ksched.framework.plugins.dynamic_resources.verdicts_by_view import (
     Answer,
     Question,
 )
+from ksched.thread_turns import SHORT_TURNS
 
 log = logging.getLogger(__name__)
 
@@ -33,8 +33,6 @@ LONGEST_SEARCH_SECONDS = 600.0
 """For one node when ``filterTimeout`` is 0."""
 MOST_WAITING = 16
 """Limit of the queue; a job that does not fit is queued by the next attempt."""
-SWITCH_SECONDS = 0.0005
-"""How long the event loop waits for the interpreter while the thread computes."""
 
 
 class LongSearches:
@@ -75,13 +73,14 @@ class LongSearches:
     def _start(self, key: object, questions: Sequence[Question]) -> asyncio.Future[None]:
         executor, answers = self._thread(), list[Answer]()
         loop = asyncio.get_running_loop()
-        _JOBS.begin()
+        # So that the event loop need not wait long for the interpreter while the thread computes.
+        SHORT_TURNS.begin()
         job = loop.run_in_executor(executor, _search, self._effort, questions, answers)
         self._jobs[key] = job
 
         def finished(job: asyncio.Future[None]) -> None:
             if self._jobs.pop(key, None) is not None:
-                _JOBS.end()
+                SHORT_TURNS.end()
             for question, answer in zip(questions, answers, strict=False):
                 question.keep(answer)
 
@@ -96,7 +95,7 @@ class LongSearches:
             self._executor = None
         for _ in range(len(self._jobs)):
             self._jobs.popitem()
-            _JOBS.end()
+            SHORT_TURNS.end()
 
 
 def _search(effort: Effort, questions: Sequence[Question], answers: list[Answer]) -> None:
@@ -117,25 +116,3 @@ def _search(effort: Effort, questions: Sequence[Question], answers: list[Answer]
         answers.append(answer)
         if answer.code == TIMED_OUT or stopwatch() - began > JOB_SECONDS:
             return
-
-
-class _Jobs:
-    """The jobs of all threads: while there are any, threads take turns more often."""
-
-    def __init__(self) -> None:
-        self._count = 0
-        self._usual_seconds = 0.0
-
-    def begin(self) -> None:
-        if not self._count:
-            self._usual_seconds = sys.getswitchinterval()
-            sys.setswitchinterval(SWITCH_SECONDS)
-        self._count += 1
-
-    def end(self) -> None:
-        self._count -= 1
-        if not self._count:
-            sys.setswitchinterval(self._usual_seconds)
-
-
-_JOBS = _Jobs()
