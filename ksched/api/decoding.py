@@ -36,6 +36,8 @@ ERROR = "ERROR"
 
 WRITTEN_CLAIMS = 64
 """Limit of the answers to writes that wait for the watch; the event may also be first."""
+WRITTEN_CLAIM_BYTES = 16_384
+"""A longer one is decoded twice, since it might be kept for long."""
 
 
 class PartialObjectMetadata(Object, frozen=True):
@@ -151,6 +153,8 @@ def _decode_claim(data: bytes | Raw) -> ResourceClaim:
 def decode_written_claim(data: bytes) -> ResourceClaim:
     """Decode the answer to a write; the watch's event of it, with the same text, is that object."""
     claim = _decode_unknown_claim(data)
+    if len(data) > WRITTEN_CLAIM_BYTES:
+        return claim
     while len(_written_claims) >= WRITTEN_CLAIMS:
         del _written_claims[next(iter(_written_claims))]
     _written_claims[data.rstrip()] = claim

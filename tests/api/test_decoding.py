@@ -9,6 +9,7 @@ import msgspec
 import pytest
 
 from ksched.api.decoding import (
+    WRITTEN_CLAIM_BYTES,
     WRITTEN_CLAIMS,
     decode_items,
     decode_list,
@@ -233,3 +234,11 @@ def test_the_event_of_a_written_claim_is_what_the_answer_to_the_write_was() -> N
     assert (again, again.whole) == (written[1], written[1].whole)
     assert decode_claim(texts[0]) is not written[0], "only so many are waited for"
     assert decode_claim(texts[-1]) is written[-1]
+
+
+def test_a_large_written_claim_is_not_kept_for_its_event() -> None:
+    """A tenant could have sixty of them kept, whose events came first."""
+    note = "x" * WRITTEN_CLAIM_BYTES
+    text = json.dumps({"metadata": {"name": "gpu", "annotations": {"note": note}}}).encode()
+    written = decode_written_claim(text)
+    assert decoder_of(watched_kind(ResourceClaim))(text) is not written

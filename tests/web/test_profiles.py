@@ -16,6 +16,7 @@ import time
 import tracemalloc
 from contextlib import asynccontextmanager, contextmanager
 from itertools import pairwise
+from typing import Any
 
 import aiohttp
 import pytest
@@ -432,7 +433,7 @@ def test_arguments_and_files_of_any_bytes_are_shown():
 
     async def strange():
         code = compile("async def waits(): await asyncio.sleep(3600)", "/\udcff.py", "exec")
-        made = {"asyncio": asyncio}
+        made: dict[str, Any] = {"asyncio": asyncio}
         exec(code, made)
         task = asyncio.get_running_loop().create_task(made["waits"]())
         await asyncio.sleep(0)
